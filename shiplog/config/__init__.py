@@ -1,0 +1,1 @@
+"""Configuration files of nodes and clients, rights, and certificates of a private authority."""

@@ -1,0 +1,125 @@
+"""What a node and a client can be told, as values.
+
+Invariant: a value made by `shiplog.config.load` is complete and free of contradictions, and its
+paths are absolute; nothing else in the package reads a configuration file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class ConfigError(Exception):
+    """The operator's configuration is unusable; the message says where, why and what is allowed."""
+
+
+class Fsync(Enum):
+    """When a node's data must be on disk."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+
+
+class OnFull(Enum):
+    """What a publisher does when its files fill the disk budget."""
+
+    BLOCK = "block"
+    RAISE = "raise"
+
+
+class Address(NamedTuple):
+    """Where something listens; `host` is a name or an IP address (IPv6 without brackets)."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Paths of the PEM files for mutual TLS: authority, own certificate, its private key."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerConfig:
+    """A voting node: its name, as in its certificate, and where the other nodes connect to."""
+
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What the identities that match `identity` may do.
+
+    Every text is an exact value or a prefix followed by `*`. What no grant allows is denied.
+    """
+
+    identity: str
+    publish_sessions: tuple[str, ...] = ()
+    publish_topics: tuple[str, ...] = ()
+    publish_dedup_ids: tuple[str, ...] = ()
+    subscribe_topics: tuple[str, ...] = ()
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """One node. `peers` are all voters, itself included; `advertise` is what clients are told."""
+
+    name: str
+    cluster: str
+    data: str
+    listen: Address
+    advertise: Address
+    tls: TlsFiles
+    peers: tuple[PeerConfig, ...]
+    grants: tuple[Grant, ...] = ()
+    fsync: Fsync = Fsync.ALWAYS
+    fsync_interval_ms: int = 50
+    segment_bytes: int = 1 << 30
+    auto_create_topics: bool = True
+    max_record_bytes: int = 1 << 20
+    snapshot_interval_s: float = 5.0
+    disk_stop_percent: int = 95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherConfig:
+    """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
+
+    directory: str | None = None
+    budget_bytes: int = 8 << 30
+    roll_bytes: int = 1 << 30
+    on_full: OnFull = OnFull.BLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberConfig:
+    """A subscriber's disk; `directory` holds its copies (None: the caller names it)."""
+
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """A publisher, subscriber or administrator of one cluster.
+
+    `node_names` is empty (any certificate of role node will do) or names each of `nodes`.
+    """
+
+    nodes: tuple[Address, ...]
+    cluster: str
+    tls: TlsFiles
+    node_names: tuple[str, ...] = ()
+    publisher: PublisherConfig = PublisherConfig()
+    subscriber: SubscriberConfig = SubscriberConfig()

@@ -1,0 +1,211 @@
+"""Configuration files of nodes and clients: TOML in, checked values out.
+
+Invariant: every key of what is returned was checked, by itself and against the others; whatever is
+wrong raises ConfigError, which names file, key, value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from shiplog.config.table import Table, read_toml
+from shiplog.config.types import (
+    Address,
+    ClientConfig,
+    Fsync,
+    Grant,
+    NodeConfig,
+    OnFull,
+    PeerConfig,
+    PublisherConfig,
+    SubscriberConfig,
+    TlsFiles,
+)
+from shiplog.logformat.names import check_session_name
+
+VOTER_COUNTS = (1, 3, 5, 7)
+SEGMENT_BYTES_MIN = 1 << 10
+SEGMENT_BYTES_MAX = (1 << 31) - 1  # positions in Kafka's index files are signed 32-bit numbers
+RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
+DISK_BYTES_MAX = 1 << 60
+
+NODE_KEYS = [
+    "name",
+    "cluster",
+    "data",
+    "listen",
+    "advertise",
+    "fsync",
+    "fsync_interval_ms",
+    "segment_bytes",
+    "auto_create_topics",
+    "max_record_bytes",
+    "snapshot_interval_s",
+    "disk_stop_percent",
+]
+TLS_KEYS = ["ca", "cert", "key"]
+PEER_KEYS = ["name", "address"]
+GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
+PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
+SUBSCRIBE_KEYS = ["topics"]
+CLIENT_KEYS = ["nodes", "node_names", "cluster", *TLS_KEYS, "publisher", "subscriber"]
+PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
+
+
+def load_node(path: str) -> NodeConfig:
+    """The configuration of a node; raises ConfigError."""
+    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants"])
+    node = file.table("node", NODE_KEYS)
+    name = node.text("name", check_session_name)
+    peers = _peers(file, name)
+    own = next(peer.address for peer in peers if peer.name == name)
+    _check_interval(node)
+    return NodeConfig(
+        name=name,
+        cluster=node.text("cluster", check_session_name),
+        data=node.path("data"),
+        listen=node.address("listen"),
+        advertise=node.address("advertise") if node.has("advertise") else own,
+        tls=_tls(file.table("tls", TLS_KEYS)),
+        peers=peers,
+        grants=tuple(_grant(grant) for grant in file.tables("grants", GRANT_KEYS)),
+        fsync=node.choice("fsync", Fsync.ALWAYS),
+        fsync_interval_ms=node.integer("fsync_interval_ms", 50, 1, 60_000),
+        segment_bytes=node.size("segment_bytes", 1 << 30, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+        auto_create_topics=node.boolean("auto_create_topics", default=True),
+        max_record_bytes=node.size("max_record_bytes", 1 << 20, 1, RECORD_BYTES_MAX),
+        snapshot_interval_s=node.seconds("snapshot_interval_s", 5.0, 0.1, 3600.0),
+        disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
+    )
+
+
+def load_client(path: str) -> ClientConfig:
+    """The configuration of a publisher, subscriber or administrator; raises ConfigError."""
+    file = Table(path, "", read_toml(path), CLIENT_KEYS)
+    return ClientConfig(
+        nodes=_nodes(file),
+        node_names=_node_names(file),
+        cluster=file.text("cluster", check_session_name),
+        tls=_tls(file),
+        publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
+        subscriber=_subscriber(file.table("subscriber", ["dir"])),
+    )
+
+
+def _check_interval(node: Table) -> None:
+    interval = node.choice("fsync", Fsync.ALWAYS) is Fsync.INTERVAL
+    if node.has("fsync_interval_ms") and not interval:
+        raise node.error("fsync_interval_ms", 'has no meaning without fsync = "interval"')
+
+
+def _tls(table: Table) -> TlsFiles:
+    files = TlsFiles(
+        ca=table.existing_file("ca"),
+        cert=table.existing_file("cert"),
+        key=table.existing_file("key"),
+    )
+    _check_secret(table, files.key)
+    return files
+
+
+def _check_secret(table: Table, path: str) -> None:
+    """PostgreSQL's rule: only the owner may read a key, or the group too if the owner is root."""
+    status = os.stat(path)
+    shared = 0o037 if status.st_uid == 0 else 0o077
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & shared:
+        reason = f"{path!r} can be used by others (mode {mode:04o}); run: chmod 600 {path!r}"
+        raise table.error("key", reason)
+
+
+def _peers(file: Table, own_name: str) -> tuple[PeerConfig, ...]:
+    tables = file.tables("peers", PEER_KEYS)
+    peers = tuple(
+        PeerConfig(name=peer.text("name", check_session_name), address=peer.address("address"))
+        for peer in tables
+    )
+    names = [peer.name for peer in peers]
+    if own_name not in names:
+        raise file.error("peers", f"node.name {own_name!r} is not among them: {', '.join(names)}")
+    _check_distinct(file, "peers", names)
+    _check_distinct(file, "peers", [str(peer.address) for peer in peers])
+    if len(peers) not in VOTER_COUNTS:
+        raise file.error("peers", f"{len(peers)} voters; a cluster has 1, 3, 5 or 7")
+    return peers
+
+
+def _check_distinct(table: Table, key: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise table.error(key, f"{value!r} is there twice")
+        seen.add(value)
+
+
+def _grant(grant: Table) -> Grant:
+    publish = grant.table("publish", PUBLISH_KEYS)
+    subscribe = grant.table("subscribe", SUBSCRIBE_KEYS)
+    if grant.has("publish") and not (publish.has("sessions") and publish.has("topics")):
+        raise grant.error("publish", "needs both sessions and topics, or it allows nothing")
+    return Grant(
+        identity=_identity(grant),
+        publish_sessions=_patterns(publish, "sessions"),
+        publish_topics=_patterns(publish, "topics"),
+        publish_dedup_ids=_patterns(publish, "dedup_ids"),
+        subscribe_topics=_patterns(subscribe, "topics"),
+        admin=grant.boolean("admin", default=False),
+    )
+
+
+def _identity(grant: Table) -> str:
+    identity = _pattern(grant, "identity", grant.text("identity"))
+    if not identity.startswith(("shiplog://", "dns:")):
+        allowed = '"shiplog://<role>/<name>" or "dns:<name>"; either may end with *'
+        raise grant.error("identity", f"{identity!r} is not {allowed}")
+    return identity
+
+
+def _patterns(table: Table, key: str) -> tuple[str, ...]:
+    return tuple(_pattern(table, key, text) for text in table.texts(key))
+
+
+def _pattern(table: Table, key: str, text: str) -> str:
+    if "*" in text[:-1]:
+        raise table.error(key, f"{text!r} has a * that is not its last character")
+    return text
+
+
+def _nodes(file: Table) -> tuple[Address, ...]:
+    texts = file.texts("nodes", required=True)
+    if not texts:
+        raise file.error("nodes", 'must name at least one node: ["host:port", …]')
+    _check_distinct(file, "nodes", texts)
+    return tuple(file.as_address("nodes", text) for text in texts)
+
+
+def _node_names(file: Table) -> tuple[str, ...]:
+    names = file.texts("node_names")
+    count = len(file.texts("nodes", required=True))
+    if names and len(names) != count:
+        raise file.error("node_names", f"{len(names)} names for {count} nodes")
+    _check_distinct(file, "node_names", names)
+    return tuple(file.checked("node_names", name, check_session_name) for name in names)
+
+
+def _publisher(table: Table) -> PublisherConfig:
+    publisher = PublisherConfig(
+        directory=table.path("dir") if table.has("dir") else None,
+        budget_bytes=table.size("budget_bytes", 8 << 30, 1, DISK_BYTES_MAX),
+        roll_bytes=table.size("roll_bytes", 1 << 30, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+        on_full=table.choice("on_full", OnFull.BLOCK),
+    )
+    if publisher.budget_bytes < publisher.roll_bytes:
+        reason = f"{publisher.budget_bytes} is less than roll_bytes, {publisher.roll_bytes}"
+        raise table.error("budget_bytes", f"{reason}: only whole files are ever released")
+    return publisher
+
+
+def _subscriber(table: Table) -> SubscriberConfig:
+    return SubscriberConfig(directory=table.path("dir") if table.has("dir") else None)

@@ -1,0 +1,108 @@
+"""Configuration files written from values, for clusters that the command line sets up itself.
+
+Invariant: loading what is rendered gives an equal value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from shiplog.config.types import (
+    ClientConfig,
+    Fsync,
+    Grant,
+    NodeConfig,
+    PeerConfig,
+    PublisherConfig,
+)
+
+Value = str | int | float | bool
+
+
+def render_node(config: NodeConfig) -> str:
+    """The TOML text of a node's configuration."""
+    tables = [_node(config), _table("[tls]", _tls(config))]
+    tables += [_peer(peer) for peer in config.peers]
+    tables += [_grant(grant) for grant in config.grants]
+    return "\n".join(tables)
+
+
+def render_client(config: ClientConfig) -> str:
+    """The TOML text of a client's configuration."""
+    head = [f"nodes = {_texts(map(str, config.nodes))}"]
+    if config.node_names:
+        head.append(f"node_names = {_texts(config.node_names)}")
+    head.append(f"cluster = {_value(config.cluster)}")
+    tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
+    tables.append(_publisher(config.publisher))
+    if config.subscriber.directory is not None:
+        tables.append(_table("[subscriber]", {"dir": config.subscriber.directory}))
+    return "\n".join(tables)
+
+
+def _node(config: NodeConfig) -> str:
+    values: dict[str, Value] = {
+        "name": config.name,
+        "cluster": config.cluster,
+        "data": config.data,
+        "listen": str(config.listen),
+        "advertise": str(config.advertise),
+        "fsync": config.fsync.value,
+        "segment_bytes": config.segment_bytes,
+        "auto_create_topics": config.auto_create_topics,
+        "max_record_bytes": config.max_record_bytes,
+        "snapshot_interval_s": config.snapshot_interval_s,
+        "disk_stop_percent": config.disk_stop_percent,
+    }
+    if config.fsync is Fsync.INTERVAL:
+        values["fsync_interval_ms"] = config.fsync_interval_ms
+    return _table("[node]", values)
+
+
+def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:
+    return {"ca": config.tls.ca, "cert": config.tls.cert, "key": config.tls.key}
+
+
+def _peer(peer: PeerConfig) -> str:
+    return _table("[[peers]]", {"name": peer.name, "address": str(peer.address)})
+
+
+def _grant(grant: Grant) -> str:
+    lines = ["[[grants]]", f"identity = {_value(grant.identity)}"]
+    if grant.publish_sessions or grant.publish_topics or grant.publish_dedup_ids:
+        sessions, topics = _texts(grant.publish_sessions), _texts(grant.publish_topics)
+        ids = _texts(grant.publish_dedup_ids)
+        lines.append(f"publish = {{ sessions = {sessions}, topics = {topics}, dedup_ids = {ids} }}")
+    if grant.subscribe_topics:
+        lines.append(f"subscribe = {{ topics = {_texts(grant.subscribe_topics)} }}")
+    lines.append(f"admin = {_value(grant.admin)}")
+    return "\n".join(lines) + "\n"
+
+
+def _publisher(publisher: PublisherConfig) -> str:
+    values: dict[str, Value] = {
+        "budget_bytes": publisher.budget_bytes,
+        "roll_bytes": publisher.roll_bytes,
+        "on_full": publisher.on_full.value,
+    }
+    if publisher.directory is not None:
+        values["dir"] = publisher.directory
+    return _table("[publisher]", values)
+
+
+def _table(header: str, values: dict[str, Value]) -> str:
+    return f"{header}\n{_lines(values)}"
+
+
+def _lines(values: dict[str, Value]) -> str:
+    return "".join(f"{key} = {_value(value)}\n" for key, value in values.items())
+
+
+def _texts(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(map(_value, texts)) + "]"
+
+
+def _value(value: Value) -> str:
+    """A TOML value. JSON's texts, numbers and booleans are TOML's too, but for an unescaped DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,1 @@
+"""The replication protocol, pure: frames, messages, the states of a sender and a receiver."""

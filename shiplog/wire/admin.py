@@ -1,0 +1,196 @@
+"""What an administrator can ask of a node, and the answers: the bodies of Request and Response.
+
+Invariant: as for all messages, tag, order and types are the wire format (docs/protocol.md,
+"Administration").
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import NamedTuple, TypeAlias
+
+from shiplog.logformat.names import check_session_name, check_topic_name
+from shiplog.wire.bounds import (
+    Identifier,
+    Message,
+    Partition,
+    Place63,
+    ShortText,
+    Text,
+    Unsigned32,
+)
+from shiplog.wire.errors import FaultCode
+
+
+@unique
+class NodeState(IntEnum):
+    """What a node is doing, as others see it."""
+
+    OFFLINE = 0
+    INITIALIZING = 1
+    SYNCING = 2
+    LIVE = 3
+    MAINTENANCE = 4
+
+
+class TopicInfo(NamedTuple):
+    """A topic as the cluster knows it."""
+
+    name: ShortText
+    topic_id: Identifier
+    partitions: Unsigned32
+    settings: dict[str, str]
+
+
+class PartitionInfo(NamedTuple):
+    """One partition on the answering node: offsets [start_offset, end_offset)."""
+
+    topic: ShortText
+    partition: Partition
+    start_offset: Place63
+    end_offset: Place63
+    durable_offset: Place63
+    segments: Unsigned32
+    size_bytes: Place63
+    checksum: Unsigned32
+
+
+class NodeInfo(NamedTuple):
+    """One voting node as the answering node sees it."""
+
+    name: ShortText
+    address: ShortText
+    state: NodeState
+    detail: Text
+    boot: Place63
+    applied_index: Place63
+
+
+class SessionInfo(NamedTuple):
+    """One session: its newest run, and what the cluster holds of it but has not merged."""
+
+    session: ShortText
+    identity: Text
+    run: Unsigned32
+    is_open: bool
+    unmerged_bytes: Place63
+
+
+class CreateTopic(Message, frozen=True, tag=1):
+    """Create a topic; answered by TopicCreated."""
+
+    name: str
+    partitions: Unsigned32
+    settings: dict[str, str]
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.name)
+
+
+class DeleteTopic(Message, frozen=True, tag=2):
+    """Delete a topic for good; answered by TopicDeleted."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.name)
+
+
+class ListTopics(Message, frozen=True, tag=3):
+    """All topics; answered by Topics."""
+
+
+class DescribeTopic(Message, frozen=True, tag=4):
+    """One topic and its partitions; answered by TopicDescription."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.name)
+
+
+class GetStatus(Message, frozen=True, tag=5):
+    """The cluster as the node sees it; answered by Status."""
+
+
+class RetireSession(Message, frozen=True, tag=6):
+    """Fence a session's directory, so that another may take the name; answered by SessionRetired."""
+
+    session: str
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+
+
+class TopicCreated(Message, frozen=True, tag=1):
+    """The topic exists now, on a majority."""
+
+    topic: TopicInfo
+
+
+class TopicDeleted(Message, frozen=True, tag=2):
+    """The topic is gone."""
+
+    topic_id: Identifier
+
+
+class Topics(Message, frozen=True, tag=3):
+    """All topics."""
+
+    topics: tuple[TopicInfo, ...]
+
+
+class TopicDescription(Message, frozen=True, tag=4):
+    """One topic and its partitions."""
+
+    topic: TopicInfo
+    partitions: tuple[PartitionInfo, ...]
+
+
+class Status(Message, frozen=True, tag=5):
+    """The cluster as one node sees it; `leader` is None while there is none."""
+
+    cluster: ShortText
+    node: ShortText
+    leader: ShortText | None
+    term: Place63
+    commit_index: Place63
+    nodes: tuple[NodeInfo, ...]
+    partitions: tuple[PartitionInfo, ...]
+    sessions: tuple[SessionInfo, ...]
+
+
+class SessionRetired(Message, frozen=True, tag=6):
+    """The session's directory is fenced."""
+
+    session: ShortText
+
+
+class NotLeader(Message, frozen=True, tag=7):
+    """Ask another node: `node` at `address`, where known."""
+
+    node: ShortText | None
+    address: ShortText | None
+
+
+class Failed(Message, frozen=True, tag=8):
+    """The request was refused or could not be done; the connection is fine."""
+
+    code: FaultCode
+    message: Text
+    remedy: Text
+
+
+AdminRequest: TypeAlias = (
+    CreateTopic | DeleteTopic | ListTopics | DescribeTopic | GetStatus | RetireSession
+)
+AdminResponse: TypeAlias = (
+    TopicCreated
+    | TopicDeleted
+    | Topics
+    | TopicDescription
+    | Status
+    | SessionRetired
+    | NotLeader
+    | Failed
+)

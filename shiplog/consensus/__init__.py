@@ -1,0 +1,44 @@
+"""Raft, sans I/O: a deterministic core that decides, driven by whoever owns clock, disk and
+network.
+
+`Raft` takes messages, time and proposals and gives batches of `Effects`; docs/raft.md is the guide
+for drivers. `wal` and `snapshot_file` are the codecs of what a driver keeps on disk.
+"""
+
+from shiplog.consensus import messages
+from shiplog.consensus.effects import Effects
+from shiplog.consensus.errors import (
+    Busy,
+    ConsensusError,
+    CorruptRecord,
+    MalformedMessage,
+    NotLeader,
+)
+from shiplog.consensus.messages import decode_messages, encode_messages
+from shiplog.consensus.progress import ProgressState, ProgressStatus
+from shiplog.consensus.raft import Raft
+from shiplog.consensus.types import Entry, HardState, NodeId, RaftConfig, Role, SaveToken, Snapshot
+from shiplog.logformat.errors import InvariantError
+
+__all__ = [
+    "Busy",
+    "ConsensusError",
+    "CorruptRecord",
+    "Effects",
+    "Entry",
+    "HardState",
+    "InvariantError",
+    "MalformedMessage",
+    "NodeId",
+    "NotLeader",
+    "ProgressState",
+    "ProgressStatus",
+    "Raft",
+    "RaftConfig",
+    "Role",
+    "SaveToken",
+    "Snapshot",
+    "decode_messages",
+    "encode_messages",
+    "messages",
+]

@@ -1,0 +1,288 @@
+"""The state of one node, and the few transitions that every role shares.
+
+`Core` decides nothing by itself: election.py, follower.py and replication.py do, each for its part
+of the algorithm, and raft.py hands messages and time to them. What only a leader has lives in
+`Leadership` and dies with it.
+
+Invariant: term and commit never decrease; `leadership` exists exactly while the role is LEADER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shiplog.consensus.effects import Addressed, Effects
+from shiplog.consensus.log import RaftLog
+from shiplog.consensus.messages import Append, Message
+from shiplog.consensus.progress import Progress
+from shiplog.consensus.readindex import ForwardedReads, LeaderReads
+from shiplog.consensus.saves import Saves
+from shiplog.consensus.snapshots import SnapshotReceiver
+from shiplog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
+from shiplog.logformat.errors import InvariantError
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Leadership:
+    """What a leader keeps: its followers, its deadlines, its reads.
+
+    `counted` holds for each voter the index that counts toward the quorum; the leader's own is what
+    it has saved.
+    """
+
+    __slots__ = (
+        "counted",
+        "dirty",
+        "heartbeat_deadline",
+        "last_append",
+        "noop_index",
+        "progress",
+        "quorum_deadline",
+        "quorum_since",
+        "reads",
+        "transfer_deadline",
+        "transfer_to",
+        "uncommitted_bytes",
+    )
+
+    def __init__(self, core: Core) -> None:
+        now, config = core.now, core.config
+        next_index = core.log.last_index + 1
+        self.progress = {peer: Progress(next_index, now) for peer in core.peers}
+        self.counted = dict.fromkeys(core.voters, 0)
+        self.counted[core.node_id] = core.saves.durable_index
+        self.noop_index = next_index
+        self.reads = LeaderReads(core.voters)
+        self.heartbeat_deadline = now + config.heartbeat_s
+        self.quorum_since = now
+        self.quorum_deadline = now + config.election_timeout_s
+        self.transfer_to: int | None = None
+        self.transfer_deadline = 0.0
+        self.uncommitted_bytes = 0
+        self.dirty = True
+        """Something may have to be sent to followers when effects are taken."""
+        self.last_append: Append | None = None
+        """The newest append, which the next follower can usually share."""
+
+
+class Core:
+    """The whole state of a node. Fields are changed by the modules of this package only."""
+
+    __slots__ = (
+        "_handed",
+        "applied",
+        "changed",
+        "commit",
+        "config",
+        "elected",
+        "election_deadline",
+        "election_timeout",
+        "forwarded",
+        "installing",
+        "leader",
+        "leader_seen",
+        "leadership",
+        "learners",
+        "log",
+        "may_vote",
+        "node_id",
+        "now",
+        "peers",
+        "random",
+        "reads",
+        "receiver",
+        "retry_deadline",
+        "role",
+        "saves",
+        "send_after_save_queue",
+        "send_queue",
+        "snapshot",
+        "term",
+        "vote",
+        "voters",
+        "votes",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        voters: Sequence[int],
+        learners: Sequence[int],
+        config: RaftConfig,
+        random: Random,
+        now: float,
+        snapshot: Snapshot | None,
+        log: RaftLog,
+        hard_state: HardState,
+        may_vote: bool,
+    ) -> None:
+        self.node_id = node_id
+        self.voters = tuple(voters)
+        self.learners = tuple(learners)
+        self.peers = tuple(node for node in (*voters, *learners) if node != node_id)
+        self.config = config
+        self.random = random
+        self.may_vote = may_vote
+        self.now = now
+
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.role = Role.FOLLOWER
+        self.leader: int | None = None
+        """Whom we follow (ourselves as leader); None as soon as we doubt that it lives."""
+        self.elected: int | None = None
+        """Who is known to have been elected in this term; doubt does not change that."""
+        self.leader_seen = now
+        self.votes: dict[int, bool] = {}
+        self.leadership: Leadership | None = None
+
+        self.log = log
+        self.snapshot = snapshot
+        self.commit = max(hard_state.commit, snapshot.last_index if snapshot else 0)
+        self.applied = snapshot.last_index if snapshot else 0
+        self.saves = Saves(log.last_index, self.term)
+        self.receiver = SnapshotReceiver()
+        self.installing: Snapshot | None = None
+        self.forwarded = ForwardedReads(random.getrandbits(60))
+
+        self.send_queue: list[Addressed] = []
+        self.send_after_save_queue: list[Addressed] = []
+        self.reads: list[tuple[int, int | None]] = []
+        self.changed = False
+        self._handed = hard_state
+        self.retry_deadline = now
+        self.draw_election_timeout()
+        self.election_deadline = now + self.election_timeout
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def draw_election_timeout(self) -> None:
+        """A new random timeout, so that nodes seldom campaign together."""
+        self.election_timeout = self.config.election_timeout_s * (1.0 + self.random.random())
+
+    def restart_election_timer(self) -> None:
+        """Wait anew, for a new random time, before campaigning."""
+        self.draw_election_timeout()
+        self.election_deadline = self.now + self.election_timeout
+
+    # --- what is known of the group ---------------------------------------------------------------
+
+    @property
+    def promotable(self) -> bool:
+        """Whether this node may become leader."""
+        return self.may_vote and self.node_id in self.voters
+
+    @property
+    def in_lease(self) -> bool:
+        """Whether a leader is known to live, so that nobody need campaign."""
+        if self.role is Role.LEADER:
+            return True
+        return (
+            self.leader is not None and self.now < self.leader_seen + self.config.election_timeout_s
+        )
+
+    # --- outgoing ---------------------------------------------------------------------------------
+
+    def send(self, to: int, message: Message) -> None:
+        """A message that is true whatever the disk does."""
+        self.send_queue.append((to, message))
+
+    def send_after_save(self, to: int, message: Message) -> None:
+        """A message that promises something which must be durable first."""
+        self.send_after_save_queue.append((to, message))
+
+    # --- shared transitions -----------------------------------------------------------------------
+
+    def become_follower(self, term: int, leader: int | None) -> None:
+        """Follow in `term`, which is not below ours, with or without a known leader."""
+        if term > self.term:
+            self.term = term
+            self.vote = None
+            self.elected = leader
+        self.role = Role.FOLLOWER
+        self.votes = {}
+        self.end_leadership()
+        self.set_leader(leader)
+        self.receiver.discard()
+        self.restart_election_timer()
+
+    def end_leadership(self) -> None:
+        """Whatever a leader had under way ends without an answer."""
+        if self.leadership is not None:
+            own = [
+                context
+                for origin, context in self.leadership.reads.abandon()
+                if origin == self.node_id
+            ]
+            self.reads.extend((context, None) for context in own)
+            self.leadership = None
+
+    def set_leader(self, leader: int | None) -> None:
+        """Note whom we follow; reads that were sent to another leader are lost."""
+        self.leader = leader
+        self.leader_seen = self.now
+        self.reads.extend((context, None) for context in self.forwarded.abandon())
+        self.changed = True
+
+    def advance_commit(self, index: int) -> None:
+        """Everything up to `index`, which is in the log, is committed."""
+        if index > self.commit:
+            if index > self.log.last_index:
+                raise InvariantError(
+                    f"commit of {index} behind the log's end {self.log.last_index}"
+                )
+            self.commit = index
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def take_effects(self) -> Effects:
+        """Everything queued since the last call."""
+        saves, log = self.saves, self.log
+        snapshot, self.installing = self.installing, None
+        entries: list[Entry] = []
+        if log.last_index > saves.handed_index:
+            entries = log.entries(saves.handed_index + 1, log.last_index + 1)
+        hard_state, vote_changed = self._changed_hard_state()
+        send, self.send_queue = self.send_queue, []
+        send_after_save, self.send_after_save_queue = self.send_after_save_queue, []
+        reads, self.reads = self.reads, []
+        changed, self.changed = self.changed, False
+        if entries or send_after_save or hard_state is not None or snapshot is not None:
+            token = saves.hand_out(log.last_index, self.term)
+        else:
+            token = saves.last_token()
+        return Effects(
+            send=send,
+            snapshot=snapshot,
+            entries=entries,
+            hard_state=hard_state,
+            must_sync=bool(entries) or vote_changed or snapshot is not None,
+            token=token,
+            send_after_save=send_after_save,
+            apply=self._take_applicable(),
+            reads=reads,
+            role_changed=changed,
+        )
+
+    def _changed_hard_state(self) -> tuple[HardState | None, bool]:
+        known = self._handed
+        vote_changed = known.term != self.term or known.vote != self.vote
+        if not vote_changed and known.commit == self.commit:
+            return None, False
+        self._handed = HardState(self.term, self.vote, self.commit)
+        return self._handed, vote_changed
+
+    def _take_applicable(self) -> list[Entry]:
+        """Committed entries that are durable here too: a snapshot of their effects never runs ahead
+        of the log.
+        """
+        stop = min(self.commit, self.saves.durable_index)
+        if stop <= self.applied:
+            return []
+        entries = self.log.entries(self.applied + 1, stop + 1)
+        self.applied = stop
+        return entries

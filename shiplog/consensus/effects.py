@@ -1,0 +1,52 @@
+"""What the core wants done: one batch at a time, drained by the driver (docs/raft.md, "The driving
+loop").
+
+Invariant: a message in `send_after_save` promises what this batch, or an earlier one, makes
+durable; everything in `send` is true whatever the disk does.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shiplog.consensus.messages import Message
+from shiplog.consensus.types import Entry, HardState, SaveToken, Snapshot
+
+Addressed = tuple[int, Message]
+
+
+class Effects(msgspec.Struct, frozen=True):
+    """One batch. Carry it out in the order of the fields; it is false when there is nothing to do."""
+
+    send: list[Addressed]
+    """May leave at once."""
+    snapshot: Snapshot | None
+    """Replaces the whole log and the state machine; to be durable before `entries`."""
+    entries: list[Entry]
+    """To be saved; they replace whatever the disk holds from the first one's index on."""
+    hard_state: HardState | None
+    """To be saved behind the entries."""
+    must_sync: bool
+    """Whether the save must be durable before `saved(token)`; otherwise writing it is enough."""
+    token: SaveToken
+    """For `saved`, once this and every earlier batch is saved."""
+    send_after_save: list[Addressed]
+    """May leave only once `saved(token)` may be called."""
+    apply: list[Entry]
+    """Committed entries for the state machine, in order, each exactly once."""
+    reads: list[tuple[int, int | None]]
+    """(context, index): the read may be answered once `index` is applied; None: ask again."""
+    role_changed: bool
+    """The role, the term or the known leader changed."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.send
+            or self.apply
+            or self.entries
+            or self.send_after_save
+            or self.hard_state is not None
+            or self.reads
+            or self.role_changed
+            or self.snapshot is not None
+        )

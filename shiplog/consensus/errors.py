@@ -1,0 +1,35 @@
+"""The errors of the consensus package: what a caller or a peer can cause.
+
+Invariant: a broken promise of Raft itself is never one of these; it is an InvariantError, which
+ends the process.
+"""
+
+from __future__ import annotations
+
+
+class ConsensusError(Exception):
+    """Base of everything this package raises for a caller's, a peer's or a disk's fault."""
+
+
+class NotLeader(ConsensusError):
+    """The node does not lead, or is giving leadership away; `hint` is who may lead instead, if
+    known.
+    """
+
+    def __init__(self, hint: int | None) -> None:
+        super().__init__(
+            f"not the leader (try node {hint})" if hint is not None else "not the leader"
+        )
+        self.hint = hint
+
+
+class Busy(ConsensusError):
+    """Too many proposed bytes wait to be committed; try again when some are."""
+
+
+class MalformedMessage(ConsensusError):
+    """A peer sent bytes that are no messages, or a message that contradicts itself."""
+
+
+class CorruptRecord(ConsensusError):
+    """A file of the consensus log or a snapshot file does not hold what was written to it."""

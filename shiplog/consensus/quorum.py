@@ -1,0 +1,38 @@
+"""The mathematics of majorities: the one place that knows how many voters are enough.
+
+Invariant: any two sets of voters that these functions call enough have a voter in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+
+
+class Tally(Enum):
+    """Where a vote stands."""
+
+    PENDING = "pending"
+    WON = "won"
+    LOST = "lost"
+
+
+def majority(voters: int) -> int:
+    """How many of so many voters are enough."""
+    return voters // 2 + 1
+
+
+def reached(values: Iterable[int]) -> int:
+    """The highest value that a majority has reached, given one value for each voter (at least one)."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def tally(votes: Mapping[int, bool], voters: Collection[int]) -> Tally:
+    """The outcome of an election given the votes so far; votes of others than voters count nothing."""
+    needed = majority(len(voters))
+    granted = sum(1 for voter in voters if votes.get(voter) is True)
+    if granted >= needed:
+        return Tally.WON
+    open_votes = sum(1 for voter in voters if voter not in votes)
+    return Tally.PENDING if granted + open_votes >= needed else Tally.LOST

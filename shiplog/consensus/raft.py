@@ -1,0 +1,388 @@
+"""The Raft core as its driver sees it: messages, time and proposals in; one batch of effects out.
+
+Nothing here reads a clock, draws chance of its own, or touches a file or a socket: the same calls
+with the same arguments give the same effects. docs/raft.md shows the loop a driver must run.
+
+Invariant: the effects of calls made between two `take_effects` are one batch, safe to carry out in
+any interleaving with other nodes as long as each batch's own order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shiplog.consensus import election, follower, replication
+from shiplog.consensus import messages as wire
+from shiplog.consensus.core import Core
+from shiplog.consensus.effects import Effects
+from shiplog.consensus.errors import Busy, NotLeader
+from shiplog.consensus.log import RaftLog
+from shiplog.consensus.progress import ProgressStatus
+from shiplog.consensus.types import (
+    ENTRY_OVERHEAD_BYTES,
+    Entry,
+    HardState,
+    RaftConfig,
+    Role,
+    SaveToken,
+    Snapshot,
+)
+from shiplog.logformat.errors import InvariantError
+
+if TYPE_CHECKING:
+    from random import Random
+
+_HANDLERS: dict[type[wire.Message], Callable[[Core, int, Any], None]] = {
+    wire.PreVote: election.on_pre_vote,
+    wire.PreVoteReply: election.on_pre_vote_reply,
+    wire.Vote: election.on_vote,
+    wire.VoteReply: election.on_vote_reply,
+    wire.TimeoutNow: election.on_timeout_now,
+    wire.Append: follower.on_append,
+    wire.Commit: follower.on_commit,
+    wire.Heartbeat: follower.on_heartbeat,
+    wire.SnapshotChunk: follower.on_snapshot_chunk,
+    wire.AppendReply: replication.on_append_reply,
+    wire.AppendReject: replication.on_append_reject,
+    wire.HeartbeatReply: replication.on_heartbeat_reply,
+    wire.SnapshotReply: replication.on_snapshot_reply,
+    wire.ReadRequest: replication.on_read_request,
+    wire.ReadReply: replication.on_read_reply,
+}
+_FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk)
+
+
+class Raft:
+    """One node of one Raft group."""
+
+    def __init__(
+        self,
+        node_id: int,
+        voters: Sequence[int],
+        *,
+        learners: Sequence[int] = (),
+        config: RaftConfig,
+        random: Random,
+        now: float,
+        snapshot: Snapshot | None,
+        entries: Sequence[Entry],
+        hard_state: HardState,
+        may_vote: bool = True,
+    ) -> None:
+        """Resume from what is on disk: `entries` follow `snapshot`, or overlap its end.
+
+        A new node has no snapshot, no entries and HardState(0, None, 0). Raises ValueError for a
+        membership that cannot be, and InvariantError if snapshot, entries and hard state don't
+        belong together.
+        """
+        _check_membership(node_id, voters, learners)
+        log = _restore_log(snapshot, entries)
+        if hard_state.commit > log.last_index:
+            raise InvariantError(
+                f"entry {hard_state.commit} was committed but the log ends at {log.last_index}"
+            )
+        self._core = Core(
+            node_id,
+            voters=voters,
+            learners=learners,
+            config=config,
+            random=random,
+            now=now,
+            snapshot=snapshot,
+            log=log,
+            hard_state=hard_state,
+            may_vote=may_vote,
+        )
+        if len(voters) == 1:
+            self._core.election_deadline = now
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def step(self, sender: int, message: wire.Message, now: float) -> None:
+        """Take a message of a peer; unknown senders and old terms change nothing.
+
+        Raises MalformedMessage for one that contradicts itself, InvariantError if Raft's promises
+        are broken.
+        """
+        core = self._core
+        core.now = now
+        if sender not in core.peers:
+            return
+        kind = type(message)
+        if message.term != core.term and not self._meet_other_term(sender, message, kind):
+            return
+        _HANDLERS[kind](core, sender, message)
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        core = self._core
+        core.now = now
+        core.reads.extend((context, None) for context in core.forwarded.expired(now))
+        if core.leadership is not None:
+            replication.tick(core, core.leadership)
+        else:
+            election.tick(core)
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do, if nothing else happens before."""
+        core = self._core
+        if core.leadership is not None:
+            return min(core.leadership.heartbeat_deadline, core.leadership.quorum_deadline)
+        deadline = min(core.election_deadline, core.forwarded.next_deadline())
+        return min(deadline, core.retry_deadline) if core.votes else deadline
+
+    def propose(self, data: Sequence[bytes], now: float) -> int:
+        """Append one entry for each item; the index of the first.
+
+        Raises NotLeader, Busy when too much waits to be committed, ValueError for nothing or an
+        empty item.
+        """
+        core = self._core
+        core.now = now
+        lead = core.leadership
+        if lead is None:
+            raise NotLeader(core.leader)
+        if lead.transfer_to is not None:
+            raise NotLeader(lead.transfer_to)
+        if not data or not all(data):
+            raise ValueError("a proposal needs at least one item, and none may be empty")
+        size = sum(map(len, data)) + ENTRY_OVERHEAD_BYTES * len(data)
+        if (
+            lead.uncommitted_bytes
+            and lead.uncommitted_bytes + size > core.config.max_uncommitted_bytes
+        ):
+            raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
+        lead.uncommitted_bytes += size
+        lead.dirty = True
+        first, term = core.log.last_index + 1, core.term
+        core.log.append([Entry(index, term, item) for index, item in enumerate(data, first)])
+        return first
+
+    def read_index(self, context: int, now: float) -> None:
+        """Ask for an index that covers everything committed before now; answered in Effects.reads."""
+        core = self._core
+        core.now = now
+        replication.read_index(core, context)
+
+    def transfer_leadership(self, to: int, now: float) -> None:
+        """Hand leadership to another voter; given up after an election timeout.
+
+        Raises NotLeader, or ValueError if `to` is no other voter.
+        """
+        core = self._core
+        core.now = now
+        if core.leadership is None:
+            raise NotLeader(core.leader)
+        if to not in core.voters or to == core.node_id:
+            raise ValueError(f"node {to} is no other voter")
+        replication.start_transfer(core, core.leadership, to)
+
+    def leader_lost(self, now: float) -> None:
+        """The connection to the current leader was closed: campaign soon, by PreVote, unless it is
+        heard of again.
+        """
+        self._core.now = now
+        election.leader_lost(self._core)
+
+    def saved(self, up_to: SaveToken) -> None:
+        """The save of the batch with this token, and of all before it, is done.
+
+        Raises InvariantError for a token that goes backwards or was never given out.
+        """
+        core = self._core
+        core.saves.saved(up_to)
+        if core.leadership is not None:
+            replication.saved(core, core.leadership)
+        else:
+            election.saved(core)
+
+    def compact(self, index: int, snapshot: Snapshot) -> None:
+        """Forget entries up to `index`; followers that need them get `snapshot`, which reaches at
+        least as far.
+
+        Raises InvariantError if the snapshot is not of applied entries or would leave a gap behind
+        it.
+        """
+        core = self._core
+        if not index <= snapshot.last_index <= core.applied:
+            raise InvariantError(
+                f"cut at {index}, snapshot at {snapshot.last_index}, applied up to {core.applied}"
+            )
+        known_term = core.log.term_at(snapshot.last_index)
+        if known_term is not None and known_term != snapshot.last_term:
+            raise InvariantError(
+                f"entry {snapshot.last_index} has term {known_term}, not {snapshot.last_term}"
+            )
+        if index > core.log.base_index:
+            core.log.compact(index)
+        core.snapshot = snapshot
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def take_effects(self) -> Effects:
+        """What is to be done for everything that happened since the last call."""
+        core = self._core
+        if core.leadership is not None:
+            replication.flush(core, core.leadership)
+        return core.take_effects()
+
+    # --- state ------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """This node's number."""
+        return self._core.node_id
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The voting nodes."""
+        return self._core.voters
+
+    @property
+    def learners(self) -> tuple[int, ...]:
+        """Nodes that receive everything and vote on nothing."""
+        return self._core.learners
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this node's votes and acknowledgements may be trusted.
+
+        Set it once the node has caught up with a leader; allowed only if its hard state survived.
+        """
+        return self._core.may_vote
+
+    @may_vote.setter
+    def may_vote(self, value: bool) -> None:
+        self._core.may_vote = value
+
+    @property
+    def role(self) -> Role:
+        """What this node is now."""
+        return self._core.role
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self._core.term
+
+    @property
+    def leader(self) -> int | None:
+        """The leader of the term, as far as known and not doubted."""
+        return self._core.leader
+
+    @property
+    def commit_index(self) -> int:
+        """The last entry known to be committed."""
+        return self._core.commit
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry handed out in Effects.apply, or covered by an installed snapshot."""
+        return self._core.applied
+
+    @property
+    def durable_index(self) -> int:
+        """The last entry that is durable here."""
+        return self._core.saves.durable_index
+
+    @property
+    def first_index(self) -> int:
+        """The first entry that is still held."""
+        return self._core.log.base_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """The last entry, committed or not."""
+        return self._core.log.last_index
+
+    def term_at(self, index: int) -> int | None:
+        """The term of an entry; None if it is compacted (but for the newest such) or does not
+        exist.
+        """
+        return self._core.log.term_at(index)
+
+    @property
+    def applied_own_noop(self) -> bool:
+        """Whether this node leads and its own term's no-op was handed out for applying: all older
+        entries were.
+        """
+        core = self._core
+        return core.leadership is not None and core.applied >= core.leadership.noop_index
+
+    def progress(self, node: int) -> ProgressStatus | None:
+        """What the leader knows of a follower; None on other nodes or for the node itself."""
+        lead = self._core.leadership
+        progress = None if lead is None else lead.progress.get(node)
+        return None if progress is None else progress.status()
+
+    @property
+    def snapshot_wanted(self) -> bool:
+        """Whether a follower is too far behind and there is no snapshot data to send: `compact`
+        gives some.
+        """
+        core = self._core
+        if core.leadership is None or (core.snapshot is not None and core.snapshot.data):
+            return False
+        return any(
+            progress.next <= core.log.base_index for progress in core.leadership.progress.values()
+        )
+
+    # --- terms ------------------------------------------------------------------------------------
+
+    def _meet_other_term(
+        self, sender: int, message: wire.Message, kind: type[wire.Message]
+    ) -> bool:
+        """Adopt a higher term, refuse a lower one; whether the message is still to be handled."""
+        core = self._core
+        if isinstance(message, wire.PreVote) or (
+            isinstance(message, wire.PreVoteReply) and message.granted
+        ):
+            return True
+        if message.term < core.term:
+            self._refuse_old_term(sender, message)
+            return False
+        if isinstance(message, wire.Vote):
+            if sender not in core.voters or (core.in_lease and not message.transfer):
+                return False
+        core.become_follower(message.term, sender if kind in _FROM_LEADER else None)
+        return True
+
+    def _refuse_old_term(self, sender: int, message: wire.Message) -> None:
+        """Tell whoever still acts in an old term which one it is, so that it stops."""
+        core = self._core
+        if isinstance(message, wire.Vote):
+            core.send_after_save(sender, wire.VoteReply(core.term, granted=False))
+        elif isinstance(message, _FROM_LEADER):
+            core.send(sender, wire.HeartbeatReply(core.term, 0, core.may_vote))
+
+
+def _check_membership(node_id: int, voters: Sequence[int], learners: Sequence[int]) -> None:
+    members = [*voters, *learners]
+    if not voters or len(set(members)) != len(members):
+        raise ValueError("a group needs voters, and no node may be named twice")
+    if node_id not in members:
+        raise ValueError(f"node {node_id} is not a member of the group {members}")
+
+
+def _restore_log(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:
+    """The log of a restarted node.
+
+    Entries may begin before the snapshot's end; the first of those is then only the mark where the
+    log was cut. Entries that contradict the snapshot, which is committed, are older than it and are
+    dropped.
+    """
+    last_index = snapshot.last_index if snapshot else 0
+    last_term = snapshot.last_term if snapshot else 0
+    if entries and entries[0].index <= last_index:
+        log = RaftLog(entries[0].index, entries[0].term, entries[1:])
+        if log.matches(last_index, last_term):
+            return log
+        entries = ()
+    if entries and entries[0].index > last_index + 1:
+        raise InvariantError(
+            f"the log begins at {entries[0].index}, the snapshot ends at {last_index}"
+        )
+    if entries and entries[0].term < last_term:
+        entries = ()
+    return RaftLog(last_index, last_term, entries)

@@ -1,0 +1,343 @@
+"""Leading: feeding followers, counting what they hold, proving leadership, handing it over (Raft,
+section 5.3, 5.4).
+
+Proposals and commits only mark the leadership as dirty; `flush`, called when effects are taken,
+turns everything that gathered into as few messages as possible. Entries go to followers before the
+leader's own disk has them: the leader is just one of the voters that must save them.
+
+Invariant: only entries of the leader's own term are committed by counting (5.4.2).
+"""
+
+from __future__ import annotations
+
+from shiplog.consensus import quorum
+from shiplog.consensus.core import Core, Leadership
+from shiplog.consensus.errors import MalformedMessage
+from shiplog.consensus.messages import (
+    Append,
+    AppendReject,
+    AppendReply,
+    Commit,
+    Heartbeat,
+    HeartbeatReply,
+    ReadReply,
+    ReadRequest,
+    SnapshotChunk,
+    SnapshotReply,
+    TimeoutNow,
+)
+from shiplog.consensus.progress import Progress, ProgressState, SnapshotTransfer
+from shiplog.consensus.types import ENTRY_OVERHEAD_BYTES
+from shiplog.logformat.errors import InvariantError
+
+# --- driven by time, the disk and the caller ------------------------------------------------------
+
+
+def start(core: Core, lead: Leadership) -> None:
+    """First acts of a new leader, whose no-op is in the log already."""
+    for entry in core.log.entries(core.commit + 1, core.log.last_index + 1):
+        lead.uncommitted_bytes += len(entry.data) + ENTRY_OVERHEAD_BYTES
+
+
+def tick(core: Core, lead: Leadership) -> None:
+    """Heartbeats, and the check that a majority still answers (CheckQuorum)."""
+    if lead.transfer_to is not None and core.now >= lead.transfer_deadline:
+        lead.transfer_to = None
+    if core.now >= lead.quorum_deadline and not _check_quorum(core, lead):
+        core.become_follower(core.term, None)
+    elif core.now >= lead.heartbeat_deadline:
+        _broadcast_heartbeat(core, lead)
+        _resend_stuck_chunks(core, lead)
+
+
+def saved(core: Core, lead: Leadership) -> None:
+    """The leader's own entries count toward the quorum from the moment they are durable."""
+    durable = core.saves.durable_index
+    if durable > lead.counted[core.node_id]:
+        lead.counted[core.node_id] = durable
+        if durable > core.commit:
+            _advance_commit(core, lead)
+
+
+def start_transfer(core: Core, lead: Leadership, to: int) -> None:
+    """Hand leadership to a voter as soon as it holds our whole log; proposals wait until that ends."""
+    lead.transfer_to = to
+    lead.transfer_deadline = core.now + core.config.election_timeout_s
+    _transfer_if_ready(core, lead, to)
+
+
+def flush(core: Core, lead: Leadership) -> None:
+    """Turn what gathered since the last call into messages."""
+    if lead.reads.waiting and core.commit >= lead.noop_index:
+        lead.reads.start_round(core.commit, core.node_id)
+        _broadcast_heartbeat(core, lead)
+        _answer_reads(core, lead)
+    if lead.dirty:
+        lead.dirty = False
+        for peer, progress in lead.progress.items():
+            _feed(core, lead, peer, progress)
+
+
+# --- answers of followers -------------------------------------------------------------------------
+
+
+def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
+    """A follower holds more of our log."""
+    lead = core.leadership
+    if lead is None:
+        return
+    match = message.match
+    if match > core.log.last_index:
+        raise MalformedMessage(f"node {sender} acknowledges entry {match} of {core.log.last_index}")
+    progress = lead.progress[sender]
+    progress.last_active = core.now
+    progress.counts = message.counts
+    progress.accepted(match, core.log.base_index)
+    lead.dirty = True
+    counted = lead.counted
+    if not message.counts:
+        _distrust(lead, sender)
+    elif match > counted.get(sender, match):
+        counted[sender] = match
+        if match > core.commit:
+            _advance_commit(core, lead)
+    if lead.transfer_to == sender:
+        _transfer_if_ready(core, lead, sender)
+
+
+def on_append_reject(core: Core, sender: int, message: AppendReject) -> None:
+    """The logs part before the append: step back over whole terms. Old news are ignored."""
+    lead = core.leadership
+    if lead is None:
+        return
+    progress = lead.progress[sender]
+    progress.last_active = core.now
+    if progress.state is ProgressState.SNAPSHOT:
+        return
+    retry_from = core.log.newest_up_to_term(message.hint_index, message.hint_term)[0] + 1
+    if message.prev_index > progress.match:
+        if progress.state is ProgressState.REPLICATE or message.prev_index == progress.next - 1:
+            progress.rejected(min(retry_from, message.prev_index))
+    elif message.last_index < progress.match:
+        progress.lost_entries(retry_from)
+        _distrust(lead, sender)
+    lead.dirty = True
+
+
+def on_heartbeat_reply(core: Core, sender: int, message: HeartbeatReply) -> None:
+    """A follower lives and follows; whatever it seems to lack is probed for."""
+    lead = core.leadership
+    if lead is None:
+        return
+    progress = lead.progress[sender]
+    progress.last_active = core.now
+    progress.counts = message.counts
+    if message.counts:
+        lead.reads.acknowledge(sender, min(message.round, lead.reads.round))
+        _answer_reads(core, lead)
+    if progress.match < core.log.last_index:
+        _ask_where(core, lead, sender, progress)
+
+
+def on_snapshot_reply(core: Core, sender: int, message: SnapshotReply) -> None:
+    """A chunk arrived: send the one the follower wants next. Answers to older chunks are ignored."""
+    lead = core.leadership
+    if lead is None:
+        return
+    progress = lead.progress[sender]
+    progress.last_active = core.now
+    transfer = progress.transfer
+    if (
+        transfer is None
+        or message.last_index != transfer.snapshot.last_index
+        or message.offset != transfer.offset
+    ):
+        return
+    if message.next_offset > len(transfer.snapshot.data):
+        raise MalformedMessage(
+            f"node {sender} wants byte {message.next_offset} of {len(transfer.snapshot.data)}"
+        )
+    transfer.offset = message.next_offset
+    _send_chunk(core, lead, sender, progress, transfer)
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+def on_read_request(core: Core, sender: int, message: ReadRequest) -> None:
+    """A follower's read."""
+    if core.leadership is not None:
+        core.leadership.reads.waiting.append((sender, message.context))
+
+
+def on_read_reply(core: Core, sender: int, message: ReadReply) -> None:
+    """The leader's answer to a read that we forwarded."""
+    context = core.forwarded.answered(message.context)
+    if context is not None:
+        core.reads.append((context, message.index))
+
+
+def read_index(core: Core, context: int) -> None:
+    """A read asked for at this node: prove it here, or ask the leader."""
+    if core.leadership is not None:
+        core.leadership.reads.waiting.append((core.node_id, context))
+    elif core.leader is None:
+        core.reads.append((context, None))
+    else:
+        number = core.forwarded.add(context, core.now + core.config.election_timeout_s)
+        core.send(core.leader, ReadRequest(core.term, number))
+
+
+def _answer_reads(core: Core, lead: Leadership) -> None:
+    for read in lead.reads.take_proved():
+        if read.origin == core.node_id:
+            core.reads.append((read.context, read.index))
+        else:
+            core.send(read.origin, ReadReply(core.term, read.context, read.index))
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def _distrust(lead: Leadership, sender: int) -> None:
+    """A follower lost, or may have lost, what it acknowledged: nothing of it counts until it counts
+    again.
+    """
+    if sender in lead.counted:
+        lead.counted[sender] = 0
+
+
+def _advance_commit(core: Core, lead: Leadership) -> None:
+    """Commit what a majority has saved, if it is of our own term (section 5.4.2)."""
+    index = quorum.reached(lead.counted.values())
+    if index <= core.commit or core.log.term_at(index) != core.term:
+        return
+    for entry in core.log.entries(core.commit + 1, index + 1):
+        lead.uncommitted_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
+    core.advance_commit(index)
+    lead.dirty = True
+
+
+def _check_quorum(core: Core, lead: Leadership) -> bool:
+    """Whether a majority was heard of since the last check; a node that was stalled itself does not
+    blame others.
+    """
+    active = 1
+    for voter, progress in lead.progress.items():
+        active += (
+            voter in lead.counted and progress.counts and progress.last_active > lead.quorum_since
+        )
+    lead.quorum_since = core.now
+    lead.quorum_deadline = core.now + core.config.election_timeout_s
+    return active >= quorum.majority(len(core.voters))
+
+
+def _transfer_if_ready(core: Core, lead: Leadership, to: int) -> None:
+    if lead.progress[to].match == core.log.last_index:
+        core.send(to, TimeoutNow(core.term))
+
+
+# --- sending --------------------------------------------------------------------------------------
+
+
+def _broadcast_heartbeat(core: Core, lead: Leadership) -> None:
+    lead.heartbeat_deadline = core.now + core.config.heartbeat_s
+    commit_term = core.log.term_at(core.commit)
+    if commit_term is None:
+        raise InvariantError(f"committed entry {core.commit} is not in the log")
+    message = Heartbeat(core.term, core.commit, commit_term, lead.reads.round)
+    core.send_queue.extend((peer, message) for peer in core.peers)
+
+
+def _feed(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
+    """Send a follower whatever it lacks, as far as its window allows."""
+    config = core.config
+    while progress.next <= core.log.last_index and progress.may_append(config.max_inflight):
+        if progress.next <= core.log.base_index:
+            if not _begin_snapshot(core, lead, peer, progress):
+                return
+        else:
+            _send_append(core, lead, peer, progress, limit_bytes=config.max_append_bytes)
+    if progress.commit_sent < core.commit and progress.state is ProgressState.REPLICATE:
+        progress.commit_sent = core.commit
+        core.send(peer, Commit(core.term, core.commit, core.log.term_at(core.commit) or 0))
+
+
+def _send_append(
+    core: Core, lead: Leadership, peer: int, progress: Progress, *, limit_bytes: int
+) -> None:
+    """Append from `next` on; with no bytes allowed, an empty one that asks where the follower
+    stands.
+    """
+    prev_index = progress.next - 1
+    message = lead.last_append
+    log = core.log
+    if (
+        message is None
+        or message.prev_index != prev_index
+        or message.commit != core.commit
+        or prev_index + len(message.entries) != log.last_index
+        or not limit_bytes
+    ):
+        entries = log.entries_up_to_bytes(progress.next, limit_bytes) if limit_bytes else ()
+        message = Append(core.term, prev_index, log.term_at(prev_index) or 0, entries, core.commit)
+        lead.last_append = message
+    progress.append_sent(prev_index + len(message.entries))
+    progress.commit_sent = core.commit
+    core.send_queue.append((peer, message))
+
+
+def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
+    """Something sent to a live follower may be lost: let it say what it has."""
+    if progress.state is ProgressState.PROBE:
+        progress.probe_sent = False
+        lead.dirty = True
+    elif progress.state is ProgressState.REPLICATE and progress.next <= core.log.base_index:
+        progress.rejected(progress.next)
+        lead.dirty = True
+    elif progress.state is ProgressState.REPLICATE:
+        _send_append(core, lead, peer, progress, limit_bytes=0)
+
+
+def _begin_snapshot(core: Core, lead: Leadership, peer: int, progress: Progress) -> bool:
+    """Whether there is a snapshot to send; its first chunk is then under way."""
+    snapshot = core.snapshot
+    if snapshot is None or not snapshot.data:
+        return False
+    transfer = progress.send_snapshot(snapshot, core.now)
+    _send_chunk(core, lead, peer, progress, transfer)
+    return True
+
+
+def _send_chunk(
+    core: Core, lead: Leadership, peer: int, progress: Progress, transfer: SnapshotTransfer
+) -> None:
+    """Send the chunk at the transfer's offset, unless the log was cut behind the end of that
+    snapshot meanwhile.
+    """
+    snapshot, offset = transfer.snapshot, transfer.offset
+    if snapshot.last_index < core.log.base_index:
+        progress.rejected(progress.next)
+        lead.dirty = True
+        return
+    transfer.sent_at = core.now
+    data = snapshot.data[offset : offset + core.config.snapshot_chunk_bytes]
+    chunk = SnapshotChunk(
+        core.term,
+        snapshot.last_index,
+        snapshot.last_term,
+        snapshot.voters,
+        snapshot.learners,
+        offset,
+        len(snapshot.data),
+        data,
+    )
+    core.send(peer, chunk)
+
+
+def _resend_stuck_chunks(core: Core, lead: Leadership) -> None:
+    """Chunks that got no answer for an election timeout are taken for lost."""
+    for peer, progress in lead.progress.items():
+        transfer = progress.transfer
+        if transfer is not None and core.now >= transfer.sent_at + core.config.election_timeout_s:
+            _send_chunk(core, lead, peer, progress, transfer)

@@ -53,6 +53,9 @@ class PartitionInfo(NamedTuple):
     segments: Unsigned32
     size_bytes: Place63
     checksum: Unsigned32
+    committed_offset: Place63 = 0
+    merged_offset: Place63 = 0
+    halted: Text = ""
 
 
 class NodeInfo(NamedTuple):
@@ -64,6 +67,7 @@ class NodeInfo(NamedTuple):
     detail: Text
     boot: Place63
     applied_index: Place63
+    role: ShortText = ""
 
 
 class SessionInfo(NamedTuple):
@@ -74,6 +78,7 @@ class SessionInfo(NamedTuple):
     run: Unsigned32
     is_open: bool
     unmerged_bytes: Place63
+    dedup_id: ShortText = ""
 
 
 class CreateTopic(Message, frozen=True, tag=1):
@@ -114,7 +119,7 @@ class GetStatus(Message, frozen=True, tag=5):
 
 
 class RetireSession(Message, frozen=True, tag=6):
-    """Fence a session's directory, so that another may take the name; answered by SessionRetired."""
+    """Fence a session, so that another directory may take the name; answered by SessionRetired."""
 
     session: str
 

@@ -1,0 +1,1 @@
+"""The sequencer: Raft-ordered merge instructions, executed alike by every node."""

@@ -1,0 +1,160 @@
+"""Answers administrators: topics, sessions, status. The role ADMIN's side of a connection.
+
+Any node answers; what changes the cluster goes to the leader by itself. Invariant: every request gets exactly one
+answer, a refusal naming the thing, the reason and the remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from shiplog.logformat.errors import InvalidName
+from shiplog.runtime.transport import Connection
+from shiplog.sequencer import status
+from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
+from shiplog.sequencer.state import Rejection
+from shiplog.wire import admin
+from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.messages import Request, Response
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.node import Node
+
+log = logging.getLogger(__name__)
+
+REQUESTS_LIMIT = 16
+PARTITIONS_LIMIT = 10_000
+KNOWN_SETTINGS = {"segment.bytes": (1 << 16, (1 << 31) - 1)}
+"""Topic settings that mean something, with the least and greatest value."""
+
+
+class Denied(Exception):
+    """A request that is answered with Failed."""
+
+    def __init__(self, code: FaultCode, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.answer = admin.Failed(code, message, remedy)
+
+
+class AdminServer:
+    """One administrator's connection. Implements transport.Handler."""
+
+    def __init__(self, node: Node, connection: Connection) -> None:
+        self._node = node
+        self._connection = connection
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_message(self, message: object) -> None:
+        """Answer a request, when its turn comes."""
+        if not isinstance(message, Request):
+            raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")
+        if len(self._tasks) >= REQUESTS_LIMIT:
+            raise ProtocolFault(FaultCode.TOO_MANY, f"more than {REQUESTS_LIMIT} requests under way")
+        task = asyncio.create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            body = await self._serve(request.body)
+        except Denied as denied:
+            body = denied.answer
+        except InvalidName as error:
+            body = admin.Failed(FaultCode.INVALID_NAME, str(error), "choose a name of the grammar")
+        except TimeoutError:
+            body = admin.Failed(FaultCode.TIMEOUT, "no leader confirmed it in time", "ask again")
+        self._connection.send(Response(request.id, body))
+
+    async def _serve(self, request: admin.AdminRequest) -> admin.AdminResponse:
+        identity = str(self._connection.identity)
+        if not self._node.rights.is_admin(identity):
+            raise Denied(FaultCode.NOT_AUTHORISED, f"{identity} is no administrator", "grant admin")
+        match request:
+            case admin.CreateTopic():
+                return await self._create(request)
+            case admin.DeleteTopic():
+                return await self._delete(request)
+            case admin.RetireSession():
+                return await self._retire(request)
+            case admin.ListTopics():
+                topics = self._node.replica.machine.state.topics.values()
+                return admin.Topics(tuple(status.topic_info(topic) for topic in topics))
+            case admin.DescribeTopic():
+                return self._describe(request.name)
+            case admin.GetStatus():
+                return status.status(self._node)
+
+    async def _create(self, request: admin.CreateTopic) -> admin.TopicCreated:
+        if not 1 <= request.partitions <= PARTITIONS_LIMIT:
+            message = f"{request.partitions} partitions; allowed are 1 to {PARTITIONS_LIMIT}"
+            raise Denied(FaultCode.OUT_OF_RANGE, message)
+        check_settings(request.settings)
+        now_ms = self._node.clock.wall_ms()
+        await self._propose(
+            CreateTopic(
+                uuid.uuid4().hex, request.name, request.partitions, request.settings, now_ms
+            )
+        )
+        return admin.TopicCreated(status.topic_info(self._topic(request.name)))
+
+    async def _delete(self, request: admin.DeleteTopic) -> admin.TopicDeleted:
+        topic_id = self._topic(request.name).topic_id
+        await self._propose(DeleteTopic(topic_id))
+        return admin.TopicDeleted(topic_id)
+
+    async def _retire(self, request: admin.RetireSession) -> admin.SessionRetired:
+        await self._propose(RetireSession(request.session))
+        return admin.SessionRetired(request.session)
+
+    def _describe(self, name: str) -> admin.TopicDescription:
+        topic = self._topic(name)
+        partitions = tuple(
+            status.partition_info(self._node, number) for number in topic.partition_numbers
+        )
+        return admin.TopicDescription(status.topic_info(topic), partitions)
+
+    def _topic(self, name: str) -> Any:
+        topic = self._node.replica.machine.topic_named(name)
+        if topic is None:
+            raise Denied(FaultCode.UNKNOWN_TOPIC, f"there is no topic {name!r}", "shiplog topic list")
+        return topic
+
+    async def _propose(self, command: AnyCommand) -> None:
+        outcome = await self._node.proposer.propose(command)
+        if isinstance(outcome, Rejection):
+            code = FaultCode.ALREADY_EXISTS if outcome.code == "TOPIC_EXISTS" else FaultCode.UNKNOWN_TOPIC
+            raise Denied(code, outcome.message)
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Never sent on this connection."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "DATA on an administrator's connection")
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Never sent on this connection."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT on an administrator's connection")
+
+    def on_writable(self) -> None:
+        """Answers are small."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """Nobody waits for the answers any more."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def check_settings(settings: dict[str, str]) -> None:
+    """Raise Denied for the first topic setting that is unknown or out of bounds."""
+    for key, value in settings.items():
+        bounds = KNOWN_SETTINGS.get(key)
+        if bounds is None:
+            raise Denied(
+                FaultCode.OUT_OF_RANGE,
+                f"unknown topic setting {key!r}",
+                f"known: {', '.join(sorted(KNOWN_SETTINGS))}",
+            )
+        if not value.isdigit() or not bounds[0] <= int(value) <= bounds[1]:
+            message = f"{key}={value!r} is not a number from {bounds[0]} to {bounds[1]}"
+            raise Denied(FaultCode.OUT_OF_RANGE, message)

@@ -1,0 +1,198 @@
+"""The commands that Raft orders: everything the replicated state machine can be told.
+
+An entry's payload is a MessagePack list of commands, so that one round of consensus carries as many as are
+ready. Commands hold no payload bytes of records, only names, positions and verdicts, and every merge instruction
+is fully resolved: applying it needs no clock, no file and no choice (docs/protocol.md, "Raft entries").
+
+Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format, fields are only
+ever added at the end, with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+
+class Verdict(IntEnum):
+    """What becomes of a range of session bytes."""
+
+    TAKE = 0
+    DUPLICATE = 1
+    OUT_OF_ORDER = 2
+    FENCED = 3
+    SLICE = 4
+
+
+class Place(NamedTuple):
+    """Where one input stands: byte `byte` of file `log.<run>.<roll>`. Ordered as the bytes are."""
+
+    run: int
+    roll: int
+    byte: int
+
+
+class CommandError(Exception):
+    """A Raft entry's payload that no version of shiplog known here has written."""
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
+    """Base of all commands; the tag is their number on disk and on the wire."""
+
+
+class CreateTopic(Command, tag=1):
+    """Bind a new topic id to a name that no living topic has."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    settings: dict[str, str]
+    at_ms: int
+
+
+class DeleteTopic(Command, tag=2):
+    """End a topic: its inputs are let go, its name is free again."""
+
+    topic_id: str
+
+
+class OpenRun(Command, tag=3):
+    """Claim a run number for a run id; the first claim wins, a later one gets the next free number."""
+
+    session: str
+    session_id: str
+    identity: str
+    number: int
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+
+
+class OpenInput(Command, tag=4):
+    """Give a session's part of one partition its input number."""
+
+    session: str
+    topic_id: str
+    partition: int
+
+
+class CloseRun(Command, tag=5):
+    """End a session's open run where it is merged: later bytes of that run never count."""
+
+    session: str
+    run_id: str
+
+
+class Range(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes [start, stop) of `log.<run>.<roll>` of one input, and what to do with them.
+
+    `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest of the input
+    bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown), or the records to drop of a
+    sliced batch.
+    """
+
+    input: int
+    run: int
+    roll: int
+    start: int
+    stop: int
+    records: int
+    size: int
+    digest: int
+    verdict: int = 0
+    detail: int = -1
+
+
+class Sequence5(msgspec.Struct, frozen=True, array_like=True):
+    """One batch of an idempotent producer, as remembered to recognise its repetition."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+    offset: int
+
+
+class Merge(Command, tag=6):
+    """Append ranges to one partition at `base_offset`: a merge instruction.
+
+    `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls within a
+    partition, `roll` starts a new segment first. `sequences` and `watermarks` (dedup id, highest id merged) and
+    `unwrapped` (input, last full dedup id) are what dedup learns from these ranges.
+    """
+
+    partition: int
+    base_offset: int
+    epoch: int
+    append_ms: int
+    roll: bool
+    ranges: list[Range]
+    sequences: list[Sequence5] = []
+    watermarks: list[tuple[str, int]] = []
+    unwrapped: list[tuple[int, int]] = []
+
+    @property
+    def records(self) -> int:
+        """Records this instruction adds to the partition."""
+        return sum(part.records for part in self.ranges)
+
+    @property
+    def size(self) -> int:
+        """Bytes this instruction adds to the merged log."""
+        return sum(part.size for part in self.ranges)
+
+    @property
+    def next_offset(self) -> int:
+        """The partition's next offset once this is executed."""
+        return self.base_offset + self.records
+
+
+class Checkpoint(Command, tag=7):
+    """Checksums that a majority agrees on: (partition, offset, running checksum up to it)."""
+
+    values: list[tuple[int, int, int]]
+
+
+class RetireSession(Command, tag=8):
+    """Fence a session's present directory and close its runs: another directory may take the name over."""
+
+    session: str
+
+
+class NodeStarted(Command, tag=9):
+    """A node's durable boot counter, so that an older copy of its directory is recognised."""
+
+    node: str
+    boot: int
+
+
+AnyCommand = (
+    CreateTopic
+    | DeleteTopic
+    | OpenRun
+    | OpenInput
+    | CloseRun
+    | Merge
+    | Checkpoint
+    | RetireSession
+    | NodeStarted
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[AnyCommand])
+
+
+def encode_commands(commands: Sequence[AnyCommand]) -> bytes:
+    """The payload of one Raft entry."""
+    return _encoder.encode(list(commands))
+
+
+def decode_commands(data: bytes) -> list[AnyCommand]:
+    """The commands of one Raft entry. Raises CommandError."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"unreadable Raft entry: {error}") from error

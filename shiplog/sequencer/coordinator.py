@@ -1,0 +1,290 @@
+"""What the leader does beyond Raft: gather positions, plan merges, close runs, agree on checksums.
+
+Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports bound to a node and its
+boot, repeated on every change, so a new leader knows as much within one exchange.
+
+Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never needs bytes the leader
+itself does not hold durably.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shiplog.consensus import NotLeader
+from shiplog.runtime.clock import Clock
+from shiplog.sequencer.commands import AnyCommand, Checkpoint, CloseRun, Merge, Place
+from shiplog.sequencer.group import Group
+from shiplog.sequencer.planner import Planner, majority_place
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import Input, Session, StateMachine
+
+CHECKPOINT_INTERVAL_S = 1.0
+
+Ends = dict[tuple[str, int], tuple[int, int]]
+"""(topic, partition) -> (roll, byte): where a sender says a run ends."""
+
+
+@dataclass(slots=True)
+class NodeView:
+    """What one node last said of itself."""
+
+    boot: int = 0
+    connected: bool = False
+    places: dict[int, Place] = field(default_factory=dict)
+    merged_durable: dict[int, int] = field(default_factory=dict)
+    samples: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(partition, offset) -> running checksum."""
+
+
+class Coordinator:
+    """One node's view of the others, and the leader's decisions from it."""
+
+    def __init__(
+        self,
+        node: int,
+        voters: int,
+        *,
+        machine: StateMachine,
+        planner: Planner,
+        sessions: SessionStore,
+        group: Group,
+        clock: Clock,
+    ) -> None:
+        self._node = node
+        self._voters = voters
+        self._machine = machine
+        self._planner = planner
+        self._sessions = sessions
+        self._group = group
+        self._clock = clock
+        self._candidates: set[int] = set()
+        self._scheduled = False
+        self._next_checkpoint = 0.0
+        self.views: dict[int, NodeView] = {number: NodeView() for number in range(voters)}
+        self.views[node].connected = True
+        self.ended: dict[str, tuple[str, Ends]] = {}
+        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet."""
+        self.cursors: dict[int, int] = {}
+        """Partition -> offset that a majority has merged-durable, as the leader last said."""
+        self.on_cursors: Callable[[Mapping[int, int]], None] = lambda cursors: None
+
+    # --- what nodes say ----------------------------------------------------------------------------------------
+
+    def positions(self, node: int, boot: int, places: Mapping[int, Place]) -> None:
+        """A node's durable positions; those of an older boot are nothing, of a newer one replace all."""
+        view = self.views[node]
+        view.connected = True
+        if boot < view.boot:
+            return
+        if boot > view.boot:
+            view.places.clear()
+            view.boot = boot
+        view.places.update(places)
+        self._candidates.update(places)
+        self.plan_soon()
+
+    def merged(
+        self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
+    ) -> None:
+        """A node's merged-durable offsets and checksum samples."""
+        view = self.views[node]
+        view.merged_durable.update(durable)
+        view.samples = dict(samples)
+        if self._group.is_leader:
+            cursors = self.majority_merged()
+            if cursors != self.cursors:
+                self.on_cursors(cursors)
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender has finished a run; it can be closed once everything of it is merged."""
+        run = self._machine.run_of(session, run_id)
+        if run is None or run.closed:
+            self.ended.pop(session, None)
+            return
+        self.ended[session] = (run_id, ends)
+        self.plan_soon()
+
+    def leadership_changed(self) -> None:
+        """Start from what is committed: speculation of another term is worth nothing."""
+        self._planner.reset()
+        self._candidates.update(self._machine.state.inputs)
+        self.plan_soon()
+
+    # --- what the leader decides -------------------------------------------------------------------------------
+
+    def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
+        """An entry is applied here."""
+        if rejected:
+            self._planner.reset()
+            self._candidates.update(self._machine.state.inputs)
+        self._planner.applied(index)
+        self.plan_soon()
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        self._planner.run_changed(session)
+        known = self.ended.get(session)
+        run = None if known is None else self._machine.run_of(session, known[0])
+        if run is not None and run.closed:
+            del self.ended[session]
+        self._candidates.update(entry.number for entry in self._machine.inputs_of(session))
+
+    def plan_soon(self) -> None:
+        """Plan at the end of this turn of the loop, so that what arrives together is planned together."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def tick(self) -> None:
+        """Look again at what only time changes."""
+        if self._group.is_leader:
+            self._checkpoint()
+            self.plan_soon()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if not self._group.is_leader:
+            return
+        while self._planner.has_room and self._plan_once():
+            pass
+        self._close_runs()
+
+    def _plan_once(self) -> bool:
+        available = self._available()
+        if not available:
+            return False
+        merges = self._planner.plan(
+            available,
+            self._sessions,
+            term=self._group.raft.term,
+            now_ms=self._clock.wall_ms(),
+        )
+        if not merges:
+            self._candidates.clear()
+            return False
+        return self._propose(merges)
+
+    def _propose(self, merges: Sequence[Merge]) -> bool:
+        try:
+            index, future = self._group.propose(merges)
+        except NotLeader:
+            self._planner.reset()
+            return False
+        future.add_done_callback(_retrieved)
+        if not future.done():
+            self._planner.proposed(index)
+        return True
+
+    def _available(self) -> dict[int, Place]:
+        """Candidate inputs with more than is planned: what a majority and this node hold."""
+        available: dict[int, Place] = {}
+        own = self.views[self._node].places
+        for number in self._candidates:
+            entry = self._machine.state.inputs.get(number)
+            if entry is None or number not in own:
+                continue
+            places = [
+                view.places[number] for view in self.views.values() if number in view.places
+            ]
+            agreed = majority_place(places, self._voters)
+            if agreed is None:
+                continue
+            reach = min(agreed, own[number])
+            if reach > self._planner.place(entry):
+                available[number] = reach
+        self._candidates.intersection_update(available)
+        return available
+
+    # --- closing runs ------------------------------------------------------------------------------------------
+
+    def _close_runs(self) -> None:
+        for name, (run_id, ends) in list(self.ended.items()):
+            session = self._machine.state.sessions.get(name)
+            run = self._machine.open_run_of(name)
+            if session is None or run is None or run.run_id != run_id:
+                continue
+            if self._wholly_merged(session, ends):
+                self._planner.closing(name)
+                _, future = self._group.propose([CloseRun(name, run_id)])
+                future.add_done_callback(_retrieved)
+                del self.ended[name]
+
+    def _wholly_merged(self, session: Session, ends: Ends) -> bool:
+        """Whether every byte of the open run that a reachable node holds, or the sender named, is merged."""
+        for entry in self._machine.inputs_of(session.name):
+            if self._planner.place(entry) != entry.place:
+                return False
+            for end in self._known_ends(entry, ends):
+                if not self._reached(entry, end):
+                    return False
+        return True
+
+    def _known_ends(self, entry: Input, ends: Ends) -> list[Place]:
+        partition = self._machine.state.partitions[entry.partition]
+        topic = self._machine.state.topics[partition.topic_id]
+        known = [
+            view.places[entry.number]
+            for view in self.views.values()
+            if view.connected and entry.number in view.places
+        ]
+        said = ends.get((topic.name, partition.index))
+        return known if said is None else [*known, Place(entry.run, *said)]
+
+    def _reached(self, entry: Input, end: Place) -> bool:
+        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's start."""
+        place = entry.place
+        if end <= place:
+            return True
+        starts_next = (end.run, end.roll, end.byte) == (place.run, place.roll + 1, 0)
+        return starts_next and self._sessions.sealed_length(entry.number, place) == place.byte
+
+    # --- cursors and checksums ---------------------------------------------------------------------------------
+
+    def damaged_inputs(self) -> dict[int, str]:
+        """Inputs that cannot be planned from this node's bytes, and why."""
+        return dict(self._planner.damaged)
+
+    def majority_merged(self) -> dict[int, int]:
+        """Partition -> offset that a majority has merged-durable."""
+        needed = self._voters // 2 + 1
+        cursors: dict[int, int] = {}
+        for number in self._machine.state.partitions:
+            ranked = sorted(
+                (view.merged_durable.get(number, 0) for view in self.views.values()), reverse=True
+            )
+            cursors[number] = ranked[needed - 1]
+        return cursors
+
+    def _checkpoint(self) -> None:
+        now = self._clock.now()
+        if now < self._next_checkpoint:
+            return
+        self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
+        values = self._agreed_samples()
+        if values:
+            _, future = self._group.propose([Checkpoint(values)])
+            future.add_done_callback(_retrieved)
+
+    def _agreed_samples(self) -> list[tuple[int, int, int]]:
+        """The newest sample of each partition that a majority reports alike, if newer than the recorded one."""
+        needed = self._voters // 2 + 1
+        votes: dict[tuple[int, int, int], int] = {}
+        for view in self.views.values():
+            for (partition, offset), checksum in view.samples.items():
+                key = (partition, offset, checksum)
+                votes[key] = votes.get(key, 0) + 1
+        best: dict[int, tuple[int, int, int]] = {}
+        for key in sorted(key for key, count in votes.items() if count >= needed):
+            known = self._machine.state.partitions.get(key[0])
+            if known is not None and key[1] > known.checked_offset:
+                best[key[0]] = key
+        return list(best.values())
+
+
+def _retrieved(future: asyncio.Future[list[object]]) -> None:
+    """Nobody waits for this outcome: the applied entry itself says everything; a lost one is planned again."""
+    if not future.cancelled():
+        future.exception()

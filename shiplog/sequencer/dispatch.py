@@ -1,0 +1,119 @@
+"""The first message of a connection decides what it is: who asks, whether they may, and who answers.
+
+Invariant: nothing but Hello is looked at before identity, cluster and rights are checked; deny is the default.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiplog.replicator.pull_server import PullServer
+from shiplog.replicator.push_server import PushServer
+from shiplog.runtime.transport import Connection, Handler
+from shiplog.sequencer.admin_server import AdminServer
+from shiplog.sequencer.peers import PeerServer
+from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.messages import PROTOCOL_VERSION, Hello, Role, Welcome
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.node import Node
+
+WINDOW_BYTES = 16 << 20
+
+
+class Dispatcher:
+    """Handles a new connection until its Hello. Implements transport.Handler."""
+
+    def __init__(self, node: Node, connection: Connection) -> None:
+        self._node = node
+        self._connection = connection
+
+    def on_message(self, message: object) -> None:
+        """The Hello: hand the connection over to the handler of its role."""
+        if not isinstance(message, Hello):
+            raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+        self._check(message)
+        handler = self._handler(message)
+        self._connection.handler = handler
+
+    def _check(self, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            raise ProtocolFault(
+                FaultCode.UNSUPPORTED_VERSION,
+                f"protocol version {hello.version}, this node speaks {PROTOCOL_VERSION}",
+            )
+        cluster = self._node.config.cluster
+        if hello.cluster and hello.cluster != cluster:
+            raise ProtocolFault(
+                FaultCode.WRONG_CLUSTER, f"this is cluster {cluster!r}, not {hello.cluster!r}"
+            )
+
+    def _handler(self, hello: Hello) -> Handler:
+        match hello.role:
+            case Role.RAFT:
+                return self._peer(hello)
+            case Role.PUSH:
+                self._welcome()
+                return PushServer(
+                    self._connection, hello, self._node.intake, self._node.rights
+                )
+            case Role.PULL:
+                self._welcome()
+                return PullServer(
+                    self._connection, hello, self._node.source, self._node.rights
+                )
+            case Role.ADMIN:
+                return self._admin()
+
+    def _peer(self, hello: Hello) -> Handler:
+        name = hello.node or ""
+        names = [peer.name for peer in self._node.config.peers]
+        if not self._node.rights.is_peer(str(self._connection.identity)) or name not in names:
+            self._deny("be a peer")
+        if str(self._connection.identity) != f"shiplog://node/{name}":
+            self._deny(f"speak for node {name}")
+        known = self._node.replica.machine.state.boots.get(name, 0)
+        if hello.boot < known:
+            raise ProtocolFault(
+                FaultCode.STALE_BOOT,
+                f"boot {hello.boot} of {name} is older than boot {known}",
+                "this is an old copy of the node's directory: remove it and add the node anew",
+            )
+        self._welcome()
+        return PeerServer(names.index(name), self._connection, self._node)
+
+    def _admin(self) -> Handler:
+        self._welcome()
+        return AdminServer(self._node, self._connection)
+
+    def _deny(self, what: str) -> None:
+        raise ProtocolFault(
+            FaultCode.NOT_AUTHORISED,
+            f"{self._connection.identity} may not {what}",
+            "grant it in the node's configuration",
+        )
+
+    def _welcome(self) -> None:
+        self._connection.send(
+            Welcome(
+                cluster=self._node.config.cluster,
+                node=self._node.config.name,
+                window_bytes=WINDOW_BYTES,
+                max_batch_bytes=self._node.batch_bytes,
+                boot=self._node.directory.record.boot,
+            )
+        )
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Nothing before Hello."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Nothing before Hello."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+
+    def on_writable(self) -> None:
+        """Nothing is queued yet."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """Gone before it said Hello."""

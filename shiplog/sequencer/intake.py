@@ -1,0 +1,399 @@
+"""The node's intake: session bytes from publishers and peers, made durable in rounds, reported and acknowledged.
+
+Bytes are written to the page cache as they come and synced in group rounds: while one round runs, the next gathers. A
+position is reported to the leader only behind its sync (with `fsync=interval`, behind its write). Whatever fails on this
+node's disk stops intake here, with a clear state; the other nodes go on.
+
+Invariant: an input's files hold exactly the publisher's bytes, contiguous from where they start; nothing unchecked is
+ever written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.dedup import dedup_producer_id
+from shiplog.logformat.files import DiskFault
+from shiplog.logformat.names import check_session_name, check_topic_name
+from shiplog.replicator.interfaces import (
+    InputPosition,
+    IntakeListener,
+    OpenedInput,
+    OpenedRun,
+    Refused,
+)
+from shiplog.runtime.syncer import GroupSync
+from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
+from shiplog.sequencer.coordinator import Ends
+from shiplog.sequencer.proposer import Proposer
+from shiplog.sequencer.replica import Replica
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import Input, Rejection, Run, Topic
+from shiplog.wire.messages import FaultCode
+
+log = logging.getLogger(__name__)
+
+CONTROL_OR_TRANSACTIONAL = 0x30
+CLOSE_WAIT_S = 30.0
+
+
+class Intake:
+    """Implements replicator.interfaces.Intake over the node's session store."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        sessions: SessionStore,
+        proposer: Proposer,
+        *,
+        syncer: GroupSync,
+        sync_always: bool,
+        sync_interval_s: float,
+        batch_bytes: int,
+        auto_create_topics: bool,
+    ) -> None:
+        self._replica = replica
+        self._sessions = sessions
+        self._proposer = proposer
+        self._syncer = syncer
+        self._sync_always = sync_always
+        self._sync_interval_s = sync_interval_s
+        self._batch_bytes = batch_bytes
+        self._auto_create_topics = auto_create_topics
+        self._dirty: set[int] = set()
+        self._wake = asyncio.Event()
+        self._listeners: list[IntakeListener] = []
+        self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self.stopped: str | None = None
+        """Why this node takes nothing in, if it does not."""
+        self.ended: dict[str, tuple[str, Ends]] = {}
+        """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
+        self.received_at: dict[int, float] = {}
+        self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
+        self.on_ended: Callable[[str, str, Ends], None] = lambda *args: None
+
+    # --- runs and inputs ---------------------------------------------------------------------------------------
+
+    async def open_run(
+        self,
+        *,
+        identity: str,
+        session: str,
+        session_id: str,
+        run: int,
+        run_id: str,
+        dedup_id: str | None,
+        dedup_base: int | None,
+    ) -> OpenedRun:
+        """Claim or find a run. An older run of the session is ended first. Raises Refused."""
+        check_session_name(session)
+        command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base)
+        deadline = asyncio.get_running_loop().time() + CLOSE_WAIT_S
+        while True:
+            outcome = await self._propose(command)
+            if not isinstance(outcome, Rejection):
+                return self._opened(self._known_run(session, run_id))
+            if outcome.code != "RUN_OPEN":
+                raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
+            await self._close_open_run(session, deadline)
+
+    def _known_run(self, session: str, run_id: str) -> Run:
+        run = self._replica.machine.run_of(session, run_id)
+        if run is None:
+            raise Refused(FaultCode.NOT_READY, f"run {run_id} is not known here yet", "retry")
+        return run
+
+    def _opened(self, run: Run) -> OpenedRun:
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        state = self._replica.machine.state
+        for number, roll, byte in run.ends:
+            entry = state.inputs.get(number)
+            if entry is not None:
+                partition = state.partitions[entry.partition]
+                name = state.topics[partition.topic_id].name
+                ends[name, partition.index] = (roll, byte)
+        return OpenedRun(run.number, run.closed, ends)
+
+    async def _close_open_run(self, session: str, deadline: float) -> None:
+        """A newer run wants to start: end the open one at what reached the cluster, and wait for its close."""
+        run = self._replica.machine.open_run_of(session)
+        if run is None:
+            return
+        self.end_run(session, run.run_id, {})
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run_waiters.setdefault(session, []).append(future)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await future
+        except TimeoutError:
+            message = f"run {run.number} of session {session!r} is not closed yet"
+            raise Refused(FaultCode.NOT_READY, message, "retry: it closes once it is merged") from None
+
+    async def open_input(
+        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+    ) -> OpenedInput:
+        """A session's input for one partition, the topic created if it may be. Raises Refused."""
+        known = await self._topic(check_topic_name(topic), partition)
+        if not 0 <= partition < known.partitions:
+            message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
+            raise Refused(FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition")
+        outcome = await self._propose(OpenInput(session, known.topic_id, partition))
+        if isinstance(outcome, Rejection):
+            raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
+        entry = self._entry(session, known.topic_id, partition)
+        return OpenedInput(
+            input=entry.number,
+            topic_id=known.topic_id,
+            partitions=known.partitions,
+            position=self._position(entry),
+            merged=(entry.roll, entry.byte),
+        )
+
+    async def _topic(self, name: str, partition: int) -> Topic:
+        topic = self._replica.machine.topic_named(name)
+        if topic is None and self._auto_create_topics and 0 <= partition < 1024:
+            command = CreateTopic(
+                uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
+            )
+            await self._propose(command)
+            topic = self._replica.machine.topic_named(name)
+        if topic is None:
+            message = f"there is no topic {name!r}, and topics are not created by publishing"
+            raise Refused(FaultCode.UNKNOWN_TOPIC, message, f"shiplog topic create {name}")
+        return topic
+
+    def _entry(self, session: str, topic_id: str, partition: int) -> Input:
+        machine = self._replica.machine
+        known = machine.partition_of(topic_id, partition)
+        entry = None if known is None else machine.input_of(session, known.number)
+        if entry is None:
+            raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+        return entry
+
+    def _position(self, entry: Input) -> InputPosition:
+        """Where the sender resumes: behind what is written here, or what is merged if that is further."""
+        held = self._sessions.log(entry.number)
+        roll, byte = held.end(entry.run)
+        last = held.last_batch(entry.run)
+        start, crc = last if last is not None else (-1, 0)
+        if (roll, byte) == (0, 0) and entry.place > Place(entry.run, 0, 0):
+            held.start_at(entry.run, entry.roll, entry.byte)
+            roll, byte, start, crc = entry.roll, entry.byte, -1, 0
+        return InputPosition(roll, byte, start, crc)
+
+    async def _propose(self, command: AnyCommand) -> object:
+        try:
+            return await self._proposer.propose(command)
+        except TimeoutError as error:
+            raise Refused(FaultCode.NOT_READY, f"the cluster does not answer: {error}", "retry") from error
+
+    # --- bytes -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
+    ) -> None:
+        """Take whole batches at a position; what is held already is skipped. Raises Refused."""
+        entry = self._open_entry(number, run_number)
+        held = self._sessions.log(number)
+        at = held.end(entry.run)
+        skip = at[1] - byte if (roll, byte) < at and roll == at[0] else 0
+        if roll < at[0] or skip >= len(data):
+            return
+        if (roll, byte + skip) != at:
+            raise Refused(
+                FaultCode.GAP, f"bytes for {(roll, byte)}, this node holds up to {at}", "resume there"
+            )
+        fresh = memoryview(data)[skip:]
+        self._check(entry, fresh)
+        try:
+            held.append(entry.run, at[0], at[1], fresh)
+        except DiskFault as fault:
+            self.stop(str(fault))
+            raise Refused(FaultCode.DISK_FULL, str(fault), "free space on this node") from fault
+        self._mark_dirty(number)
+
+    def _open_entry(self, number: int, run_number: int) -> Input:
+        if self.stopped is not None:
+            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", "see the node's log")
+        entry = self._replica.machine.state.inputs.get(number)
+        if entry is None:
+            raise Refused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        if entry.run != run_number:
+            raise Refused(FaultCode.OUT_OF_RANGE, f"run {run_number} is not the open one", "reconnect")
+        return entry
+
+    def _check(self, entry: Input, data: memoryview) -> None:
+        """Every header invariant and CRC, before a byte is written (DESIGN §11.24, 30)."""
+        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=self._batch_bytes)
+        if scan.end != len(data):
+            reason = scan.error or "the last batch is cut"
+            message = f"batch at byte {scan.end} of the frame: {reason}"
+            raise Refused(FaultCode.INVALID_BATCH, message, "the sender resumes behind the last whole batch")
+        if scan.attributes & CONTROL_OR_TRANSACTIONAL:
+            raise Refused(FaultCode.INVALID_BATCH, "control and transactional batches are not taken", "")
+        if scan.has_producer:
+            self._check_producers(entry, data)
+
+    def _check_producers(self, entry: Input, data: memoryview) -> None:
+        run = self._replica.machine.open_run_of(entry.session)
+        own = None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
+        for header in kernels.batch_headers(data, 0, len(data)):
+            if header[6] not in (-1, own):
+                message = f"producer id {header[6]} does not belong to session {entry.session!r}"
+                raise Refused(FaultCode.INVALID_BATCH, message, "")
+
+    def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
+        """The sender's file ends at `length`. Raises Refused."""
+        entry = self._open_entry(number, run_number)
+        held = self._sessions.log(number)
+        at = held.end(entry.run)
+        if roll < at[0]:
+            return
+        if (roll, length) != at:
+            raise Refused(FaultCode.GAP, f"file {roll} ends at {length}, held up to {at}", "resume there")
+        held.seal(entry.run, roll, length)
+        self._mark_dirty(number)
+
+    def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
+        """The sender has nothing below this position any more. Raises Refused unless it is all merged."""
+        entry = self._open_entry(number, run_number)
+        if Place(entry.run, roll, byte) > entry.place:
+            message = f"bytes up to {(roll, byte)} are needed, merged is {(entry.roll, entry.byte)}"
+            raise Refused(FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers")
+        if self._sessions.log(number).end(entry.run) < (roll, byte):
+            self._sessions.log(number).start_at(entry.run, entry.roll, entry.byte)
+            self._mark_dirty(number)
+
+    def end_run(self, session: str, run_id: str, ends: Ends) -> None:
+        """The sender has finished a run."""
+        run = self._replica.machine.run_of(session, run_id)
+        if run is not None and not run.closed:
+            self.ended[session] = (run_id, ends)
+            self.on_ended(session, run_id, ends)
+
+    # --- durability --------------------------------------------------------------------------------------------
+
+    def _mark_dirty(self, number: int) -> None:
+        self.received_at[number] = self._proposer.clock.now()
+        self._dirty.add(number)
+        self._wake.set()
+
+    async def run_syncer(self) -> None:
+        """Make what came in durable, round after round, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._sync_always:
+                self._report(self._written(self._dirty))
+                await asyncio.sleep(self._sync_interval_s)
+            try:
+                await self._round()
+            except DiskFault as fault:
+                self.stop(str(fault))
+                return
+
+    async def _round(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        written = self._written(dirty)
+        await self._syncer.sync(self._sessions.take_dirty(dirty))
+        for number, place in written.items():
+            if number in self._replica.machine.state.inputs:
+                self._sessions.log(number).mark_durable(place.run, place.roll, place.byte)
+        self._report(written)
+
+    def _written(self, numbers: set[int]) -> dict[int, Place]:
+        inputs = self._replica.machine.state.inputs
+        return {n: self._sessions.written(inputs[n]) for n in numbers if n in inputs}
+
+    def _report(self, places: Mapping[int, Place]) -> None:
+        if places:
+            self.on_durable(places)
+            self._tell(places)
+
+    def stop(self, reason: str) -> None:
+        """Take nothing in any more: the disk is full or failing."""
+        if self.stopped is None:
+            self.stopped = reason
+            log.error("intake stopped: %s", reason)
+
+    # --- acknowledgements --------------------------------------------------------------------------------------
+
+    def watch(self, listener: IntakeListener) -> None:
+        """Tell `listener` of progress from now on."""
+        self._listeners.append(listener)
+
+    def unwatch(self, listener: IntakeListener) -> None:
+        """Tell it no more."""
+        self._listeners.remove(listener)
+
+    def committed(self, merge: Merge) -> None:
+        """A merge instruction is committed: its ranges are acknowledged."""
+        self._tell({part.input for part in merge.ranges})
+
+    def released(self, inputs: list[int]) -> None:
+        """A majority has more of these inputs merged-durable."""
+        self._tell(inputs)
+
+    def _tell(self, numbers: Mapping[int, Place] | set[int] | list[int]) -> None:
+        if not self._listeners:
+            return
+        inputs = self._replica.machine.state.inputs
+        for number in numbers:
+            entry = inputs.get(number)
+            if entry is None:
+                continue
+            durable = self._vouched(entry)
+            released = self._replica.released.get(number)
+            merged = (0, 0) if released is None or released.run != entry.run else released[1:]
+            for listener in tuple(self._listeners):
+                listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
+
+    def _vouched(self, entry: Input) -> tuple[int, int]:
+        place = (
+            self._sessions.durable(entry) if self._sync_always else self._sessions.written(entry)
+        )
+        return place.roll, place.byte
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        for future in self._run_waiters.pop(session, ()):
+            if not future.done():
+                future.set_result(None)
+        known = self.ended.get(session)
+        run = None if known is None else self._replica.machine.run_of(session, known[0])
+        if known is not None and (run is None or run.closed):
+            del self.ended[session]
+        newest = self._replica.machine.state.sessions[session].runs[-1]
+        if newest.closed:
+            ends = self._opened(newest).ends
+            for listener in tuple(self._listeners):
+                listener.on_run_closed(session, newest.run_id, ends)
+
+    def topic_gone(self, inputs: list[int]) -> None:
+        """The inputs' topic was deleted."""
+        for number in inputs:
+            self._dirty.discard(number)
+            for listener in tuple(self._listeners):
+                listener.on_topic_gone(number)
+
+
+_CODES = {
+    "SESSION_CONFLICT": FaultCode.SESSION_CONFLICT,
+    "SESSION_FENCED": FaultCode.SESSION_CONFLICT,
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
+    "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
+}
+
+
+def _code_of(rejection: Rejection) -> FaultCode:
+    return _CODES.get(rejection.code, FaultCode.NOT_READY)
+
+
+def _remedy_of(rejection: Rejection) -> str:
+    if rejection.code == "SESSION_CONFLICT":
+        return "give each publisher a session name of its own, or retire the old one"
+    return "retry"

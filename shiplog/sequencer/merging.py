@@ -1,0 +1,231 @@
+"""Runs the mergers on the event loop, makes merged logs durable behind them, and tells readers what is new.
+
+Work is done in slices of about a millisecond, so that heartbeats go out while gigabytes are merged. The merged log is
+off the path of acknowledgements: it is synced every `sync_interval_s`, and what a majority has merged-durable releases
+the inputs.
+
+Invariant: `merged_durable` never runs ahead of a finished sync; listeners are told only of executed bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from shiplog.logformat.errors import InvariantError
+from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.runtime.syncer import GroupSync
+from shiplog.sequencer.commands import Merge
+from shiplog.sequencer.merger import Missing, PartitionMerger, RangeReader
+from shiplog.sequencer.state import StateMachine
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES = 1 << 20
+SYNC_INTERVAL_S = 0.1
+
+
+class MergedPartition:
+    """One partition as this node has it: its log, its merger, and who wants to know when it grows."""
+
+    def __init__(self, topic: str, merger: PartitionMerger) -> None:
+        self.topic = topic
+        self.merger = merger
+        self.listeners: list[Callable[[], None]] = []
+        self.halted: str | None = None
+
+    @property
+    def log(self) -> MergedLog:
+        """The merged log."""
+        return self.merger.log
+
+    def grew(self) -> None:
+        """Tell everybody who listens."""
+        for listener in tuple(self.listeners):
+            listener()
+
+
+class Merging:
+    """All partitions of this node."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        reader: RangeReader,
+        *,
+        syncer: GroupSync,
+        batch_bytes: int,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._reader = reader
+        self._syncer = syncer
+        self._batch_bytes = batch_bytes
+        self._ready: dict[int, MergedPartition] = {}
+        self._scheduled = False
+        self._dirty: set[int] = set()
+        self.partitions: dict[int, MergedPartition] = {}
+        self.on_stall: Callable[[Missing], None] = lambda missing: None
+        self.on_durable: Callable[[], None] = lambda: None
+        fs.make_directory(directory)
+
+    # --- partitions --------------------------------------------------------------------------------------------
+
+    def follow(self, machine: StateMachine) -> None:
+        """Open what the state machine has and this node has not; let go of partitions of deleted topics."""
+        state = machine.state
+        for number in self.partitions.keys() - state.partitions.keys():
+            self._let_go(number)
+        for number, partition in state.partitions.items():
+            if number not in self.partitions:
+                topic = state.topics[partition.topic_id]
+                self._open(number, topic.name, topic.topic_id, partition.index)
+
+    def _open(self, number: int, topic: str, topic_id: str, index: int) -> None:
+        path = os.path.join(self._directory, f"{topic}-{index}")
+        log = MergedLog.open(self._fs, path, topic=topic, topic_id=topic_id, partition=index)
+        merger = PartitionMerger(number, log, self._reader, self._batch_bytes)
+        self.partitions[number] = MergedPartition(topic, merger)
+
+    def _let_go(self, number: int) -> None:
+        gone = self.partitions.pop(number)
+        self._ready.pop(number, None)
+        self._dirty.discard(number)
+        gone.halted = "deleted"
+        gone.grew()
+        gone.log.close()
+        self._fs.remove_tree(gone.log.path)
+
+    # --- executing ---------------------------------------------------------------------------------------------
+
+    def enqueue(self, merge: Merge) -> None:
+        """A merge instruction is committed."""
+        partition = self.partitions.get(merge.partition)
+        if partition is None:
+            raise InvariantError(f"instruction for unknown partition {merge.partition}")
+        partition.merger.enqueue(merge)
+        self.wake(merge.partition)
+
+    def wake(self, number: int) -> None:
+        """Something a partition may have waited for has come."""
+        partition = self.partitions.get(number)
+        if partition is None or partition.halted is not None:
+            return
+        self._ready[number] = partition
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """One slice of work: a range of each ready partition in turn, until the slice is used up."""
+        self._scheduled = False
+        budget = SLICE_BYTES
+        while self._ready and budget > 0:
+            number, partition = next(iter(self._ready.items()))
+            del self._ready[number]
+            done = partition.merger.step()
+            if done == 0:
+                self._rested(partition)
+                continue
+            budget -= done
+            self._dirty.add(number)
+            partition.grew()
+            self._ready[number] = partition
+        if self._ready:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _rested(self, partition: MergedPartition) -> None:
+        if partition.merger.missing is not None:
+            self.on_stall(partition.merger.missing)
+
+    def drop_pending(self) -> None:
+        """Forget all queued instructions: a snapshot brings those that count."""
+        for partition in self.partitions.values():
+            partition.merger.drop_pending()
+
+    def seek_gaps(self, machine: StateMachine) -> None:
+        """After a snapshot: ask for merged bytes that no pending instruction will produce."""
+        for number, partition in self.partitions.items():
+            wanted = machine.state.partitions[number].next_offset
+            first = next(iter(partition.merger.pending), None)
+            wanted = wanted if first is None else first.base_offset
+            if partition.log.next_offset < wanted:
+                self.on_stall(Missing(number, wanted, None))
+
+    def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
+        """A majority agrees on these checksums: a partition that differs here stops serving, loudly."""
+        for number, offset, checksum in values:
+            partition = self.partitions.get(number)
+            own = None if partition is None else partition.merger.samples.get(offset)
+            if partition is not None and own is not None and own != checksum:
+                self.halt(number, f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}")
+
+    def halt(self, number: int, reason: str) -> None:
+        """Stop executing and serving a partition; its files stay as they are."""
+        partition = self.partitions[number]
+        if partition.halted is None:
+            partition.halted = reason
+            log.critical("partition %d of %s halted: %s", number, partition.topic, reason)
+            partition.grew()
+
+    def copied(self, number: int) -> None:
+        """Merged bytes were copied from a peer."""
+        self._dirty.add(number)
+        self.partitions[number].grew()
+        self.wake(number)
+
+    # --- durability --------------------------------------------------------------------------------------------
+
+    async def run_syncer(self) -> None:
+        """Make merged logs durable at intervals, until cancelled."""
+        while True:
+            await asyncio.sleep(SYNC_INTERVAL_S)
+            if self._dirty:
+                await self.sync()
+
+    async def sync(self) -> None:
+        """Make everything merged so far durable."""
+        numbers = [number for number in self._dirty if number in self.partitions]
+        self._dirty.clear()
+        reached = {number: self.partitions[number].log.next_offset for number in numbers}
+        files: list[File] = []
+        for number in numbers:
+            files.extend(self.partitions[number].log.take_dirty())
+        await self._syncer.sync(files)
+        for number, offset in reached.items():
+            if number in self.partitions:
+                self.partitions[number].log.mark_durable(offset)
+        self.on_durable()
+
+    def merged_durable(self) -> dict[int, int]:
+        """Partition -> offset up to which merged bytes are durable here."""
+        return {number: entry.log.durable_offset for number, entry in self.partitions.items()}
+
+    def samples(self) -> dict[tuple[int, int], int]:
+        """(partition, offset) -> running checksum, at offsets that are the same on every node."""
+        return {
+            (number, offset): checksum
+            for number, entry in self.partitions.items()
+            for offset, checksum in entry.merger.samples.items()
+        }
+
+    def save_marks(self) -> None:
+        """Persist the durable marks, lazily."""
+        for partition in self.partitions.values():
+            partition.log.save_marks()
+
+    def pending(self) -> list[Merge]:
+        """Committed instructions not executed yet, each partition's in order."""
+        return [merge for entry in self.partitions.values() for merge in entry.merger.pending]
+
+    def close(self) -> None:
+        """Persist the durable marks and close every file."""
+        self.save_marks()
+        for partition in self.partitions.values():
+            partition.log.close()
+

@@ -1,0 +1,462 @@
+"""One sequencer node: builds the parts, connects them, runs them, stops them.
+
+Everything runs on one event loop; only waiting for the disk happens in threads. A part that meets a broken invariant or
+a failing Raft disk ends the node; a failing session disk only ends its intake.
+
+Invariant: positions are stated to others only once this node has applied what was committed before it started
+(DESIGN §11.14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from shiplog.config.authorisation import Rights
+from shiplog.config.types import Fsync, NodeConfig
+from shiplog.consensus import Raft, RaftConfig, Role
+from shiplog.logformat.batch import batch_limit_bytes
+from shiplog.logformat.files import FileSystem
+from shiplog.runtime.backoff import Backoff
+from shiplog.runtime.clock import Clock
+from shiplog.runtime.syncer import GroupSync
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.commands import NodeStarted, Place
+from shiplog.sequencer.coordinator import Coordinator, Ends
+from shiplog.sequencer.dispatch import Dispatcher
+from shiplog.sequencer.group import TICK_S, Group
+from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.log_source import NodeLogSource
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.node_dir import NodeDirectory
+from shiplog.sequencer.peers import (
+    PeerLink,
+    PeerMessage,
+    make_hello,
+    make_report,
+    make_run_ended,
+)
+from shiplog.sequencer.planner import Planner, PlannerLimits
+from shiplog.sequencer.proposer import Proposer
+from shiplog.sequencer.raft_store import RaftStore
+from shiplog.sequencer.repair import Repair
+from shiplog.sequencer.replica import Replica, decode_body
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.snapshots import Snapshotter
+from shiplog.sequencer.state import StateMachine
+from shiplog.wire.admin import NodeState
+from shiplog.wire.messages import Cursors, Forward, Forwarded, PartitionOffset, Report, RunEnded
+
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING_S = 0.05
+MARKS_INTERVAL_S = 1.0
+RESYNC_RETRY_S = 0.1
+
+
+class Node:
+    """One voting member of a cluster."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        tls: ReloadingContext,
+        rng: random.Random,
+        bootstrap: bool,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.state = NodeState.INITIALIZING
+        self.number = [peer.name for peer in config.peers].index(config.name)
+        self.rights = Rights(config.grants, [peer.name for peer in config.peers])
+        self._tls = tls
+        self._rng = rng
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] | None = None
+        self._server: Server | None = None
+        self._unreported: dict[int, Place] = {}
+        self._stated_merged: dict[int, int] = {}
+        self.directory = NodeDirectory.open(
+            fs, config.data, cluster=config.cluster, node=config.name, bootstrap=bootstrap
+        )
+        self._build(fs)
+        self._connect_parts()
+
+    # --- building ----------------------------------------------------------------------------------------------
+
+    def _build(self, fs: FileSystem) -> None:
+        config = self.config
+        always = config.fsync is Fsync.ALWAYS
+        batch_bytes = self.batch_bytes = batch_limit_bytes(config.max_record_bytes)
+        self.store = RaftStore.open(
+            fs,
+            os.path.join(config.data, "raft", "0"),
+            cluster=config.cluster,
+            node=self.number,
+        )
+        body = decode_body(self.store.snapshot.data if self.store.snapshot else b"")
+        machine = StateMachine.decode(body.state)
+        self.sessions = SessionStore(fs, os.path.join(config.data, "sessions"), machine)
+        self.merging = Merging(
+            fs,
+            os.path.join(config.data, "merged"),
+            self.sessions,
+            syncer=GroupSync("merged"),
+            batch_bytes=batch_bytes,
+        )
+        self.replica = Replica(machine, self.sessions, self.merging)
+        self.group = Group(
+            self._make_raft(),
+            self.store,
+            syncer=GroupSync("raft"),
+            clock=self.clock,
+            send=self._send_raft,
+            applier=self.replica,
+            sync_always=always,
+        )
+        limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=batch_bytes)
+        self.coordinator = Coordinator(
+            self.number,
+            len(config.peers),
+            machine=machine,
+            planner=Planner(machine, limits),
+            sessions=self.sessions,
+            group=self.group,
+            clock=self.clock,
+        )
+        self.proposer = Proposer(self.group, self.replica, self.clock, self._send_peer)
+        self.intake = Intake(
+            self.replica,
+            self.sessions,
+            self.proposer,
+            syncer=GroupSync("sessions"),
+            sync_always=always,
+            sync_interval_s=config.fsync_interval_ms / 1000,
+            batch_bytes=batch_bytes,
+            auto_create_topics=config.auto_create_topics,
+        )
+        self.snapshotter = Snapshotter(
+            self.group,
+            self.replica,
+            self.merging,
+            self.store,
+            self.coordinator,
+            interval_s=config.snapshot_interval_s,
+        )
+        hello = make_hello(
+            cluster=config.cluster, node=config.name, boot=self.directory.record.boot
+        )
+        self.links = {
+            number: PeerLink(number, peer, hello, self._tls, self)
+            for number, peer in enumerate(config.peers)
+            if number != self.number
+        }
+        self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
+        self.repair = Repair(self, self._tls, self._rng)
+        self._pending_at_start = body.pending
+
+    def _make_raft(self) -> Raft:
+        return Raft(
+            self.number,
+            tuple(range(len(self.config.peers))),
+            config=RaftConfig(),
+            random=self._rng,
+            now=self.clock.now(),
+            snapshot=self.store.snapshot,
+            entries=self.store.entries,
+            hard_state=self.store.hard_state,
+            may_vote=self.directory.record.may_vote,
+        )
+
+    def _connect_parts(self) -> None:
+        replica, intake, coordinator = self.replica, self.intake, self.coordinator
+        replica.on_applied = coordinator.applied
+        replica.on_committed = intake.committed
+        replica.on_topic_gone = intake.topic_gone
+        replica.on_run_changed = self._run_changed
+        replica.on_role_changed = self._role_changed
+        replica.on_installed = self._installed
+        intake.on_durable = self._durable
+        intake.on_ended = self._ended
+        coordinator.on_cursors = self._cursors
+        self.merging.on_stall = self.repair.stalled
+        self.merging.on_durable = self._state_merged
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """Open the port and join the cluster: the port that is listened on."""
+        self._failed = asyncio.get_running_loop().create_future()
+        index = self.store.snapshot.last_index if self.store.snapshot else 0
+        self.replica.start(self._pending_at_start, index)
+        self._pending_at_start = []
+        self._server = await serve(
+            self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
+        )
+        self.group.pump()
+        self._spawn(self._tick())
+        self._spawn(self.group.run_saver())
+        self._spawn(self.intake.run_syncer())
+        self._spawn(self.merging.run_syncer())
+        self._spawn(self.snapshotter.run())
+        self._spawn(self._keep_house())
+        self._spawn(self._come_up())
+        for link in self.links.values():
+            self._spawn(link.run(Backoff(self._rng)))
+        return self._server.port
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._task_done)
+        self._tasks.append(task)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(task.exception() or RuntimeError("task failed"))
+
+    async def run_until_failure(self) -> None:
+        """Wait for a part to fail, and raise its error."""
+        if self._failed is not None:
+            await self._failed
+
+    async def stop(self) -> None:
+        """Stop cleanly: hand leadership over, make everything durable, close the files."""
+        if self.group.raft.role is Role.LEADER and self.links:
+            await self._hand_over()
+        if self._server is not None:
+            await self._server.close()
+        await self.repair.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.merging.sync()
+        await self.group.sync_lazily()
+        self.merging.close()
+        self.sessions.close()
+        self.store.close()
+        self.directory.close()
+
+    async def _hand_over(self) -> None:
+        """Give leadership to the most advanced peer, and wait a moment for it to take it."""
+        peers = {number: self.group.raft.progress(number).match for number in self.links}
+        best = max(peers, key=lambda number: peers[number])
+        self.group.raft.transfer_leadership(best, self.clock.now())
+        self.group.pump()
+        deadline = self.clock.now() + 1.0
+        while self.group.raft.role is Role.LEADER and self.clock.now() < deadline:
+            await asyncio.sleep(TICK_S)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.group.tick()
+
+    async def _come_up(self) -> None:
+        """Become Live: applied and executed up to what was committed when the node started."""
+        self.state = NodeState.SYNCING
+        while (index := await self.group.read_index()) is None:
+            await asyncio.sleep(RESYNC_RETRY_S)
+        await self.replica.wait_applied(index)
+        wanted = {
+            number: partition.next_offset
+            for number, partition in self.replica.machine.state.partitions.items()
+        }
+        self._state_positions()
+        while not self._executed(wanted):
+            await asyncio.sleep(HOUSEKEEPING_S)
+        self.state = NodeState.LIVE
+        command = NodeStarted(self.config.name, self.directory.record.boot)
+        await self.proposer.propose(command)
+
+    def trouble(self) -> str:
+        """What is wrong with this node, in words; empty if nothing is."""
+        troubles = []
+        if not self.directory.record.may_vote:
+            troubles.append("may not vote: its directory was lost")
+        if self.intake.stopped is not None:
+            troubles.append(f"intake stopped: {self.intake.stopped}")
+        for number, reason in self.coordinator.damaged_inputs().items():
+            troubles.append(f"input {number}: {reason}")
+        return "; ".join(troubles)[:1000]
+
+    def _executed(self, wanted: Mapping[int, int]) -> bool:
+        partitions = self.merging.partitions
+        return all(
+            number not in partitions or partitions[number].log.next_offset >= offset
+            for number, offset in wanted.items()
+        )
+
+    async def _keep_house(self) -> None:
+        next_marks = self.clock.now() + MARKS_INTERVAL_S
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            self._report_to_all()
+            self.coordinator.tick()
+            self.repair.tick()
+            if self.clock.now() >= next_marks:
+                next_marks = self.clock.now() + MARKS_INTERVAL_S
+                self.sessions.save_marks()
+                self.merging.save_marks()
+
+    # --- reporting ---------------------------------------------------------------------------------------------
+
+    @property
+    def _may_state(self) -> bool:
+        return self.state is NodeState.LIVE or bool(self.coordinator.views[self.number].boot)
+
+    def _state_positions(self) -> None:
+        """State every position, to ourselves and all peers: this node is (again) as current as the cluster."""
+        inputs = self.replica.machine.state.inputs.values()
+        places = {entry.number: self._vouched(entry.number) for entry in inputs}
+        self.coordinator.positions(self.number, self.directory.record.boot, places)
+        self._state_merged()
+        for number in self.links:
+            self._send_full_report(number)
+
+    def _vouched(self, number: int) -> Place:
+        entry = self.replica.machine.state.inputs[number]
+        if self.config.fsync is Fsync.ALWAYS:
+            return self.sessions.durable(entry)
+        return self.sessions.written(entry)
+
+    def _durable(self, places: Mapping[int, Place]) -> None:
+        """Positions became durable: tell the leader at once, the others soon."""
+        if not self._may_state:
+            return
+        self.coordinator.positions(self.number, self.directory.record.boot, places)
+        leader = self.group.raft.leader
+        if leader is not None and leader != self.number:
+            self._send_peer(leader, self._make_report(places))
+        self._unreported.update(places)
+
+    def _make_report(self, places: Mapping[int, Place]) -> Report:
+        return make_report(boot=self.directory.record.boot, places=places)
+
+    def _report_to_all(self) -> None:
+        """What changed since the last time, to every peer; runs that wait to be closed, every time."""
+        for session, (run_id, ends) in list(self.intake.ended.items()):
+            self._ended(session, run_id, ends)
+        merged = self.coordinator.views[self.number].merged_durable
+        changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
+        if not self._may_state or not (self._unreported or changed):
+            return
+        report = make_report(
+            boot=self.directory.record.boot,
+            places=self._unreported,
+            merged=changed,
+            samples=self.merging.samples() if changed else None,
+        )
+        self._stated_merged.update(changed)
+        self._unreported = {}
+        self._send_all(report)
+
+    def _send_full_report(self, number: int) -> None:
+        if not self._may_state:
+            return
+        view = self.coordinator.views[self.number]
+        report = make_report(
+            boot=self.directory.record.boot,
+            places=view.places,
+            merged=view.merged_durable,
+            samples=self.merging.samples(),
+        )
+        self._send_peer(number, report)
+
+    def _send_all(self, message: PeerMessage) -> None:
+        for number in self.links:
+            self._send_peer(number, message)
+
+    def _state_merged(self) -> None:
+        if self._may_state:
+            self.coordinator.merged(
+                self.number, self.merging.merged_durable(), self.merging.samples()
+            )
+
+    def _ended(self, session: str, run_id: str, ends: Ends) -> None:
+        self.coordinator.run_ended(session, run_id, ends)
+        self._send_all(make_run_ended(session, run_id, ends))
+
+    def _cursors(self, cursors: Mapping[int, int]) -> None:
+        """The leader knows what a majority has merged-durable: here, and to all."""
+        self._released(cursors)
+        self._send_all(Cursors(tuple(PartitionOffset(*item) for item in cursors.items())))
+
+    def _released(self, cursors: Mapping[int, int]) -> None:
+        self.coordinator.cursors.update(cursors)
+        self.intake.released(self.replica.merged_by_majority(cursors))
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def _run_changed(self, session: str) -> None:
+        self.coordinator.run_changed(session)
+        self.intake.run_changed(session)
+        if self._may_state:
+            inputs = self.replica.machine.inputs_of(session)
+            self._durable({entry.number: self._vouched(entry.number) for entry in inputs})
+
+    def _role_changed(self) -> None:
+        self.coordinator.leadership_changed()
+        leader = self.group.raft.leader
+        if leader is not None and leader != self.number:
+            self._send_full_report(leader)
+
+    def _installed(self) -> None:
+        """A snapshot replaced the state: all that was derived from the old one is stale."""
+        self.coordinator.leadership_changed()
+        if self._may_state:
+            self._state_positions()
+
+    # --- peers -------------------------------------------------------------------------------------------------
+
+    def _send_raft(self, to: int, messages: Sequence[Any]) -> None:
+        self.links[to].send_raft(messages)
+
+    def _send_peer(self, to: int, message: PeerMessage) -> bool:
+        return self.links[to].send(message)
+
+    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
+        """Raft messages of a peer."""
+        self.group.receive(node, messages)
+
+    def on_peer_message(self, node: int, message: PeerMessage) -> None:
+        """Anything else a peer says."""
+        match message:
+            case Report():
+                self._on_report(node, message)
+            case Cursors():
+                self._released(dict(message.merged))
+            case Forward():
+                self._spawn(self.proposer.serve(node, message))
+            case Forwarded():
+                self.proposer.answered(message)
+            case RunEnded():
+                ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
+                self.coordinator.run_ended(message.session, message.run_id, ends)
+
+    def _on_report(self, node: int, report: Report) -> None:
+        places = {number: Place(*place) for number, *place in report.positions}
+        self.coordinator.positions(node, report.boot, places)
+        if report.merged or report.samples:
+            samples = {(number, offset): value for number, offset, value in report.samples}
+            self.coordinator.merged(node, dict(report.merged), samples)
+        self.repair.peer_reported(node, places)
+
+    def on_peer_connected(self, node: int) -> None:
+        """The connection to a peer stands: it hears everything anew."""
+        self._send_full_report(node)
+
+    def on_peer_gone(self, node: int) -> None:
+        """The connection a peer dialled broke."""
+        self.coordinator.views[node].connected = False
+        if self.group.raft.leader == node:
+            self.group.leader_lost()

@@ -1,0 +1,117 @@
+"""A node's data directory: whose it is, which boot this is, and whether the node may vote.
+
+`node.json` names the cluster, the node and its boot counter, raised durably at every start, so that a copy of the
+directory put back later is recognised (DESIGN §11.13). A directory is made once, by an explicit bootstrap, with the right
+to vote; one that appears empty without it belongs to a node that lost its memory, and may not vote.
+
+Invariant: two processes never use one directory; a directory of another cluster, node or newer format is never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import msgspec
+
+from shiplog.logformat.files import FileSystem
+
+FORMAT_VERSION = 1
+FILE_LIMIT_BYTES = 1 << 16
+
+
+class NodeDirectoryError(Exception):
+    """The data directory cannot be this node's; an operator has to look."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """The contents of node.json."""
+
+    format_version: int
+    cluster: str
+    node: str
+    boot: int
+    may_vote: bool
+
+
+class NodeDirectory:
+    """The open data directory of a running node."""
+
+    def __init__(self, fs: FileSystem, path: str, record: NodeRecord, lock: int) -> None:
+        self.path = path
+        self.record = record
+        self._fs = fs
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls, fs: FileSystem, path: str, *, cluster: str, node: str, bootstrap: bool
+    ) -> NodeDirectory:
+        """Lock the directory and begin a new boot. Raises NodeDirectoryError."""
+        fs.make_directory(path)
+        lock = _lock(os.path.join(path, "node.lock"))
+        try:
+            record = cls._begin_boot(fs, path, cluster, node, bootstrap)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(fs, path, record, lock)
+
+    @staticmethod
+    def _begin_boot(
+        fs: FileSystem, path: str, cluster: str, node: str, bootstrap: bool
+    ) -> NodeRecord:
+        file = os.path.join(path, "node.json")
+        if fs.exists(file):
+            known = _read(fs, file)
+            _check(known, path, cluster, node)
+            record = msgspec.structs.replace(known, boot=known.boot + 1)
+        else:
+            others = [name for name in fs.list_directory(path) if name != "node.lock"]
+            if others:
+                raise NodeDirectoryError(
+                    f"{path} holds {others[0]!r} but no node.json: not a node's directory; "
+                    "choose an empty one, or restore node.json"
+                )
+            record = NodeRecord(FORMAT_VERSION, cluster, node, 1, bootstrap)
+        fs.write_atomically(file, msgspec.json.encode(record))
+        return record
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._lock)
+
+
+def _lock(path: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise NodeDirectoryError(f"{path} is held by another running node") from None
+    return descriptor
+
+
+def _read(fs: FileSystem, file: str) -> NodeRecord:
+    data = fs.read_file(file, FILE_LIMIT_BYTES)
+    try:
+        version = msgspec.json.decode(data, type=dict).get("format_version")
+        if version != FORMAT_VERSION:
+            raise NodeDirectoryError(
+                f"{file}: format version {version}; this program reads {FORMAT_VERSION}: "
+                "use the program that wrote it, or a newer one"
+            )
+        return msgspec.json.decode(data, type=NodeRecord)
+    except msgspec.MsgspecError as error:
+        raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
+
+
+def _check(known: NodeRecord, path: str, cluster: str, node: str) -> None:
+    if known.cluster != cluster:
+        raise NodeDirectoryError(
+            f"{path} belongs to cluster {known.cluster!r}, the configuration says {cluster!r}"
+        )
+    if known.node != node:
+        raise NodeDirectoryError(
+            f"{path} belongs to node {known.node!r}, the configuration says {node!r}"
+        )

@@ -1,0 +1,411 @@
+"""The leader's planner: from positions and batch headers to merge instructions.
+
+It takes, per input, what a majority and the leader itself hold durably, cuts it at batch boundaries, drops what was
+merged before, and orders the inputs fairly: round robin, with a bound per input and per entry, so that a flood from
+one publisher delays the others by one entry at most. It proposes nothing it would have to wait for: when idle, one
+record is an instruction.
+
+Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied lives in `_places`,
+`_tails` and the dedup view, and is dropped with leadership (DESIGN §11.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import slice_batch
+from shiplog.sequencer.commands import Merge, Place, Range, Sequence5, Verdict
+from shiplog.sequencer.dedup import (
+    BatchFacts,
+    DedupView,
+    judge_ids,
+    judge_sequence,
+    last_sequence,
+    unwrap,
+)
+from shiplog.sequencer.state import Input, Partition, StateMachine
+
+DIGEST_FACTOR = 0x9E3779B97F4A7C15
+DIGEST_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerLimits:
+    """Bounds of one round; each bounds the memory of a node and the time of one turn of its loop."""
+
+    entry_bytes: int = 4 << 20
+    input_bytes: int = 1 << 20
+    entry_ranges: int = 256
+    entry_sequences: int = 512
+    batch_bytes: int = 2 << 20
+    in_flight_entries: int = 2
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+
+
+class SessionBytes(Protocol):
+    """The leader's own session logs."""
+
+    def sealed_length(self, number: int, place: Place) -> int | None:
+        """The length of the file `place` is in, if it will never grow."""
+
+    def read(self, number: int, place: Place, stop: int) -> bytes:
+        """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
+
+
+@dataclass(slots=True)
+class _Tail:
+    """A partition as it will be once everything proposed is applied."""
+
+    next_offset: int
+    segment_bytes: int
+    segment_started_ms: int
+    append_ms: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One partition's instruction in the making."""
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    ranges: list[Range] = field(default_factory=list)
+    sequences: dict[int, list[Sequence5]] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    unwrapped: dict[int, int] = field(default_factory=dict)
+
+    def add(self, part: Range) -> None:
+        self.ranges.append(part)
+        self.next_offset += part.records
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """(ranges, sequences): what the instruction's encoded size grows with."""
+        return len(self.ranges), sum(map(len, self.sequences.values()))
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one entry may still take."""
+
+    bytes: int
+    ranges: int
+    sequences: int
+
+    @property
+    def spent(self) -> bool:
+        return self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
+
+    def charge(self, taken: int, before: tuple[int, int], after: tuple[int, int]) -> None:
+        self.bytes -= taken
+        self.ranges -= after[0] - before[0]
+        self.sequences -= after[1] - before[1]
+
+
+class Planner:
+    """Plans merge instructions for one Raft group; lives on every node, used by the leader."""
+
+    def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._dedup = DedupView(machine)
+        self._places: dict[int, Place] = {}
+        self._tails: dict[int, _Tail] = {}
+        self._in_flight: list[int] = []
+        self._closing: set[str] = set()
+        self._turn = 0
+        self.damaged: dict[int, str] = {}
+        """Inputs whose bytes here cannot be planned, and why."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another entry may be proposed."""
+        return len(self._in_flight) < self._limits.in_flight_entries
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything proposed is applied."""
+        return not self._in_flight
+
+    def reset(self) -> None:
+        """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
+        self._in_flight.clear()
+        self._closing.clear()
+        self.damaged.clear()
+        self._forget()
+
+    def proposed(self, index: int) -> None:
+        """The last plan was proposed as the entry `index`."""
+        self._in_flight.append(index)
+
+    def applied(self, index: int) -> None:
+        """Entry `index` is applied; speculation ends when nothing proposed is left."""
+        if index in self._in_flight:
+            self._in_flight.remove(index)
+            if not self._in_flight:
+                self._forget()
+
+    def closing(self, session: str) -> None:
+        """A close of the session's run is proposed: plan none of its bytes any more."""
+        self._closing.add(session)
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was closed or opened: its inputs are where the state machine says."""
+        self._closing.discard(session)
+        for entry in self._machine.inputs_of(session):
+            self._places.pop(entry.number, None)
+            self.damaged.pop(entry.number, None)
+
+    def place(self, entry: Input) -> Place:
+        """Up to where an input is planned."""
+        return self._places.get(entry.number, entry.place)
+
+    def plan(
+        self, available: Mapping[int, Place], source: SessionBytes, *, term: int, now_ms: int
+    ) -> list[Merge]:
+        """The next instructions, at most one for each partition; empty if there is nothing to merge."""
+        limits = self._limits
+        budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
+        drafts: dict[int, _Draft] = {}
+        for entry in self._in_turn(available):
+            if budget.spent:
+                break
+            draft = drafts.get(entry.partition)
+            if draft is None:
+                draft = drafts[entry.partition] = self._draft(entry.partition)
+            self._take(entry, available[entry.number], source, draft, budget)
+        return [
+            self._finish(draft, term=term, now_ms=now_ms) for draft in drafts.values() if draft.ranges
+        ]
+
+    # --- choosing ----------------------------------------------------------------------------------------------
+
+    def _in_turn(self, available: Mapping[int, Place]) -> Sequence[Input]:
+        """Inputs with something new, starting behind the one that was first last time."""
+        ready = [
+            entry
+            for number in available
+            if (entry := self._machine.state.inputs.get(number)) is not None
+            and available[number] > self.place(entry)
+            and entry.session not in self._closing
+            and number not in self.damaged
+        ]
+        if not ready:
+            return ready
+        self._turn = (self._turn + 1) % len(ready)
+        return ready[self._turn :] + ready[: self._turn]
+
+    def _draft(self, partition: int) -> _Draft:
+        offset = self._tail(partition).next_offset
+        return _Draft(partition, offset, offset)
+
+    def _tail(self, number: int) -> _Tail:
+        tail = self._tails.get(number)
+        if tail is None:
+            known: Partition = self._machine.state.partitions[number]
+            tail = _Tail(
+                known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
+            )
+        return tail
+
+    def _take(
+        self, entry: Input, limit: Place, source: SessionBytes, draft: _Draft, budget: _Budget
+    ) -> None:
+        """Plan one input's share of the entry."""
+        share = min(self._limits.input_bytes, budget.bytes)
+        place = self.place(entry)
+        while share > 0 and not budget.spent and place.run == limit.run and place < limit:
+            stop = limit.byte if place.roll == limit.roll else source.sealed_length(entry.number, place)
+            if stop is None:
+                break
+            if place.byte >= stop:
+                place = Place(place.run, place.roll + 1, 0)
+                continue
+            before = draft.weight
+            taken = self._take_batches(entry, place, min(stop, place.byte + share), stop, source, draft)
+            if taken == 0:
+                break
+            share -= taken
+            budget.charge(taken, before, draft.weight)
+            place = Place(place.run, place.roll, place.byte + taken)
+        if place != entry.place:
+            self._places[entry.number] = place
+
+    def _take_batches(
+        self, entry: Input, place: Place, want: int, stop: int, source: SessionBytes, draft: _Draft
+    ) -> int:
+        """Plan whole batches from `place`, up to `want`, at least one; the bytes taken, 0 if there are none."""
+        data = source.read(entry.number, place, want)
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes)
+        if scan.end == 0 and scan.short and want < stop:
+            data = source.read(entry.number, place, min(stop, place.byte + self._limits.batch_bytes))
+            scan = kernels.scan(
+                data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes, max_batches=1
+            )
+        if scan.end == 0:
+            self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
+            return 0
+        if not scan.has_producer:
+            self._add_range(draft, entry, place, scan.end, scan.records, scan.digest)
+            return int(scan.end)
+        return self._take_judged(entry, place, data, scan.end, draft)
+
+    def _add_range(
+        self, draft: _Draft, entry: Input, place: Place, size: int, records: int, digest: int
+    ) -> None:
+        draft.add(
+            Range(
+                entry.number,
+                place.run,
+                place.roll,
+                place.byte,
+                place.byte + size,
+                records,
+                size,
+                digest,
+            )
+        )
+
+    # --- dedup -------------------------------------------------------------------------------------------------
+
+    def _take_judged(
+        self, entry: Input, place: Place, data: bytes, end: int, draft: _Draft
+    ) -> int:
+        """Plan batches that carry a producer id, each with its verdict; alike neighbours share a range."""
+        headers = kernels.batch_headers(data, 0, end)[: self._limits.entry_sequences]
+        for header in headers:
+            start, size, records, crc = header[0], header[1], header[2], header[9]
+            facts = BatchFacts(records, header[6], header[7], header[8])
+            verdict, detail = self._judge(entry, facts, draft)
+            output = (records, size) if verdict is Verdict.TAKE else (0, 0)
+            if verdict is Verdict.SLICE:
+                output = (records - detail, len(slice_batch(data[start : start + size], detail)))
+            part = Range(
+                entry.number,
+                place.run,
+                place.roll,
+                place.byte + start,
+                place.byte + start + size,
+                output[0],
+                output[1],
+                crc + 1,
+                int(verdict),
+                detail,
+            )
+            _append_joined(draft, part)
+        return headers[-1][0] + headers[-1][1]
+
+    def _judge(self, entry: Input, facts: BatchFacts, draft: _Draft) -> tuple[Verdict, int]:
+        run = self._machine.open_run_of(entry.session)
+        if facts.producer_id < 0:
+            return Verdict.TAKE, -1
+        if run is not None and run.dedup_id is not None:
+            return self._judge_twin(entry, run.dedup_id, run.dedup_base or 0, facts, draft)
+        return self._judge_producer(entry, facts, draft)
+
+    def _judge_twin(
+        self, entry: Input, dedup_id: str, base: int, facts: BatchFacts, draft: _Draft
+    ) -> tuple[Verdict, int]:
+        first = unwrap(self._dedup.last_id(entry.number, base), facts.sequence)
+        last = first + facts.records - 1
+        judged = judge_ids(
+            self._dedup.watermark(dedup_id, entry.partition), first, facts.records
+        )
+        self._dedup.set_last_id(entry.number, last)
+        draft.unwrapped[entry.number] = last
+        if judged.verdict is not Verdict.DUPLICATE:
+            self._dedup.set_watermark(dedup_id, entry.partition, last)
+            draft.watermarks[dedup_id] = last
+        return judged.verdict, judged.detail
+
+    def _judge_producer(
+        self, entry: Input, facts: BatchFacts, draft: _Draft
+    ) -> tuple[Verdict, int]:
+        judged = judge_sequence(
+            self._dedup.remembered(facts.producer_id, entry.partition), facts
+        )
+        if judged.verdict is Verdict.TAKE:
+            sequence = Sequence5(
+                facts.producer_id,
+                facts.epoch,
+                facts.sequence,
+                last_sequence(facts.sequence, facts.records),
+                draft.next_offset,
+            )
+            self._dedup.add_sequence(entry.partition, sequence)
+            draft.sequences.setdefault(facts.producer_id, []).append(sequence)
+        return judged.verdict, judged.detail
+
+    # --- finishing ---------------------------------------------------------------------------------------------
+
+    def _finish(self, draft: _Draft, *, term: int, now_ms: int) -> Merge:
+        """Resolve what remains, segment roll and append time, and move the speculative tail."""
+        tail = self._tail(draft.partition)
+        append_ms = max(tail.append_ms, now_ms)
+        size = sum(part.size for part in draft.ranges)
+        full = tail.segment_bytes + size > self._limit_bytes(draft.partition)
+        old = append_ms - tail.segment_started_ms > self._limits.segment_ms
+        roll = tail.segment_bytes > 0 and size > 0 and (full or old)
+        fresh = roll or tail.next_offset == 0
+        self._tails[draft.partition] = _Tail(
+            draft.next_offset,
+            size if fresh else tail.segment_bytes + size,
+            append_ms if fresh else tail.segment_started_ms,
+            append_ms,
+        )
+        return Merge(
+            draft.partition,
+            draft.base_offset,
+            term,
+            append_ms,
+            roll,
+            draft.ranges,
+            [known for batches in draft.sequences.values() for known in batches[-5:]],
+            list(draft.watermarks.items()),
+            list(draft.unwrapped.items()),
+        )
+
+    def _limit_bytes(self, partition: int) -> int:
+        topic_id = self._machine.state.partitions[partition].topic_id
+        setting = self._machine.state.topics[topic_id].settings.get("segment.bytes")
+        return self._limits.segment_bytes if setting is None else int(setting)
+
+    def _forget(self) -> None:
+        self._places.clear()
+        self._tails.clear()
+        self._dedup.clear()
+
+
+def _append_joined(draft: _Draft, part: Range) -> None:
+    """Add a range, growing the last one when both are taken whole and adjacent."""
+    last = draft.ranges[-1] if draft.ranges else None
+    adjacent = (
+        last is not None
+        and (last.input, last.run, last.roll, last.stop) == (part.input, part.run, part.roll, part.start)
+        and last.verdict == part.verdict == Verdict.TAKE
+    )
+    if last is None or not adjacent:
+        draft.add(part)
+        return
+    draft.ranges[-1] = Range(
+        last.input,
+        last.run,
+        last.roll,
+        last.start,
+        part.stop,
+        last.records + part.records,
+        last.size + part.size,
+        (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
+    )
+    draft.next_offset += part.records
+
+
+def majority_place(places: Iterable[Place], voters: int) -> Place | None:
+    """The highest place that a majority of `voters` has reached; None if too few have reported."""
+    ranked = sorted(places, reverse=True)
+    needed = voters // 2 + 1
+    return ranked[needed - 1] if len(ranked) >= needed else None

@@ -1,0 +1,214 @@
+"""One node's replica of the cluster's state: applies entries and passes on what they mean here.
+
+Two cursors stay apart: the state machine advances as soon as an entry is committed, the mergers when the bytes are
+there. Between the two lie the pending instructions, which every snapshot carries.
+
+Invariant: entries are applied once, in order; a snapshot body read back gives the same state and the same pending
+instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shiplog.consensus import Entry, Snapshot
+from shiplog.logformat.errors import InvariantError
+from shiplog.sequencer.commands import (
+    AnyCommand,
+    Checkpoint,
+    CloseRun,
+    CreateTopic,
+    DeleteTopic,
+    Merge,
+    OpenRun,
+    Place,
+    RetireSession,
+    decode_commands,
+)
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import Rejection, StateMachine
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
+    """What a snapshot holds: the state machine, and the instructions committed but not executed."""
+
+    state: bytes
+    pending: list[Merge]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Once a majority has merged up to `offset`, the inputs are released up to these places."""
+
+    offset: int
+    places: tuple[tuple[int, Place], ...]
+
+
+class Replica:
+    """The state machine with what hangs on it. Implements group.Applier."""
+
+    def __init__(self, machine: StateMachine, sessions: SessionStore, merging: Merging) -> None:
+        self.machine = machine
+        self.applied_index = 0
+        self.released: dict[int, Place] = {}
+        """Input -> place up to which a majority has it merged-durable."""
+        self._sessions = sessions
+        self._merging = merging
+        self._marks: dict[int, deque[_Mark]] = {}
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._next_waiter = 0
+        self.on_applied: Callable[[int, list[AnyCommand], bool], None] = lambda *args: None
+        self.on_run_changed: Callable[[str], None] = lambda session: None
+        self.on_committed: Callable[[Merge], None] = lambda merge: None
+        self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
+        self.on_role_changed: Callable[[], None] = lambda: None
+        self.on_installed: Callable[[], None] = lambda: None
+
+    # --- starting and snapshots --------------------------------------------------------------------------------
+
+    def start(self, pending: list[Merge], index: int) -> None:
+        """Take up what a snapshot left: open the logs, queue the pending instructions."""
+        self.applied_index = index
+        self._merging.follow(self.machine)
+        for merge in pending:
+            self._merging.enqueue(merge)
+        for number, partition in self.machine.state.partitions.items():
+            places = tuple(
+                (entry.number, entry.place)
+                for entry in self.machine.state.inputs.values()
+                if entry.partition == number
+            )
+            self._marks[number] = deque([_Mark(partition.next_offset, places)])
+
+    def body(self) -> bytes:
+        """The body of a snapshot of this moment."""
+        return msgspec.msgpack.encode(
+            SnapshotBody(self.machine.encode(), self._merging.pending())
+        )
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace the state by the leader's: this node is too far behind for entries."""
+        body = decode_body(snapshot.data)
+        machine = StateMachine.decode(body.state)
+        self.machine.state = machine.state
+        self.machine.reindex()
+        self._merging.drop_pending()
+        self._marks.clear()
+        self.start(body.pending, snapshot.last_index)
+        self._merging.seek_gaps(self.machine)
+        self.on_installed()
+        self._wake_waiters()
+
+    # --- applying ----------------------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> list[Any]:
+        """Apply one committed entry."""
+        if entry.index <= self.applied_index:
+            raise InvariantError(f"entry {entry.index} applied twice")
+        commands = decode_commands(entry.data) if entry.data else []
+        outcomes = [self._apply(command) for command in commands]
+        self.applied_index = entry.index
+        rejected = any(
+            isinstance(command, Merge) and isinstance(outcome, Rejection)
+            for command, outcome in zip(commands, outcomes, strict=True)
+        )
+        self.on_applied(entry.index, commands, rejected)
+        if self._waiters:
+            self._wake_waiters()
+        return outcomes
+
+    def _apply(self, command: AnyCommand) -> Any:
+        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else {}
+        outcome = self.machine.apply(command)
+        if isinstance(outcome, Rejection):
+            if isinstance(command, Merge):
+                log.warning("merge instruction rejected: %s", outcome.message)
+            return outcome
+        if isinstance(command, Merge):
+            self._merged(command)
+        elif isinstance(command, CreateTopic | DeleteTopic):
+            self._topic_changed(gone)
+        elif isinstance(command, OpenRun | CloseRun | RetireSession):
+            self.on_run_changed(command.session)
+        elif isinstance(command, Checkpoint):
+            self._merging.compare(command.values)
+        return outcome
+
+    def _merged(self, merge: Merge) -> None:
+        places = {part.input: Place(part.run, part.roll, part.stop) for part in merge.ranges}
+        marks = self._marks.setdefault(merge.partition, deque())
+        marks.append(_Mark(merge.next_offset, tuple(places.items())))
+        self._merging.enqueue(merge)
+        self.on_committed(merge)
+
+    def _inputs_of_topic(self, command: DeleteTopic) -> dict[int, str]:
+        """Input -> directory, of a topic that is about to go."""
+        topic = self.machine.state.topics.get(command.topic_id)
+        numbers = set() if topic is None else set(topic.partition_numbers)
+        inputs = self.machine.state.inputs.values()
+        return {
+            entry.number: self._sessions.path(entry) for entry in inputs if entry.partition in numbers
+        }
+
+    def _topic_changed(self, gone: dict[int, str]) -> None:
+        self.on_topic_gone(list(gone))
+        for number, path in gone.items():
+            self._sessions.remove(number, path)
+            self.released.pop(number, None)
+        self._merging.follow(self.machine)
+
+    def role_changed(self) -> None:
+        """Pass on that leadership moved."""
+        self.on_role_changed()
+
+    # --- cursors -----------------------------------------------------------------------------------------------
+
+    def merged_by_majority(self, cursors: Mapping[int, int]) -> list[int]:
+        """A majority has merged-durable up to these offsets: the inputs whose released place moved."""
+        moved: list[int] = []
+        for number, offset in cursors.items():
+            marks = self._marks.get(number)
+            while marks and marks[0].offset <= offset:
+                for entry, place in marks.popleft().places:
+                    if place > self.released.get(entry, Place(-1, 0, 0)):
+                        self.released[entry] = place
+                        moved.append(entry)
+        return moved
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    async def wait_applied(self, index: int) -> None:
+        """Return once entry `index` is applied here."""
+        if index <= self.applied_index:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._next_waiter += 1
+        heapq.heappush(self._waiters, (index, self._next_waiter, future))
+        await future
+
+    def _wake_waiters(self) -> None:
+        while self._waiters and self._waiters[0][0] <= self.applied_index:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)
+
+
+def decode_body(data: bytes) -> SnapshotBody:
+    """The body of a snapshot. Raises ValueError on one that this version cannot read."""
+    if not data:
+        return SnapshotBody(StateMachine().encode(), [])
+    try:
+        return msgspec.msgpack.decode(data, type=SnapshotBody)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"unreadable snapshot body: {error}") from error

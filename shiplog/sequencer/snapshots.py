@@ -1,0 +1,99 @@
+"""Takes a snapshot of the replica every few seconds, when something changed, and cuts the Raft log behind it.
+
+A snapshot counts only once the merged bytes it implies are on disk; the log is cut only behind the older of the two kept
+snapshots, and only behind what a majority has merged-durable (DESIGN §11.4). The interval grows with the snapshot's size,
+so that writing them never takes more than a small share of the node's time.
+
+Invariant: at any moment one of the kept snapshots, the log behind it and the merged files give the whole state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from shiplog.consensus import Snapshot
+from shiplog.sequencer.coordinator import Coordinator
+from shiplog.sequencer.group import Group
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.raft_store import RaftStore
+from shiplog.sequencer.replica import Replica
+
+BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
+TAIL_ENTRIES = 10_000
+"""Entries kept behind the cut, so that a follower that was away for moments needs no snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut at it."""
+
+    snapshot: Snapshot
+    offsets: dict[int, int]
+
+
+class Snapshotter:
+    """The periodic snapshots of one group."""
+
+    def __init__(
+        self,
+        group: Group,
+        replica: Replica,
+        merging: Merging,
+        store: RaftStore,
+        coordinator: Coordinator,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._group = group
+        self._replica = replica
+        self._merging = merging
+        self._store = store
+        self._coordinator = coordinator
+        self._interval_s = interval_s
+        self._last_index = replica.applied_index
+        self._taken: deque[_Taken] = deque(maxlen=2)
+
+    async def run(self) -> None:
+        """Take snapshots until cancelled."""
+        interval_s = self._interval_s
+        while True:
+            await asyncio.sleep(interval_s)
+            if self._replica.applied_index > self._last_index:
+                size = await self.take()
+                interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
+            self._cut()
+
+    async def take(self) -> int:
+        """Write one snapshot of this moment; its size in bytes."""
+        index = self._replica.applied_index
+        raft = self._group.raft
+        voters, learners = raft.membership
+        snapshot = Snapshot(index, raft.term_at(index), voters, learners, self._replica.body())
+        offsets = {
+            number: partition.next_offset
+            for number, partition in self._replica.machine.state.partitions.items()
+        }
+        await self._merging.sync()
+        await self._store.save_snapshot(snapshot)
+        self._last_index = index
+        self._taken.append(_Taken(snapshot, offsets))
+        return len(snapshot.data)
+
+    def _cut(self) -> None:
+        """Cut the log behind the older kept snapshot, if a majority has merged-durable what it covers."""
+        if len(self._taken) < 2:
+            return
+        older = self._taken[0]
+        cursors = self._coordinator.cursors
+        if any(
+            cursors.get(number, 0) < offset
+            for number, offset in older.offsets.items()
+            if number in self._replica.machine.state.partitions
+        ):
+            return
+        index = older.snapshot.last_index - TAIL_ENTRIES
+        if index > self._group.raft.first_index:
+            self._group.raft.compact(index, self._taken[-1].snapshot)
+            self._store.cut(index)

@@ -1,0 +1,158 @@
+"""The state machine: preconditions, runs, sessions, topics, and that a snapshot of it is all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from shiplog.sequencer.commands import (
+    Checkpoint,
+    CloseRun,
+    CommandError,
+    CreateTopic,
+    DeleteTopic,
+    Merge,
+    NodeStarted,
+    OpenInput,
+    OpenRun,
+    Place,
+    Range,
+    RetireSession,
+    Sequence5,
+    decode_commands,
+    encode_commands,
+)
+from shiplog.sequencer.state import Rejection, StateMachine
+
+
+def open_run(run_id: str, *, number: int = 0, session_id: str = "d1", identity: str = "i") -> OpenRun:
+    return OpenRun("ewr", session_id, identity, number, run_id, None, None)
+
+
+@pytest.fixture
+def machine() -> StateMachine:
+    machine = StateMachine()
+    machine.apply(CreateTopic("t1", "flights", 2, {}, 1))
+    machine.apply(open_run("r0"))
+    machine.apply(OpenInput("ewr", "t1", 0))
+    return machine
+
+
+def take(start: int, stop: int, *, roll: int = 0, run: int = 0, records: int = 1) -> Range:
+    return Range(1, run, roll, start, stop, records, stop - start, 7)
+
+
+def merge(base: int, *ranges: Range, **more: object) -> Merge:
+    return Merge(1, base, 3, 1000, False, list(ranges), **more)  # type: ignore[arg-type]
+
+
+def test_commands_survive_encoding() -> None:
+    commands = [merge(0, take(0, 10)), open_run("x"), NodeStarted("n", 4), Checkpoint([(1, 2, 3)])]
+    assert decode_commands(encode_commands(commands)) == commands
+
+
+def test_an_unreadable_entry_is_a_typed_error() -> None:
+    with pytest.raises(CommandError):
+        decode_commands(b"\x91\x92\xff")
+
+
+def test_merge_moves_offset_and_place(machine: StateMachine) -> None:
+    assert not isinstance(machine.apply(merge(0, take(0, 10, records=3))), Rejection)
+    assert machine.state.partitions[1].next_offset == 3
+    assert machine.state.inputs[1].place == Place(0, 0, 10)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        merge(1, take(0, 10)),
+        merge(0, take(5, 10)),
+        merge(0, take(0, 10), take(11, 12)),
+        merge(0, take(0, 10, run=1)),
+        Merge(9, 0, 3, 1, False, [take(0, 10)]),
+        merge(0, Range(44, 0, 0, 0, 10, 1, 10, 7)),
+    ],
+)
+def test_a_violated_precondition_changes_nothing(machine: StateMachine, command: Merge) -> None:
+    before = machine.encode()
+    assert isinstance(machine.apply(command), Rejection)
+    assert machine.encode() == before
+
+
+def test_a_range_may_start_the_next_file(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10), take(0, 4, roll=1)))
+    assert machine.state.inputs[1].place == Place(0, 1, 4)
+
+
+def test_nothing_of_a_closed_run_merges(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10)))
+    run = machine.apply(CloseRun("ewr", "r0"))
+    assert run.ends == [(1, 0, 10)]
+    assert isinstance(machine.apply(merge(1, take(10, 20))), Rejection)
+
+
+def test_runs_open_one_after_another(machine: StateMachine) -> None:
+    assert isinstance(machine.apply(open_run("r1", number=1)), Rejection)
+    machine.apply(merge(0, take(0, 10)))
+    machine.apply(CloseRun("ewr", "r0"))
+    assert machine.apply(open_run("r1", number=1)).number == 1
+    assert machine.state.inputs[1].place == Place(1, 0, 0)
+
+
+def test_a_number_taken_by_another_run_id_is_renumbered(machine: StateMachine) -> None:
+    machine.apply(CloseRun("ewr", "r0"))
+    assert machine.apply(open_run("other", number=0)).number == 1
+    assert machine.apply(open_run("other", number=0)).number == 1
+    assert machine.apply(open_run("r0", number=0)).closed
+
+
+def test_two_directories_cannot_share_a_session(machine: StateMachine) -> None:
+    answer = machine.apply(open_run("r9", session_id="d2"))
+    assert isinstance(answer, Rejection) and answer.code == "SESSION_CONFLICT"
+
+
+def test_another_identity_cannot_take_a_session(machine: StateMachine) -> None:
+    answer = machine.apply(open_run("r0", identity="thief"))
+    assert isinstance(answer, Rejection) and answer.code == "SESSION_CONFLICT"
+
+
+def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(machine: StateMachine) -> None:
+    machine.apply(RetireSession("ewr"))
+    assert machine.apply(open_run("r9", session_id="d2", number=0)).number == 1
+    answer = machine.apply(open_run("r0"))
+    assert isinstance(answer, Rejection) and answer.code == "SESSION_FENCED"
+
+
+def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10), sequences=[Sequence5(5, 0, 0, 0, 0)]))
+    machine.apply(DeleteTopic("t1"))
+    machine.apply(CreateTopic("t2", "flights", 1, {}, 2))
+    topic = machine.topic_named("flights")
+    assert topic is not None and topic.partition_numbers == [3]
+    assert machine.state.partitions[3].next_offset == 0
+    assert machine.state.inputs == {} and machine.state.producers[5] == {}
+
+
+def test_only_five_batches_are_remembered(machine: StateMachine) -> None:
+    for number in range(8):
+        sequence = Sequence5(5, 0, number, number, number)
+        machine.apply(merge(number, take(number, number + 1), sequences=[sequence]))
+    assert [known.first for known in machine.state.producers[5][1]] == [3, 4, 5, 6, 7]
+
+
+def test_an_older_boot_is_refused(machine: StateMachine) -> None:
+    assert machine.apply(NodeStarted("n", 4)) == 4
+    assert isinstance(machine.apply(NodeStarted("n", 3)), Rejection)
+
+
+def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10), watermarks=[("d", 9)], unwrapped=[(1, 9)]))
+    twin = StateMachine.decode(machine.encode())
+    for command in (merge(1, take(10, 12)), OpenInput("ewr", "t1", 1), CloseRun("ewr", "r0")):
+        twin.apply(command)
+        machine.apply(command)
+    assert twin.encode() == machine.encode()
+
+
+def test_a_foreign_snapshot_is_refused() -> None:
+    with pytest.raises(ValueError, match="unreadable"):
+        StateMachine.decode(b"nonsense")

@@ -22,7 +22,7 @@ fail() {
 packages_hash() { cat pyproject.toml setup.py | sha256sum; }
 
 kernels_hash() {
-    find shiplog setup.py \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' -o -name setup.py \) -print |
+    find shiplog setup.py \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name setup.py \) -print |
         LC_ALL=C sort | while IFS= read -r file; do sha256sum "$file"; done | sha256sum
 }
 

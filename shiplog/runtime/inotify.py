@@ -1,0 +1,135 @@
+"""Linux inotify, raw: the cheapest way to notice that a file has grown.
+
+Usable from an event loop (`attach`) and from a plain thread (`wait`). The kernel drops events when its queue is full
+and says so once; the reader must then rescan everything, so it is an event of its own. inotify can miss changes in
+other ways (network file systems, bind mounts), so users poll slowly besides.
+
+Invariant: whatever the kernel puts into the queue comes out as events in its order; nothing is lost unsaid.
+Source of the format: inotify(7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import select
+import struct
+from collections.abc import Callable
+from enum import IntFlag
+from typing import NamedTuple
+
+READ_BYTES = 64 << 10
+_EVENT = struct.Struct("iIII")
+_NAME_MAX_BYTES = 256
+
+
+class Mask(IntFlag):
+    """What to be told about, and what happened (inotify(7))."""
+
+    MODIFY = 0x2
+    ATTRIB = 0x4
+    CLOSE_WRITE = 0x8
+    MOVED_FROM = 0x40
+    MOVED_TO = 0x80
+    CREATE = 0x100
+    DELETE = 0x200
+    DELETE_SELF = 0x400
+    MOVE_SELF = 0x800
+    UNMOUNT = 0x2000
+    OVERFLOW = 0x4000
+    IGNORED = 0x8000
+    ONLYDIR = 0x1000000
+    DONT_FOLLOW = 0x2000000
+    IS_DIR = 0x40000000
+
+
+FILE_GREW = Mask.MODIFY
+DIRECTORY_CHANGED = Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
+
+
+class Event(NamedTuple):
+    """One event. `watch` is what `add` returned (-1 with OVERFLOW); `name` is the entry in a directory, or ""."""
+
+    watch: int
+    mask: Mask
+    name: str
+
+
+class Inotify:
+    """One inotify instance."""
+
+    def __init__(self) -> None:
+        """Raises OSError when the user has too many instances (fs.inotify.max_user_instances)."""
+        self._fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify_init1")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def fileno(self) -> int:
+        """The descriptor, readable when there are events."""
+        return self._fd
+
+    def add(self, path: str, mask: Mask) -> int:
+        """Watch a file or directory; returns its watch. Adding a path again replaces its mask.
+
+        Raises:
+            OSError: no such path, or too many watches (fs.inotify.max_user_watches).
+        """
+        result = _libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
+        return _checked(result, path)
+
+    def remove(self, watch: int) -> None:
+        """Stop watching. Raises OSError when the watch is gone already."""
+        _checked(_libc.inotify_rm_watch(self._fd, watch), f"watch {watch}")
+
+    def read(self) -> list[Event]:
+        """The events there are now, without waiting."""
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return []
+        return parse_events(data)
+
+    def wait(self, timeout_s: float) -> list[Event]:
+        """The next events, waiting in this thread for at most `timeout_s`; none: the time is over."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.poll(max(0.0, timeout_s) * 1000)
+        return self.read()
+
+    def attach(self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]) -> None:
+        """Have the loop call `callback` with new events, until `close`."""
+        self._loop = loop
+        loop.add_reader(self._fd, lambda: callback(self.read()))
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._loop = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def parse_events(data: bytes) -> list[Event]:
+    """The events in what the kernel returned: int watch, u32 mask, u32 cookie, u32 length, name padded with zeros."""
+    events: list[Event] = []
+    at = 0
+    while at < len(data):
+        watch, mask, _, length = _EVENT.unpack_from(data, at)
+        at += _EVENT.size
+        name = data[at : at + length].rstrip(b"\0")
+        events.append(Event(watch, Mask(mask), os.fsdecode(name)))
+        at += length
+    return events
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+    return result
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32]

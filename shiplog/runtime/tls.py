@@ -1,0 +1,252 @@
+"""Mutual TLS: contexts from PEM files, and who the other side is.
+
+TLS 1.3 only, both sides verified, ALPN `shiplog/1`, no session tickets (a resumed session would skip the check of the
+certificate). The identity is a SAN: the first URI `shiplog://<role>/<name>`, else the first DNS name as `dns:<name>`;
+never the CN. Peers are verified by authority and identity, not by host name: addresses change, names do not.
+
+Invariant: a context made here never accepts a peer without a certificate of our authority; files that cannot be used
+never replace ones that can.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import stat
+from functools import lru_cache
+from typing import NamedTuple, NewType
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+
+from shiplog.config.types import TlsFiles
+from shiplog.logformat.errors import InvalidName
+from shiplog.logformat.names import check_session_name
+from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
+
+ALPN = "shiplog/1"
+NODE_PREFIX = "shiplog://node/"
+
+Identity = NewType("Identity", str)
+"""`shiplog://<role>/<name>` or `dns:<name>`, as rights are granted to."""
+
+CACHED_CERTIFICATES = 4096
+
+_URI = re.compile(r"shiplog://(?P<role>[a-z]{1,32})/(?P<name>.+)")
+_DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """The listening side's context. Raises TlsFault, naming the file and what to do."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    context.num_tickets = 0
+    return context
+
+
+def client_context(files: TlsFiles) -> ssl.SSLContext:
+    """The connecting side's context. Raises TlsFault, naming the file and what to do."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, files)
+
+
+def identity_of(ssl_object: ssl.SSLObject, *, server_side: bool) -> Identity:
+    """Who the peer of a finished handshake is. Raises IdentityFault."""
+    protocol = ssl_object.selected_alpn_protocol()
+    if protocol != ALPN:
+        raise IdentityFault(
+            ConnectProblem.WRONG_PROTOCOL,
+            f"the peer speaks {protocol!r}, not {ALPN!r}",
+            remedy="connect shiplog to shiplog's own port",
+        )
+    certificate = ssl_object.getpeercert(binary_form=True)
+    if certificate is None:
+        raise IdentityFault(
+            ConnectProblem.NO_CERTIFICATE, "the peer has no certificate", remedy="give it one"
+        )
+    wanted = ExtendedKeyUsageOID.CLIENT_AUTH if server_side else ExtendedKeyUsageOID.SERVER_AUTH
+    return identity_of_certificate(certificate, purpose=wanted)
+
+
+@lru_cache(maxsize=CACHED_CERTIFICATES)
+def identity_of_certificate(der: bytes, *, purpose: ObjectIdentifier) -> Identity:
+    """The identity in a verified certificate that may be used for `purpose`. Raises IdentityFault."""
+    certificate = x509.load_der_x509_certificate(der)
+    _check_purpose(certificate, purpose)
+    names = _alternative_names(certificate)
+    for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
+        if uri.startswith("shiplog:"):
+            return _checked_uri(uri)
+    for name in names.get_values_for_type(x509.DNSName):
+        return _checked_dns_name(name)
+    raise _no_identity("its subject alternative names hold neither a shiplog:// URI nor a DNS name")
+
+
+class _Signature(NamedTuple):
+    """What tells that a file was replaced."""
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+
+class ReloadingContext:
+    """Contexts that follow their files: new connections use what is there now, existing ones stay as they are."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises TlsFault when the files cannot be used."""
+        self._files = files
+        self._seen = self._signatures()
+        self._server = server_context(files)
+        self._client = client_context(files)
+
+    @property
+    def files(self) -> TlsFiles:
+        """The paths, for whoever watches them."""
+        return self._files
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        """For the next connection accepted."""
+        return self._server
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """For the next connection made."""
+        return self._client
+
+    def reload_if_changed(self) -> bool:
+        """Take over changed files; True if there were any.
+
+        Raises:
+            TlsFault: the new files cannot be used (yet); the old contexts stay, the next call tries again.
+        """
+        found = self._signatures()
+        if found == self._seen:
+            return False
+        server, client = server_context(self._files), client_context(self._files)
+        self._server, self._client, self._seen = server, client, found
+        return True
+
+    def _signatures(self) -> tuple[_Signature, ...]:
+        return tuple(_signature(path) for path in _paths(self._files))
+
+
+def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols([ALPN])
+    _check_key_is_private(files.key)
+    _load_authority(context, files.ca)
+    _load_own(context, files)
+    return context
+
+
+def _load_authority(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsFault(
+            f"authority file {path!r} cannot be used: {_reason(error)}",
+            remedy="it must hold the certificates of the authority, as PEM",
+        ) from error
+
+
+def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
+    try:
+        context.load_cert_chain(files.cert, files.key, password=_refuse_password)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise TlsFault(
+            f"certificate {files.cert!r} with key {files.key!r} cannot be used: {_reason(error)}",
+            remedy="they must be PEM files, belong together, and the key must not be encrypted",
+        ) from error
+
+
+def _refuse_password() -> str:
+    """Called for an encrypted key only; without this OpenSSL would ask at the terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _check_key_is_private(path: str) -> None:
+    """PostgreSQL's rule: own files 0600; files of root may be readable to a group (mounted secrets)."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise TlsFault(
+            f"key {path!r} cannot be read: {_reason(error)}", remedy="check the path"
+        ) from error
+    allowed = 0o750 if status.st_uid == 0 else 0o700
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & ~allowed & 0o777:
+        raise TlsFault(f"key {path!r} is open to others (mode {mode:04o})", remedy="chmod 600 it")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not PEM"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _paths(files: TlsFiles) -> tuple[str, str, str]:
+    return files.ca, files.cert, files.key
+
+
+def _signature(path: str) -> _Signature:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return _Signature(0, 0, 0)
+    return _Signature(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _check_purpose(certificate: x509.Certificate, purpose: ObjectIdentifier) -> None:
+    """OpenSSL lets a certificate without the extension pass for everything; shiplog does not."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except x509.ExtensionNotFound:
+        allowed = False
+    except ValueError as error:
+        raise _no_identity(f"its extensions cannot be read: {error}") from error
+    else:
+        allowed = purpose in extension.value
+    if not allowed:
+        wanted = "clientAuth" if purpose == ExtendedKeyUsageOID.CLIENT_AUTH else "serverAuth"
+        raise IdentityFault(
+            ConnectProblem.WRONG_PURPOSE,
+            f"the peer's certificate is not for {wanted}",
+            remedy=f"issue it with extended key usage {wanted}",
+        )
+
+
+def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound as error:
+        raise _no_identity("it has no subject alternative name; a common name is not enough") from error
+
+
+def _checked_uri(uri: str) -> Identity:
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise _no_identity(f"its URI {ascii(uri)} is not shiplog://<role>/<name>")
+    try:
+        check_session_name(match["name"])
+    except InvalidName as error:
+        raise _no_identity(str(error)) from error
+    return Identity(uri)
+
+
+def _checked_dns_name(name: str) -> Identity:
+    lowered = name.lower()
+    if _DNS.fullmatch(lowered) is None:
+        raise _no_identity(f"its DNS name {ascii(name)} names no single host")
+    return Identity(f"dns:{lowered}")
+
+
+def _no_identity(message: str) -> IdentityFault:
+    return IdentityFault(
+        ConnectProblem.NO_IDENTITY,
+        f"the peer's certificate names no identity: {message}",
+        remedy="issue it with the URI SAN shiplog://<role>/<name>",
+    )

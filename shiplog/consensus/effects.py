@@ -16,7 +16,7 @@ Addressed = tuple[int, Message]
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """One batch. Carry it out in the order of the fields; it is false when there is nothing to do."""
+    """One batch, to be carried out in the order of the fields; false if there is nothing to do."""
 
     send: list[Addressed]
     """May leave at once."""

@@ -31,7 +31,8 @@ def on_append(core: Core, sender: int, message: Append) -> None:
     """Entries behind a place where our log must meet the leader's, or a probe for it."""
     _follow(core, sender)
     log = core.log
-    prev_index, entries = message.prev_index, message.entries
+    prev_index = message.prev_index
+    entries: Sequence[Entry] = message.entries
     if entries:
         _check_entries(message)
     if prev_index < core.commit:

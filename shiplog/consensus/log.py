@@ -76,7 +76,7 @@ class RaftLog:
         self.base_index, self.base_term = index, term
 
     def reset(self, base_index: int, base_term: int) -> None:
-        """Forget everything: the log begins after (base_index, base_term), which a snapshot holds."""
+        """Forget everything: the log begins after (base_index, base_term), held by a snapshot."""
         self._entries.clear()
         self.base_index, self.base_term = base_index, base_term
         self.last_index = base_index
@@ -87,9 +87,7 @@ class RaftLog:
         return self._entries[start - first : stop - first]
 
     def entries_up_to_bytes(self, start: int, limit_bytes: int) -> tuple[Entry, ...]:
-        """Entries from `start` on, as many as fit into `limit_bytes` but at least one if there is
-        one.
-        """
+        """Entries from `start` on, as many as fit into `limit_bytes`, but at least one."""
         position = start - self.base_index - 1
         if start == self.last_index:
             return (self._entries[position],)

@@ -27,7 +27,7 @@ class ProgressState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProgressStatus:
-    """A follower as seen by the leader, for status displays. `last_active` is in seconds of `now`."""
+    """A follower as the leader sees it, for displays. `last_active` is in seconds of `now`."""
 
     match: int
     next: int
@@ -93,10 +93,8 @@ class Progress:
         inflight = self.inflight
         while inflight and inflight[0] <= match:
             inflight.popleft()
-        if match > self.match:
-            self.match = match
-        if match >= self.next:
-            self.next = match + 1
+        self.match = max(self.match, match)
+        self.next = max(self.next, match + 1)
         if self.state is ProgressState.PROBE or (
             self.state is ProgressState.SNAPSHOT and match >= log_base
         ):

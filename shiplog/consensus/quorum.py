@@ -23,13 +23,13 @@ def majority(voters: int) -> int:
 
 
 def reached(values: Iterable[int]) -> int:
-    """The highest value that a majority has reached, given one value for each voter (at least one)."""
+    """The highest value that a majority has reached, given each voter's value (at least one)."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def tally(votes: Mapping[int, bool], voters: Collection[int]) -> Tally:
-    """The outcome of an election given the votes so far; votes of others than voters count nothing."""
+    """The outcome of an election given the votes so far; only voters' votes count."""
     needed = majority(len(voters))
     granted = sum(1 for voter in voters if votes.get(voter) is True)
     if granted >= needed:

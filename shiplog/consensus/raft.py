@@ -160,7 +160,7 @@ class Raft:
         return first
 
     def read_index(self, context: int, now: float) -> None:
-        """Ask for an index that covers everything committed before now; answered in Effects.reads."""
+        """Ask for an index that covers everything committed by now; see Effects.reads."""
         core = self._core
         core.now = now
         replication.read_index(core, context)
@@ -179,9 +179,7 @@ class Raft:
         replication.start_transfer(core, core.leadership, to)
 
     def leader_lost(self, now: float) -> None:
-        """The connection to the current leader was closed: campaign soon, by PreVote, unless it is
-        heard of again.
-        """
+        """The connection to the leader was closed: campaign soon unless it is heard of again."""
         self._core.now = now
         election.leader_lost(self._core)
 
@@ -245,6 +243,11 @@ class Raft:
         return self._core.learners
 
     @property
+    def membership(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(voters, learners), as a snapshot names them."""
+        return self._core.voters, self._core.learners
+
+    @property
     def may_vote(self) -> bool:
         """Whether this node's votes and acknowledgements may be trusted.
 
@@ -296,17 +299,16 @@ class Raft:
         """The last entry, committed or not."""
         return self._core.log.last_index
 
-    def term_at(self, index: int) -> int | None:
-        """The term of an entry; None if it is compacted (but for the newest such) or does not
-        exist.
-        """
-        return self._core.log.term_at(index)
+    def term_at(self, index: int) -> int:
+        """The term of an entry that is held, or of the newest compacted one. Raises LookupError."""
+        term = self._core.log.term_at(index)
+        if term is None:
+            raise LookupError(f"entry {index} is not in the log")
+        return term
 
     @property
     def applied_own_noop(self) -> bool:
-        """Whether this node leads and its own term's no-op was handed out for applying: all older
-        entries were.
-        """
+        """Whether this node leads and handed out its term's no-op, thus all older entries."""
         core = self._core
         return core.leadership is not None and core.applied >= core.leadership.noop_index
 
@@ -318,9 +320,7 @@ class Raft:
 
     @property
     def snapshot_wanted(self) -> bool:
-        """Whether a follower is too far behind and there is no snapshot data to send: `compact`
-        gives some.
-        """
+        """Whether a follower needs a snapshot and there is none with data; `compact` gives one."""
         core = self._core
         if core.leadership is None or (core.snapshot is not None and core.snapshot.data):
             return False
@@ -342,9 +342,10 @@ class Raft:
         if message.term < core.term:
             self._refuse_old_term(sender, message)
             return False
-        if isinstance(message, wire.Vote):
-            if sender not in core.voters or (core.in_lease and not message.transfer):
-                return False
+        if isinstance(message, wire.Vote) and (
+            sender not in core.voters or (core.in_lease and not message.transfer)
+        ):
+            return False
         core.become_follower(message.term, sender if kind in _FROM_LEADER else None)
         return True
 

@@ -18,8 +18,8 @@ from shiplog.consensus import quorum
 
 
 class _PendingRead(NamedTuple):
-    round: int
-    index: int
+    round_number: int
+    read_index: int
     origin: int
     context: int
 
@@ -55,7 +55,7 @@ class LeaderReads:
             return []
         reached = quorum.reached(self._acknowledged.values())
         proved = []
-        while self._pending and self._pending[0].round <= reached:
+        while self._pending and self._pending[0].round_number <= reached:
             proved.append(self._pending.popleft())
         return proved
 

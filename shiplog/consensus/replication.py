@@ -60,7 +60,7 @@ def saved(core: Core, lead: Leadership) -> None:
 
 
 def start_transfer(core: Core, lead: Leadership, to: int) -> None:
-    """Hand leadership to a voter as soon as it holds our whole log; proposals wait until that ends."""
+    """Hand leadership to a voter once it holds our whole log; no proposals meanwhile."""
     lead.transfer_to = to
     lead.transfer_deadline = core.now + core.config.election_timeout_s
     _transfer_if_ready(core, lead, to)
@@ -140,7 +140,7 @@ def on_heartbeat_reply(core: Core, sender: int, message: HeartbeatReply) -> None
 
 
 def on_snapshot_reply(core: Core, sender: int, message: SnapshotReply) -> None:
-    """A chunk arrived: send the one the follower wants next. Answers to older chunks are ignored."""
+    """A chunk arrived: send the one that is wanted next. Older answers are ignored."""
     lead = core.leadership
     if lead is None:
         return
@@ -191,18 +191,16 @@ def read_index(core: Core, context: int) -> None:
 def _answer_reads(core: Core, lead: Leadership) -> None:
     for read in lead.reads.take_proved():
         if read.origin == core.node_id:
-            core.reads.append((read.context, read.index))
+            core.reads.append((read.context, read.read_index))
         else:
-            core.send(read.origin, ReadReply(core.term, read.context, read.index))
+            core.send(read.origin, ReadReply(core.term, read.context, read.read_index))
 
 
 # --- counting -------------------------------------------------------------------------------------
 
 
 def _distrust(lead: Leadership, sender: int) -> None:
-    """A follower lost, or may have lost, what it acknowledged: nothing of it counts until it counts
-    again.
-    """
+    """A follower may have lost what it acknowledged: nothing of it counts until it says so."""
     if sender in lead.counted:
         lead.counted[sender] = 0
 
@@ -219,9 +217,7 @@ def _advance_commit(core: Core, lead: Leadership) -> None:
 
 
 def _check_quorum(core: Core, lead: Leadership) -> bool:
-    """Whether a majority was heard of since the last check; a node that was stalled itself does not
-    blame others.
-    """
+    """Whether a majority was heard of since the last check, whenever that was."""
     active = 1
     for voter, progress in lead.progress.items():
         active += (
@@ -266,9 +262,7 @@ def _feed(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
 def _send_append(
     core: Core, lead: Leadership, peer: int, progress: Progress, *, limit_bytes: int
 ) -> None:
-    """Append from `next` on; with no bytes allowed, an empty one that asks where the follower
-    stands.
-    """
+    """Append from `next` on; with no bytes allowed, an empty one that asks for a position."""
     prev_index = progress.next - 1
     message = lead.last_append
     log = core.log
@@ -312,9 +306,7 @@ def _begin_snapshot(core: Core, lead: Leadership, peer: int, progress: Progress)
 def _send_chunk(
     core: Core, lead: Leadership, peer: int, progress: Progress, transfer: SnapshotTransfer
 ) -> None:
-    """Send the chunk at the transfer's offset, unless the log was cut behind the end of that
-    snapshot meanwhile.
-    """
+    """Send the chunk at the offset, unless the log was cut behind that snapshot meanwhile."""
     snapshot, offset = transfer.snapshot, transfer.offset
     if snapshot.last_index < core.log.base_index:
         progress.rejected(progress.next)

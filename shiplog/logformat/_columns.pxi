@@ -1,0 +1,1 @@
+# Records as the buffers of Arrow arrays. Filled in by the next step.

@@ -1,0 +1,133 @@
+"""Types of the compiled kernels; what they do is said in the docstrings of the .pyx and .pxi files."""
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+from typing_extensions import Buffer
+
+HEADER_BYTES: int
+MAX_BATCH_BYTES_DEFAULT: int
+MAX_RECORD_BYTES: int
+
+_Decompress = Callable[[int, bytes], Buffer]
+_Headers = Sequence[tuple[str, Buffer | None]]
+_BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int]
+
+def crc32c(data: Buffer, value: int = 0) -> int: ...
+@final
+class Scan:
+    @property
+    def end(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def last_start(self) -> int: ...
+    @property
+    def last_crc(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def digest(self) -> int: ...
+    @property
+    def attributes(self) -> int: ...
+    @property
+    def has_producer(self) -> bool: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def short(self) -> bool: ...
+
+def scan(
+    data: Buffer,
+    *,
+    start: int = 0,
+    stop: int = -1,
+    verify_crc: bool = True,
+    max_batch_bytes: int = ...,
+    max_batches: int = -1,
+    max_bytes: int = -1,
+) -> Scan: ...
+def batch_headers(data: Buffer, start: int, stop: int) -> list[_BatchHeader]: ...
+def assign_offsets(
+    data: Buffer,
+    start: int,
+    stop: int,
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    file_position: int,
+    bytes_since_index: int,
+    index_interval: int,
+    points: list[tuple[int, int, int, int]],
+) -> tuple[int, int]: ...
+def build_record(
+    value: Buffer | None,
+    key: Buffer | None = None,
+    headers: _Headers | None = None,
+    timestamp: int = -1,
+    max_record_bytes: int = ...,
+) -> bytes: ...
+def build_batches(
+    values: Sequence[Buffer | None],
+    *,
+    keys: Sequence[Buffer | None] | None = None,
+    headers: Sequence[_Headers | None] | None = None,
+    timestamps: int | Sequence[int],
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    batch_bytes: int,
+    max_record_bytes: int,
+) -> bytes: ...
+@final
+class BatchBuilder:
+    def __init__(self, max_record_bytes: int = ...) -> None: ...
+    @property
+    def records(self) -> int: ...
+    def add(
+        self,
+        value: Buffer | None,
+        key: Buffer | None = None,
+        headers: _Headers | None = None,
+        timestamp: int = -1,
+    ) -> int: ...
+    def finish(
+        self, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+    ) -> bytes: ...
+
+@final
+class Record:
+    def __init__(
+        self,
+        topic: str = "",
+        partition: int = 0,
+        offset: int = 0,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+def decode_records(
+    data: Buffer, start: int, stop: int, topic: str, partition: int, codec_decompress: _Decompress
+) -> list[Record]: ...
+def slice_batch(batch: Buffer, skip: int, codec_decompress: _Decompress) -> bytes: ...

@@ -1,0 +1,74 @@
+"""Rights: nothing without a grant, and a grant gives only what it names."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.config.authorisation import Rights, matches
+from shiplog.config.types import Grant
+
+EWR = "shiplog://publisher/ewr"
+
+
+def rights(*grants: Grant) -> Rights:
+    return Rights(grants, ["n0", "n1", "n2"])
+
+
+@given(identity=st.text(), name=st.text())
+def test_nobody_may_do_anything_by_default(identity: str, name: str) -> None:
+    none = rights()
+    assert not none.may_push(identity, name)
+    assert not none.may_publish(identity, name, name)
+    assert not none.may_use_dedup_id(identity, name)
+    assert not none.may_subscribe(identity, name)
+    assert not none.is_admin(identity)
+    assert not none.is_peer(identity)
+
+
+def test_a_publisher_may_do_what_its_grant_names_and_no_more() -> None:
+    some = rights(
+        Grant(
+            identity=EWR,
+            publish_sessions=("ewr",),
+            publish_topics=("flights*",),
+            publish_dedup_ids=("twin",),
+        )
+    )
+    assert some.may_push(EWR, "ewr")
+    assert not some.may_push(EWR, "ewr2")
+    assert not some.may_push("shiplog://publisher/ewr2", "ewr")
+    assert not some.may_push("shiplog://subscriber/ewr", "ewr")
+    assert some.may_publish(EWR, "ewr", "flights")
+    assert some.may_publish(EWR, "ewr", "flights-late")
+    assert not some.may_publish(EWR, "ewr", "weather")
+    assert some.may_use_dedup_id(EWR, "twin")
+    assert not some.may_use_dedup_id(EWR, "twins")
+    assert not some.may_subscribe(EWR, "flights")
+    assert not some.is_admin(EWR)
+
+
+def test_a_session_of_one_grant_does_not_get_the_topics_of_another() -> None:
+    some = rights(
+        Grant(identity=EWR, publish_sessions=("a",), publish_topics=("x",)),
+        Grant(identity=EWR, publish_sessions=("b",), publish_topics=("y",)),
+    )
+    assert some.may_publish(EWR, "a", "x")
+    assert some.may_publish(EWR, "b", "y")
+    assert not some.may_publish(EWR, "a", "y")
+
+
+def test_only_voters_are_peers_and_peers_may_read() -> None:
+    some = rights(Grant(identity="shiplog://*", admin=True))
+    assert some.is_peer("shiplog://node/n1")
+    assert some.may_subscribe("shiplog://node/n1", "anything")
+    assert not some.is_peer("shiplog://node/n3")
+    assert not some.is_peer("shiplog://client/n1")
+    assert not some.may_subscribe("shiplog://node/n3", "anything")
+
+
+@given(text=st.text(), tail=st.text())
+def test_a_star_stands_for_any_end(text: str, tail: str) -> None:
+    assert matches(f"{text}*", text + tail)
+    assert matches(text, text)
+    assert matches(text, text + tail) == (not tail or text.endswith("*"))

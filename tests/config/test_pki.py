@@ -1,0 +1,146 @@
+"""Certificates: what they say, who accepts them, and that nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from shiplog.config import pki
+from shiplog.logformat.errors import InvalidName
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    """A directory with a new authority."""
+    path = str(tmp_path / "pki")
+    pki.create_authority(path, "test")
+    return path
+
+
+def shake_hands(
+    server: pki.IssuedFiles, client: pki.IssuedFiles, ca: str
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends of a TLS connection in memory, verified on both sides."""
+    contexts = []
+    for purpose, files in ((ssl.PROTOCOL_TLS_SERVER, server), (ssl.PROTOCOL_TLS_CLIENT, client)):
+        context = ssl.SSLContext(purpose)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(ca)
+        context.load_cert_chain(files.cert, files.key)
+        contexts.append(context)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        contexts[0].wrap_bio(there, back, server_side=True),
+        contexts[1].wrap_bio(back, there, server_side=False),
+    )
+    for end in (ends[1], ends[0], ends[1], ends[0]):
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    return ends
+
+
+def test_a_node_and_a_client_accept_each_other(directory: str) -> None:
+    node = pki.issue(directory, pki.Role.NODE, "n0", hosts=["localhost", "127.0.0.1", "::1"])
+    client = pki.issue(directory, pki.Role.PUBLISHER, "ewr")
+    server_end, client_end = shake_hands(node, client, f"{directory}/ca.pem")
+    seen = client_end.getpeercert()
+    assert seen is not None
+    assert seen["subjectAltName"] == (
+        ("URI", "shiplog://node/n0"),
+        ("DNS", "localhost"),
+        ("IP Address", "127.0.0.1"),
+        ("IP Address", "0:0:0:0:0:0:0:1"),
+    )
+    seen = server_end.getpeercert()
+    assert seen is not None
+    assert seen["subjectAltName"] == (("URI", "shiplog://publisher/ewr"),)
+
+
+def test_a_client_certificate_can_not_serve(directory: str) -> None:
+    client = pki.issue(directory, pki.Role.CLIENT, "a")
+    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):
+        shake_hands(client, client, f"{directory}/ca.pem")
+
+
+@pytest.mark.parametrize("role", list(pki.Role))
+def test_usage_by_role(directory: str, role: pki.Role) -> None:
+    files = pki.issue(directory, role, "x", days=7)
+    certificate = x509.load_pem_x509_certificate(Path(files.cert).read_bytes())
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert ExtendedKeyUsageOID.CLIENT_AUTH in usage
+    assert (ExtendedKeyUsageOID.SERVER_AUTH in usage) == (role is pki.Role.NODE)
+    info = pki.describe(files.cert)
+    assert info.identity == f"shiplog://{role.value}/x"
+    assert not info.authority
+    assert 7 <= (info.not_after - info.not_before).days <= 8
+
+
+def test_an_authority_of_another_name_did_not_sign(directory: str, tmp_path: Path) -> None:
+    other = pki.create_authority(str(tmp_path / "other"), "test")
+    files = pki.issue(directory, pki.Role.NODE, "n0")
+    assert pki.signed_by(files.cert, f"{directory}/ca.pem")
+    assert not pki.signed_by(files.cert, other.cert)
+    assert pki.describe(other.cert).authority
+
+
+def test_keys_are_for_their_owner_and_nothing_else_is_left(directory: str) -> None:
+    files = pki.issue(directory, pki.Role.NODE, "n0")
+    assert stat.S_IMODE(os.stat(files.key).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(f"{directory}/ca.key").st_mode) == 0o600
+    names = ["ca.key", "ca.pem", "node-n0.key", "node-n0.pem"]
+    assert sorted(os.listdir(directory)) == names
+    assert [info.path for info in pki.list_certificates(directory)] == [
+        os.path.join(directory, name) for name in names if name.endswith(".pem")
+    ]
+
+
+def test_nothing_is_overwritten(directory: str) -> None:
+    files = pki.issue(directory, pki.Role.NODE, "n0")
+    before = Path(files.key).read_bytes()
+    with pytest.raises(pki.PkiError, match="never overwritten"):
+        pki.issue(directory, pki.Role.NODE, "n0")
+    with pytest.raises(pki.PkiError, match="never overwritten"):
+        pki.create_authority(directory, "again")
+    os.unlink(files.cert)
+    with pytest.raises(pki.PkiError, match=r"node-n0\.key: exists"):
+        pki.issue(directory, pki.Role.NODE, "n0")
+    assert Path(files.key).read_bytes() == before
+
+
+def test_what_can_not_be_issued(directory: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidName):
+        pki.issue(directory, pki.Role.NODE, "../n0")
+    with pytest.raises(pki.PkiError, match="3700 days is not between 1 and"):
+        pki.issue(directory, pki.Role.NODE, "n0", days=3700)
+    with pytest.raises(pki.PkiError, match="neither an IP address nor"):
+        pki.issue(directory, pki.Role.NODE, "n0", hosts=["é"])
+    with pytest.raises(pki.PkiError, match="run `shiplog pki init` first"):
+        pki.issue(str(tmp_path), pki.Role.NODE, "n0")
+    assert sorted(os.listdir(directory)) == ["ca.key", "ca.pem"]
+
+
+def test_a_key_of_another_authority_is_refused(directory: str, tmp_path: Path) -> None:
+    other = pki.create_authority(str(tmp_path / "other"), "test")
+    os.replace(other.key, f"{directory}/ca.key")
+    with pytest.raises(pki.PkiError, match="is not the key of"):
+        pki.issue(directory, pki.Role.NODE, "n0")
+
+
+def test_damaged_files_are_named(directory: str) -> None:
+    Path(directory, "broken.pem").write_text("nothing")
+    with pytest.raises(pki.PkiError, match=r"broken\.pem: not a certificate"):
+        pki.list_certificates(directory)
+    Path(directory, "ca.key").write_text("nothing")
+    with pytest.raises(pki.PkiError, match=r"ca\.key: not an unencrypted private key"):
+        pki.issue(directory, pki.Role.NODE, "n0")
+    with pytest.raises(pki.PkiError, match="can't be read: No such file"):
+        pki.describe(f"{directory}/none.pem")

@@ -17,7 +17,7 @@ setup: ## create .venv, install what pyproject.toml names, build the kernels
 	@sh "$(HERE)/scripts/setup.sh"
 
 demo: setup ## a cluster on this machine with data flowing through it
-	@$(PYTHON) -m shiplog.cli.main demo $(ARGS)
+	@$(PYTHON) -m shiplog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)

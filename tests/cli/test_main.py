@@ -1,0 +1,164 @@
+"""The command's frame: what it lists, how errors look, and what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from shiplog import __version__
+from shiplog.cli import main as main_module
+from shiplog.cli.main import LazyGroup, main
+from shiplog.cli.output import fail, print_json, print_table, printable, progress, talk, to_json
+from shiplog.config.types import ConfigError
+from shiplog.wire.errors import FaultCode, ProtocolFault
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"shiplog {__version__}\n"
+
+
+def test_help_lists_the_subcommands_that_exist_in_order() -> None:
+    group = LazyGroup()
+    names = group.list_commands(click.Context(group))
+    assert "pki" in names
+    assert names == sorted(names, key=main_module.SUBCOMMANDS.index)
+    result = run("--help")
+    assert result.exit_code == 0
+    assert all(f"  {name} " in result.stdout for name in names)
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["pki", "nonsense"]])
+def test_an_unknown_command_is_a_usage_error(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_subcommand_loads_nothing_that_another_one_needs() -> None:
+    program = (
+        "import sys; from shiplog.cli.main import main; main(['--version'], standalone_mode=False);"
+        "print([name for name in sys.modules if name in {'cryptography', 'asyncio', 'rich'}])"
+    )
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[-1] == "[]"
+
+
+def run_raising(error: Exception) -> Result:
+    """What the operator sees of an error inside a subcommand."""
+    group = LazyGroup("shiplog")
+
+    @click.command()
+    def broken() -> None:
+        raise error
+
+    class One(LazyGroup):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+            return broken
+
+    group = One("shiplog")
+    return CliRunner().invoke(group, ["broken"])
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "message"),
+    [
+        (ConfigError("f.toml: bad"), 2, "shiplog: f.toml: bad\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "shiplog: [Errno 2] No such file: 'x'\n"),
+        (ProtocolFault(FaultCode.TIMEOUT, "late", "wait"), 1, "shiplog: late; wait\n"),
+        (TimeoutError(), 1, "shiplog: TimeoutError\n"),
+        (ConfigError("a\x1b[31m\nb"), 2, "shiplog: a\\x1b[31m\nb\n"),
+    ],
+)
+def test_known_errors_are_one_message(error: Exception, exit_code: int, message: str) -> None:
+    result = run_raising(error)
+    assert result.exit_code == exit_code
+    assert result.stderr == message
+    assert result.stdout == ""
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    result = run_raising(KeyError("x"))
+    assert isinstance(result.exception, KeyError)
+
+
+def test_fail_means_exit_code_1() -> None:
+    with pytest.raises(click.ClickException, match="not so") as caught:
+        fail("not so")
+    assert caught.value.exit_code == 1
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Pair(NamedTuple):
+    left: int
+    right: Colour
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+
+
+class Shape(msgspec.Struct, array_like=True):
+    points: tuple[Point, ...]
+    level: Level
+
+
+def test_values_become_json() -> None:
+    shape = Shape(points=(Point(1),), level=Level.HIGH)
+    assert to_json(shape) == {"points": [{"x": 1}], "level": "high"}
+    assert to_json({1: Pair(1, Colour.RED)}) == {"1": {"left": 1, "right": "red"}}
+
+
+def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    talk("hello")
+    print_json({"name": "é"})
+    with progress("working", 10) as advance:
+        advance(5)
+    output = capsys.readouterr()
+    assert json.loads(output.out) == {"name": "é"}
+    assert output.err == "hello\n"
+
+
+def test_a_table_for_programs_is_aligned_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "state"), [("n0", Level.HIGH), ("a" * 200, "x\ny")], title="nodes")
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "# nodes"
+    assert lines[0] == "NAME" + " " * 198 + "STATE"
+    assert lines[1] == "n0" + " " * 200 + "high"
+    assert lines[2] == "a" * 200 + "  x\\ny"
+
+
+def test_a_table_for_humans_has_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("name",), [("[bold]n0",)])
+    output = capsys.readouterr().out
+    assert "│ [bold]n0 │" in output
+
+
+def test_text_from_elsewhere_can_not_control_the_terminal() -> None:
+    assert printable("a\x1b[2J\r\x9b é\u202e", keep="\n") == "a\\x1b[2J\\r\\x9b é\\u202e"

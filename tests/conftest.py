@@ -1,0 +1,12 @@
+"""Settings for all tests.
+
+Hypothesis measures no time (a shared machine would make tests fail at random) and always prints how
+to reproduce a failure.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("shiplog", deadline=None, print_blob=True)
+settings.load_profile("shiplog")

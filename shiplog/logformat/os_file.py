@@ -1,0 +1,143 @@
+"""One open file of the operating system, with the kernel's rules about failed syncs made impossible
+to forget.
+
+Invariant: after a failed sync a file is never used again. The kernel has forgotten which pages it
+could not write, so a second sync that succeeds would prove nothing. A descriptor is closed once,
+and never while a sync still uses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from shiplog.logformat._fallocate import reserve
+from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_closed", "_descriptor", "_failed", "_is_directory", "_lock", "_path", "_syncing")
+
+    def __init__(self, path: str, descriptor: int, *, is_directory: bool = False) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._is_directory = is_directory
+        self._failed = 0
+        self._closed = False
+        self._syncing = 0
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._path
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def _require_sound(self, operation: str) -> None:
+        if self._closed:
+            raise DiskFault(self._path, f"{operation} a closed file", errno.EBADF)
+        if self._failed:
+            raise DiskFault(self._path, f"{operation} after a failed sync", self._failed)
+
+    def size(self) -> int:
+        """Bytes in the file."""
+        self._require_sound("measure")
+        with translated(self._path, "measure"):
+            return os.fstat(self._descriptor).st_size
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        if self._failed or self._closed:
+            self._require_sound("read")
+        try:
+            data = os.pread(self._descriptor, size, position)
+        except OSError as error:
+            raise fault_of(self._path, "read", error) from error
+        if len(data) < size and data:
+            data += self.pread(size - len(data), position + len(data))
+        return data
+
+    def pread_into(self, buffer: Buffer, position: int) -> int:
+        """Fill the buffer; the number of bytes read."""
+        if self._failed or self._closed:
+            self._require_sound("read")
+        view = memoryview(buffer)
+        done = 0
+        try:
+            while done < len(view):
+                count = os.preadv(self._descriptor, [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            raise fault_of(self._path, "read", error) from error
+        return done
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        """Write all of `data`."""
+        if self._failed or self._closed:
+            self._require_sound("write")
+        try:
+            done = os.pwrite(self._descriptor, data, position)
+            view = memoryview(data)
+            while done < view.nbytes:
+                done += os.pwrite(self._descriptor, view[done:], position + done)
+        except OSError as error:
+            raise fault_of(self._path, "write", error) from error
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size`; frees reserved blocks too, also when the size stays (ext4, xfs,
+        tmpfs).
+        """
+        self._require_sound("truncate")
+        with translated(self._path, "truncate"):
+            os.ftruncate(self._descriptor, size)
+
+    def preallocate(self, position: int, length: int) -> None:
+        """Reserve blocks without changing the size."""
+        self._require_sound("reserve")
+        with translated(self._path, "reserve"):
+            reserve(self._descriptor, position, length)
+
+    def datasync(self) -> None:
+        """Return when what was written, or the names in the directory, are durable."""
+        with self._lock:
+            if self._closed:
+                return
+            self._require_sound("sync")
+            self._syncing += 1
+        try:
+            # fdatasync of a directory may leave out new names that did not change its size
+            (os.fsync if self._is_directory else _sync_data)(self._descriptor)
+        except OSError as error:
+            self._failed = error.errno or errno.EIO
+            raise fault_of(self._path, "sync", error) from error
+        finally:
+            self._synced()
+
+    def _synced(self) -> None:
+        with self._lock:
+            self._syncing -= 1
+            if self._closed and self._syncing == 0:
+                os.close(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._syncing == 0:
+                os.close(self._descriptor)

@@ -11,11 +11,20 @@ from shiplog.config.pki import PkiError
 from shiplog.config.types import ConfigError
 from shiplog.logformat.errors import InvalidName, LogFormatError
 from shiplog.publisher.errors import PublisherError
+from shiplog.runtime.errors import RuntimeFault
 from shiplog.subscriber.errors import SubscriberError
 from shiplog.wire.errors import ProtocolFault, WireError
 
 USAGE = (ConfigError, InvalidName)
-FAILED = (PkiError, LogFormatError, PublisherError, SubscriberError, WireError, OSError)
+FAILED = (
+    PkiError,
+    LogFormatError,
+    PublisherError,
+    SubscriberError,
+    RuntimeFault,
+    WireError,
+    OSError,
+)
 
 
 def operator_error(error: Exception) -> OperatorError | None:

@@ -18,12 +18,29 @@ from typing import IO, Any, NoReturn
 import click
 import msgspec
 
+from shiplog.config.types import ClientConfig
+
 EXIT_FAILED = 1
 """What was asked for is not so, or could not be done."""
 EXIT_USAGE = 2
 """The command line or a configuration file is wrong."""
 
+
+def _load_client(ctx: click.Context, param: click.Parameter, path: str) -> ClientConfig:
+    from shiplog.config.load import load_client
+
+    return load_client(path)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+client_option = click.option(
+    "--config",
+    required=True,
+    metavar="FILE",
+    callback=_load_client,
+    help="The client.toml of the cluster.",
+)
+"""Gives the command `config`, a ClientConfig."""
 
 
 class OperatorError(click.ClickException):

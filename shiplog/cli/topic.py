@@ -1,0 +1,142 @@
+"""`shiplog topic`: create, list, describe and delete topics.
+
+Invariant: a change is reported as done only when a majority of the nodes has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from shiplog.cli.admin_client import request
+from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
+from shiplog.config.types import ClientConfig
+from shiplog.wire.admin import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionInfo,
+    TopicCreated,
+    TopicDeleted,
+    TopicDescription,
+    TopicInfo,
+    Topics,
+)
+
+
+@click.group()
+def command() -> None:
+    """Create, list, describe and delete topics.
+
+    \b
+    Examples:
+      shiplog topic create flights --config client.toml
+      shiplog topic list --config client.toml --json
+    """
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@client_option
+@json_option
+def create(
+    config: ClientConfig, *, name: str, partitions: int, settings: Sequence[str], as_json: bool
+) -> None:
+    """Create the topic NAME.
+
+    One partition means one total order of all records.
+
+    \b
+    Example:
+      shiplog topic create flights --setting segment.bytes=67108864 --config client.toml
+    """
+    body = CreateTopic(name, partitions, _settings(settings))
+    topic = request(config, body, TopicCreated).topic
+    if as_json:
+        print_json(topic)
+    else:
+        talk(f"created topic {topic.name} with {topic.partitions} partition(s)")
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, as_json: bool) -> None:
+    """List all topics.
+
+    \b
+    Example:
+      shiplog topic list --config client.toml
+    """
+    topics = sorted(request(config, ListTopics(), Topics).topics)
+    if as_json:
+        print_json(topics)
+    else:
+        rows = [(topic.name, topic.partitions, _shown(topic)) for topic in topics]
+        print_table(("topic", "partitions", "settings"), rows)
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def describe(config: ClientConfig, name: str, as_json: bool) -> None:
+    """Show the topic NAME and its partitions, as one node sees them.
+
+    \b
+    Example:
+      shiplog topic describe flights --config client.toml
+    """
+    found = request(config, DescribeTopic(name), TopicDescription)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
+    title = f"{found.topic.name} {found.topic.topic_id} {_shown(found.topic)}".rstrip()
+    print_table(columns, [_row(partition) for partition in found.partitions], title=title)
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def delete(config: ClientConfig, name: str, as_json: bool) -> None:
+    """Delete the topic NAME, with everything in it, for good.
+
+    \b
+    Example:
+      shiplog topic delete flights --config client.toml
+    """
+    topic_id = request(config, DeleteTopic(name), TopicDeleted).topic_id
+    if as_json:
+        print_json({"name": name, "topic_id": topic_id})
+    else:
+        talk(f"deleted topic {name}")
+
+
+def _settings(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for text, (key, equals, _) in zip(texts, pairs, strict=True):
+        if not (key and equals):
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--setting")
+    return {key: value for key, _, value in pairs}
+
+
+def _shown(topic: TopicInfo) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
+
+
+def _row(partition: PartitionInfo) -> tuple[object, ...]:
+    return (
+        partition.partition,
+        partition.start_offset,
+        partition.end_offset,
+        partition.merged_offset,
+        partition.segments,
+        partition.size_bytes,
+        partition.halted,
+    )

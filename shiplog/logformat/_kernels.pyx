@@ -28,5 +28,6 @@ include "_scan.pxi"
 include "_build.pxi"
 include "_decode.pxi"
 include "_columns.pxi"
+include "_publish.pxi"
 
 crc32c_init()

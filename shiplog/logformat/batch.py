@@ -8,7 +8,8 @@ Layout (big endian; source: Kafka's DefaultRecordBatch):
     12     4  partitionLeaderEpoch  assigned when merged; not covered by the CRC
     16     1  magic                 2
     17     4  crc                   CRC-32C of all bytes from 21 on
-    21     2  attributes            bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 delete horizon, rest 0
+    21     2  attributes            bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control,
+                                    6 delete horizon, the rest 0
     23     4  lastOffsetDelta       recordsCount - 1
     27     8  baseTimestamp         ms
     35     8  maxTimestamp          ms
@@ -18,9 +19,10 @@ Layout (big endian; source: Kafka's DefaultRecordBatch):
     57     4  recordsCount          at least 1
     61        records               one compressed blob if there is a codec
 
-Record: varint length of what follows; int8 attributes; varlong timestamp delta to baseTimestamp; varint offset delta to
-baseOffset; varint key length (-1: null) and key; the same for the value; varint number of headers, each a varint key
-length, key (UTF-8), varint value length (-1: null) and value. All varints are zigzag.
+Record: varint length of what follows; int8 attributes; varlong timestamp delta to baseTimestamp;
+varint offset delta to baseOffset; varint key length (-1: null) and key; the same for the value;
+varint number of headers, each a varint key length, key (UTF-8), varint value length (-1: null) and
+value. All varints are zigzag.
 
 Invariant: in our logs offsets are dense, so a record's offset delta is its place in the batch.
 """
@@ -29,11 +31,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from typing import TYPE_CHECKING
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
+from shiplog.logformat.compression import Codec, decompress
 from shiplog.logformat.errors import CorruptBatch
 
 if TYPE_CHECKING:
@@ -42,23 +44,13 @@ if TYPE_CHECKING:
 HEADER_BYTES = kernels.HEADER_BYTES
 LENGTH_PREFIX_BYTES = 12  # what batchLength does not count
 MAGIC = 2
-MAX_BATCH_BYTES_DEFAULT = kernels.MAX_BATCH_BYTES_DEFAULT  # a 1 MiB record and room for what is around it
+MAX_BATCH_BYTES_DEFAULT = kernels.MAX_BATCH_BYTES_DEFAULT  # a 1 MiB record and what is around it
 MAX_RECORD_BYTES = kernels.MAX_RECORD_BYTES  # keeps every length of a batch below 31 bits
 SEQUENCES = 1 << 31  # sequence numbers count from 0 to this, and on from 0
 CODEC_BITS = 0x07
 RESERVED_BITS = 0xFF80
 
 _HEADER = struct.Struct(">qiibIHiqqqhii")
-
-
-class Codec(IntEnum):
-    """How the records of a batch are compressed."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 class Attribute(IntFlag):
@@ -99,7 +91,7 @@ class BatchHeader:
 
 
 def read_header(data: Buffer, start: int = 0) -> BatchHeader:
-    """Read and check the 61 header bytes at `start` of any buffer; the rest of the batch need not be there.
+    """Read and check the 61 header bytes at `start` of any buffer; the records need not be there.
 
     Checks what `scan` checks, but for the CRC and the size limit.
 
@@ -116,8 +108,8 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
     if header.size < HEADER_BYTES:
         raise CorruptBatch(start, f"its length, {length}, is too small for a header")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
-        delta = header.last_offset_delta
-        raise CorruptBatch(start, f"it claims {header.records} records and last offset delta {delta}")
+        claims = f"{header.records} records and last offset delta {header.last_offset_delta}"
+        raise CorruptBatch(start, f"it claims {claims}")
     if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > max(Codec):
         raise CorruptBatch(start, f"its attributes, {header.attributes:#06x}, are not known")
     return header
@@ -129,22 +121,24 @@ def slice_batch(batch: Buffer, skip: int) -> bytes:
     The rule, which every node must follow to the byte:
 
     - The records are decompressed. Records `skip` and later are kept, in order.
-    - baseTimestamp becomes that of the first kept record (its baseTimestamp + timestamp delta, as signed 64-bit
-      numbers that wrap). maxTimestamp becomes the highest timestamp of the kept records, but is left alone in
-      LogAppendTime batches.
-    - Each kept record is written anew: its attributes byte, its timestamp minus the new baseTimestamp, its place in the new
-      batch as offset delta, then key, value and headers. Length, deltas, key length and value length are varints of
-      the fewest bytes; the header count and headers are copied byte by byte.
+    - baseTimestamp becomes the timestamp of the first kept record: the old baseTimestamp plus the
+      record's timestamp delta, as signed 64-bit numbers that wrap. maxTimestamp becomes the highest
+      such timestamp of the kept records, but is left alone in LogAppendTime batches.
+    - Each kept record is written anew: its attributes byte, its timestamp minus the new
+      baseTimestamp, its place in the new batch as offset delta, then key, value and headers.
+      Length, deltas, key length and value length are varints of the fewest bytes; the header count
+      and the headers are copied byte by byte.
     - The codec bits of the attributes become 0; the other bits stay.
-    - baseOffset grows by `skip`, baseSequence by `skip` modulo 2^31 if it is not negative. batchLength,
-      lastOffsetDelta, recordsCount and the CRC are those of the result. All other fields stay.
+    - baseOffset grows by `skip`, modulo 2^64; baseSequence, unless it is negative, by `skip` modulo
+      2^31. batchLength, lastOffsetDelta, recordsCount and the CRC are those of the result. All
+      other fields stay.
 
-    A `skip` of 0 is legal and gives the same re-encoding of the whole batch. The result may be larger than the limit
-    for batches, since it is not compressed.
+    A `skip` of 0 is legal and gives the same re-encoding of the whole batch. The result may be
+    larger than any limit for batches that the original kept, since it is not compressed.
 
     Raises:
-        CorruptBatch: the batch or a record in it is invalid (kept or not), or there are bytes behind it.
-        DecompressionError: the records cannot be decompressed, or to more than the default limit.
+        CorruptBatch: the batch or a record in it (kept or not) is invalid, or bytes lie behind it.
+        DecompressionError: the records cannot be unpacked, or take more than the default limit.
         ValueError: `skip` leaves no record, or the batch is a control batch.
     """
     return kernels.slice_batch(batch, skip, decompress)

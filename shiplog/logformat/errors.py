@@ -1,8 +1,8 @@
 """What can be wrong with bytes, names and directories of the log format.
 
-Invariant: every fault of data, of a disk or of a caller is a `LogFormatError`, with its facts as attributes, so that
-callers decide by type and never by text. `InvariantError` is not one of them: it means that this program is wrong, and
-must end the process.
+Invariant: every fault of data, of a disk or of a caller is a `LogFormatError`, with its facts as
+attributes, so that callers decide by type and never by text. `InvariantError` is not one of them:
+it means that this program is wrong, and must end the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The grammar of the names that become parts of paths.
 
-Invariant: a checked name is a single path component that cannot leave its directory, means the same on every file
-system, and fits into a file name together with what the log directories add to it.
+Invariant: a checked name is a single path component that cannot leave its directory, means the
+same on every file system, and fits into a file name together with what the log directories add.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def check_session_name(name: str) -> str:
     """
     if _SESSION.fullmatch(name) is None:
         raise InvalidName(
-            f"{_shown(name)} is not a valid name: 1 to 128 characters of a-z, 0-9, '.', '_' and '-', "
-            "beginning with a letter or a digit"
+            f"{_shown(name)} is not a valid name: 1 to 128 characters of a-z, 0-9, '.', '_' and "
+            "'-', beginning with a letter or a digit"
         )
     return name
 
@@ -36,8 +36,8 @@ def check_topic_name(name: str) -> str:
     """
     if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
         raise InvalidName(
-            f"{_shown(name)} is not a valid topic name: 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', "
-            "and neither '.' nor '..'"
+            f"{_shown(name)} is not a valid topic name: 1 to 249 characters of a-z, A-Z, 0-9, "
+            "'.', '_' and '-', and neither '.' nor '..'"
         )
     return name
 

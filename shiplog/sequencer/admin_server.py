@@ -18,7 +18,7 @@ from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, Ret
 from shiplog.sequencer.state import Rejection
 from shiplog.wire import admin
 from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.messages import Request, Response
+from shiplog.wire.messages import AnyMessage, Request, Response
 
 if TYPE_CHECKING:
     from shiplog.sequencer.node import Node
@@ -47,7 +47,7 @@ class AdminServer:
         self._connection = connection
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def on_message(self, message: object) -> None:
+    def on_message(self, message: AnyMessage) -> None:
         """Answer a request, when its turn comes."""
         if not isinstance(message, Request):
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")

@@ -13,7 +13,7 @@ from shiplog.runtime.transport import Connection, Handler
 from shiplog.sequencer.admin_server import AdminServer
 from shiplog.sequencer.peers import PeerServer
 from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.messages import PROTOCOL_VERSION, Hello, Role, Welcome
+from shiplog.wire.messages import PROTOCOL_VERSION, AnyMessage, Hello, Role, Welcome
 
 if TYPE_CHECKING:
     from shiplog.sequencer.node import Node
@@ -22,19 +22,22 @@ WINDOW_BYTES = 16 << 20
 
 
 class Dispatcher:
-    """Handles a new connection until its Hello. Implements transport.Handler."""
+    """Handles a new connection until its Hello, then passes everything on. Implements transport.Handler."""
 
     def __init__(self, node: Node, connection: Connection) -> None:
         self._node = node
         self._connection = connection
+        self._inner: Handler | None = None
 
-    def on_message(self, message: object) -> None:
-        """The Hello: hand the connection over to the handler of its role."""
+    def on_message(self, message: AnyMessage) -> None:
+        """The Hello decides on the handler; everything later is the handler's."""
+        if self._inner is not None:
+            self._inner.on_message(message)
+            return
         if not isinstance(message, Hello):
             raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
         self._check(message)
-        handler = self._handler(message)
-        self._connection.handler = handler
+        self._inner = self._handler(message)
 
     def _check(self, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
@@ -105,15 +108,24 @@ class Dispatcher:
         )
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Nothing before Hello."""
-        raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+        """Bytes for the handler."""
+        self._chosen().on_data(handle, file, byte, data)
 
     def on_raft(self, payload: memoryview) -> None:
-        """Nothing before Hello."""
-        raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+        """Raft messages for the handler."""
+        self._chosen().on_raft(payload)
 
     def on_writable(self) -> None:
-        """Nothing is queued yet."""
+        """The handler may go on sending."""
+        if self._inner is not None:
+            self._inner.on_writable()
 
     def on_closed(self, error: Exception | None) -> None:
-        """Gone before it said Hello."""
+        """Gone."""
+        if self._inner is not None:
+            self._inner.on_closed(error)
+
+    def _chosen(self) -> Handler:
+        if self._inner is None:
+            raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+        return self._inner

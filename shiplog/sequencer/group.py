@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shiplog.consensus import Effects, Entry, HardState, NotLeader, Raft, Role, Snapshot
-from shiplog.logformat.files import File
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import AnyCommand, encode_commands
@@ -227,16 +226,14 @@ class Group:
             while self._saves:
                 round_size = len(self._saves)
                 if any(save.needs_sync for save in self._saves):
-                    await self._syncer.sync(self._take_files())
+                    await self.sync_now()
                 for _ in range(round_size):
                     self._finish(self._saves.popleft())
                 self.pump()
 
-    def _take_files(self) -> list[File]:
-        return self._store.take_dirty()
-
-    async def sync_lazily(self) -> None:
-        """Make the log durable now, in whatever mode."""
-        files = self._store.take_dirty()
+    async def sync_now(self) -> None:
+        """Make everything written to the log durable. Raises DiskFault."""
+        files, mark = self._store.take_dirty()
         if files:
             await self._syncer.sync(files)
+            self._store.synced(mark)

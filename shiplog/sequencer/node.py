@@ -19,7 +19,7 @@ from typing import Any
 from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
 from shiplog.consensus import Raft, RaftConfig, Role
-from shiplog.logformat.batch import batch_limit_bytes
+from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
@@ -54,6 +54,7 @@ from shiplog.wire.messages import Cursors, Forward, Forwarded, PartitionOffset, 
 
 log = logging.getLogger(__name__)
 
+BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 HOUSEKEEPING_S = 0.05
 MARKS_INTERVAL_S = 1.0
 RESYNC_RETRY_S = 0.1
@@ -79,7 +80,8 @@ class Node:
         self.rights = Rights(config.grants, [peer.name for peer in config.peers])
         self._tls = tls
         self._rng = rng
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._syncers: list[GroupSync] = []
         self._failed: asyncio.Future[None] | None = None
         self._server: Server | None = None
         self._unreported: dict[int, Place] = {}
@@ -95,7 +97,7 @@ class Node:
     def _build(self, fs: FileSystem) -> None:
         config = self.config
         always = config.fsync is Fsync.ALWAYS
-        batch_bytes = self.batch_bytes = batch_limit_bytes(config.max_record_bytes)
+        batch_bytes = self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
         self.store = RaftStore.open(
             fs,
             os.path.join(config.data, "raft", "0"),
@@ -109,14 +111,14 @@ class Node:
             fs,
             os.path.join(config.data, "merged"),
             self.sessions,
-            syncer=GroupSync("merged"),
+            syncer=self._new_syncer(),
             batch_bytes=batch_bytes,
         )
         self.replica = Replica(machine, self.sessions, self.merging)
         self.group = Group(
             self._make_raft(),
             self.store,
-            syncer=GroupSync("raft"),
+            syncer=self._new_syncer(),
             clock=self.clock,
             send=self._send_raft,
             applier=self.replica,
@@ -137,7 +139,7 @@ class Node:
             self.replica,
             self.sessions,
             self.proposer,
-            syncer=GroupSync("sessions"),
+            syncer=self._new_syncer(),
             sync_always=always,
             sync_interval_s=config.fsync_interval_ms / 1000,
             batch_bytes=batch_bytes,
@@ -162,6 +164,11 @@ class Node:
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
         self.repair = Repair(self, self._tls, self._rng)
         self._pending_at_start = body.pending
+
+    def _new_syncer(self) -> GroupSync:
+        syncer = GroupSync(self.config.data)
+        self._syncers.append(syncer)
+        return syncer
 
     def _make_raft(self) -> Raft:
         return Raft(
@@ -216,9 +223,10 @@ class Node:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         task.add_done_callback(self._task_done)
-        self._tasks.append(task)
+        self._tasks.add(task)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if task.cancelled() or task.exception() is None:
             return
         if self._failed is not None and not self._failed.done():
@@ -236,11 +244,14 @@ class Node:
         if self._server is not None:
             await self._server.close()
         await self.repair.close()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.merging.sync()
-        await self.group.sync_lazily()
+        await self.group.sync_now()
+        for syncer in self._syncers:
+            await syncer.close()
         self.merging.close()
         self.sessions.close()
         self.store.close()

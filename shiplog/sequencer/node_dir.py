@@ -9,12 +9,12 @@ Invariant: two processes never use one directory; a directory of another cluster
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 import msgspec
 
-from shiplog.logformat.files import FileSystem
+from shiplog.logformat.errors import DirectoryInUse
+from shiplog.logformat.files import File, FileSystem
 
 FORMAT_VERSION = 1
 FILE_LIMIT_BYTES = 1 << 16
@@ -37,7 +37,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
 class NodeDirectory:
     """The open data directory of a running node."""
 
-    def __init__(self, fs: FileSystem, path: str, record: NodeRecord, lock: int) -> None:
+    def __init__(self, fs: FileSystem, path: str, record: NodeRecord, lock: File) -> None:
         self.path = path
         self.record = record
         self._fs = fs
@@ -49,11 +49,11 @@ class NodeDirectory:
     ) -> NodeDirectory:
         """Lock the directory and begin a new boot. Raises NodeDirectoryError."""
         fs.make_directory(path)
-        lock = _lock(os.path.join(path, "node.lock"))
+        lock = _lock(fs, os.path.join(path, "node.lock"))
         try:
             record = cls._begin_boot(fs, path, cluster, node, bootstrap)
         except BaseException:
-            os.close(lock)
+            lock.close()
             raise
         return cls(fs, path, record, lock)
 
@@ -79,17 +79,14 @@ class NodeDirectory:
 
     def close(self) -> None:
         """Release the lock."""
-        os.close(self._lock)
+        self._lock.close()
 
 
-def _lock(path: str) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _lock(fs: FileSystem, path: str) -> File:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise NodeDirectoryError(f"{path} is held by another running node") from None
-    return descriptor
+        return fs.lock(path)
+    except DirectoryInUse as error:
+        raise NodeDirectoryError(f"another running node uses this directory: {error}") from error
 
 
 def _read(fs: FileSystem, file: str) -> NodeRecord:

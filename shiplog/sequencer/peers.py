@@ -3,7 +3,8 @@
 Each node dials every other one; what it has to say goes over the connection it dialled, what it is told comes over those
 the others dialled. Bulk data has connections of its own, so these are never behind it.
 
-Invariant: a message is dropped or delivered whole; nothing waits for a dead peer, and nothing is queued for one.
+Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it misses Raft repeats, and
+reports are stated anew with every connection.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from shiplog.consensus import decode_messages, encode_messages
 from shiplog.consensus.errors import MalformedMessage
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.transport import ConnectFault, Connection, connect
+from shiplog.runtime.errors import ConnectFault
+from shiplog.runtime.transport import Connection, connect
 from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.wire.bounds import RunEnd
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import (
+    AnyMessage,
     Cursors,
-    Fault,
     Forward,
     Forwarded,
     Hello,
@@ -41,10 +43,6 @@ from shiplog.wire.messages import (
 PeerMessage = Report | Cursors | Forward | Forwarded | RunEnded
 
 log = logging.getLogger(__name__)
-
-UNSENT_LIMIT_BYTES = 16 << 20
-"""A peer that lets so much pile up is treated as gone; Raft repeats what it missed."""
-
 
 class PeerListener(Protocol):
     """What a node does with what its peers say."""
@@ -91,7 +89,7 @@ class PeerLink:
                 self._connection = await connect(
                     self._peer.address,
                     self._tls,
-                    self,
+                    lambda connection: self,
                     expected_identity=f"shiplog://node/{self._peer.name}",
                 )
                 self._connection.send(self._hello)
@@ -102,7 +100,7 @@ class PeerLink:
                 backoff.reset()
             self._welcomed = False
             self._connection = None
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(backoff.next_delay_s())
 
     def _failed(self, reason: str) -> None:
         if reason != self.last_error:
@@ -124,21 +122,16 @@ class PeerLink:
 
     def _ready(self) -> Connection | None:
         connection = self._connection
-        if connection is None or not self._welcomed:
-            return None
-        if connection.unsent_bytes > UNSENT_LIMIT_BYTES:
-            connection.close(None)
+        if connection is None or not self._welcomed or not connection.writable:
             return None
         return connection
 
-    def on_message(self, message: object) -> None:
+    def on_message(self, message: AnyMessage) -> None:
         """The peer's answer to Hello."""
         if isinstance(message, Welcome):
             self._welcomed = True
             self.last_error = None
             self._listener.on_peer_connected(self._number)
-        elif isinstance(message, Fault):
-            self._failed(f"{message.code.name}: {message.message}")
         else:
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
 
@@ -168,7 +161,7 @@ class PeerServer:
         self._connection = connection
         self._listener = listener
 
-    def on_message(self, message: object) -> None:
+    def on_message(self, message: AnyMessage) -> None:
         """Reports, cursors and forwarded proposals."""
         if not isinstance(message, PeerMessage):
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")

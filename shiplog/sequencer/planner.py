@@ -216,7 +216,7 @@ class Planner:
         self, entry: Input, limit: Place, source: SessionBytes, draft: _Draft, budget: _Budget
     ) -> None:
         """Plan one input's share of the entry."""
-        share = min(self._limits.input_bytes, budget.bytes)
+        share = full_share = min(self._limits.input_bytes, budget.bytes)
         place = self.place(entry)
         while share > 0 and not budget.spent and place.run == limit.run and place < limit:
             stop = limit.byte if place.roll == limit.roll else source.sealed_length(entry.number, place)
@@ -226,7 +226,10 @@ class Planner:
                 place = Place(place.run, place.roll + 1, 0)
                 continue
             before = draft.weight
-            taken = self._take_batches(entry, place, min(stop, place.byte + share), stop, source, draft)
+            data = self._read(entry, place, min(share, stop - place.byte), source)
+            if not data and share == full_share:
+                data = self._read_one(entry, place, stop, source)
+            taken = self._take_batches(entry, place, data, draft)
             if taken == 0:
                 break
             share -= taken
@@ -235,48 +238,51 @@ class Planner:
         if place != entry.place:
             self._places[entry.number] = place
 
-    def _take_batches(
-        self, entry: Input, place: Place, want: int, stop: int, source: SessionBytes, draft: _Draft
-    ) -> int:
-        """Plan whole batches from `place`, up to `want`, at least one; the bytes taken, 0 if there are none."""
-        data = source.read(entry.number, place, want)
+    def _read(self, entry: Input, place: Place, size: int, source: SessionBytes) -> bytes:
+        """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
+        data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes)
-        if scan.end == 0 and scan.short and want < stop:
-            data = source.read(entry.number, place, min(stop, place.byte + self._limits.batch_bytes))
-            scan = kernels.scan(
-                data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes, max_batches=1
-            )
+        if scan.error is not None and scan.end == 0:
+            self.damaged[entry.number] = scan.error
+        return data[: scan.end]
+
+    def _read_one(self, entry: Input, place: Place, stop: int, source: SessionBytes) -> bytes:
+        """The one batch at `place`, however large."""
+        size = min(stop - place.byte, self._limits.batch_bytes)
+        data = source.read(entry.number, place, place.byte + size)
+        scan = kernels.scan(
+            data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes, max_batches=1
+        )
         if scan.end == 0:
             self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
-            return 0
-        if not scan.has_producer:
-            self._add_range(draft, entry, place, scan.end, scan.records, scan.digest)
-            return int(scan.end)
-        return self._take_judged(entry, place, data, scan.end, draft)
+        return data[: scan.end]
 
-    def _add_range(
-        self, draft: _Draft, entry: Input, place: Place, size: int, records: int, digest: int
-    ) -> None:
+    def _take_batches(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
+        """Plan these whole batches; the bytes planned."""
+        if not data:
+            return 0
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes)
+        if scan.has_producer:
+            return self._take_judged(entry, place, data, draft)
         draft.add(
             Range(
                 entry.number,
                 place.run,
                 place.roll,
                 place.byte,
-                place.byte + size,
-                records,
-                size,
-                digest,
+                place.byte + scan.end,
+                scan.records,
+                scan.end,
+                scan.digest,
             )
         )
+        return scan.end
 
     # --- dedup -------------------------------------------------------------------------------------------------
 
-    def _take_judged(
-        self, entry: Input, place: Place, data: bytes, end: int, draft: _Draft
-    ) -> int:
+    def _take_judged(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a range."""
-        headers = kernels.batch_headers(data, 0, end)[: self._limits.entry_sequences]
+        headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
         for header in headers:
             start, size, records, crc = header[0], header[1], header[2], header[9]
             facts = BatchFacts(records, header[6], header[7], header[8])

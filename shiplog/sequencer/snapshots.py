@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from shiplog.consensus import Snapshot
+from shiplog.logformat.errors import InvariantError
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.group import Group
 from shiplog.sequencer.merging import Merging
@@ -69,8 +70,10 @@ class Snapshotter:
         """Write one snapshot of this moment; its size in bytes."""
         index = self._replica.applied_index
         raft = self._group.raft
-        voters, learners = raft.membership
-        snapshot = Snapshot(index, raft.term_at(index), voters, learners, self._replica.body())
+        term = raft.term_at(index)
+        if term is None:
+            raise InvariantError(f"applied entry {index} has no term")
+        snapshot = Snapshot(index, term, raft.voters, raft.learners, self._replica.body())
         offsets = {
             number: partition.next_offset
             for number, partition in self._replica.machine.state.partitions.items()

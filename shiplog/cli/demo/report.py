@@ -1,0 +1,55 @@
+"""The demo's report for a human. Invariant: it shows the same facts as `--json`, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shiplog.cli.output import print_table
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """Tables on stdout, and the verdict in words."""
+    print_table(
+        ["publisher", "appended", "merged"],
+        [[row["session"], row["appended"], row["merged"]] for row in report["publishers"]],
+        title="Publishers",
+    )
+    click.echo()
+    print_table(
+        ["copy", "role", "offset", "bytes", "sha256"],
+        [
+            [row["name"], row["role"], row["offset"], row["bytes"], row["sha256"][:16]]
+            for row in report["copies"]
+        ],
+        title="Merged logs",
+    )
+    click.echo()
+    print_table(
+        ["carrier", "flights", "mean delay (min)", "median"],
+        [
+            [row["carrier"], row["flights"], row["mean_minutes"], row["median_minutes"]]
+            for row in report["delays"]
+        ],
+        title="Arrival delay by carrier, from the merged log",
+    )
+    click.echo()
+    for line in _verdict(report):
+        click.echo(line)
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    identical, complete = report["identical"], report["complete"]
+    return [
+        f"all copies byte-identical: {_yes(identical)}",
+        f"every flight there exactly once: {_yes(complete)} "
+        f"({report['merged']:,} merged, {report['unique']:,} distinct, {report['published']:,} published)",
+        f"each airport's order kept: {_yes(report['order_kept'])}",
+        f"leader {report['killed']} killed: new leader after {report['failover_seconds']:.2f} s",
+        f"{report['records_per_second']:,.0f} records/s while publishing, {report['seconds']:.1f} s in all",
+    ]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"

@@ -1,0 +1,291 @@
+"""A cluster of real node processes on this machine, with a PKI of its own: what `up`, `demo`, tests and benchmarks start.
+
+Everything lies in one directory: `pki/`, `<node>/node.toml`, `<node>/data/`, `<node>/node.log`, `client.toml`. Starting on a
+directory that exists continues that cluster.
+
+Invariant: `client.toml` is written only when every node is Live; `stop` leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shiplog.config.load import load_node
+from shiplog.config.pki import Role, create_authority, issue
+from shiplog.config.render import render_client, render_node
+from shiplog.config.types import (
+    Address,
+    ClientConfig,
+    Fsync,
+    Grant,
+    NodeConfig,
+    PeerConfig,
+    TlsFiles,
+)
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.05
+
+
+class ClusterError(Exception):
+    """A local cluster cannot be made, started or kept running; the message says which node and where its log is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How a new local cluster is made."""
+
+    nodes: int = 3
+    cluster: str = "local"
+    fsync: Fsync = Fsync.ALWAYS
+    segment_bytes: int = 1 << 30
+    base_port: int | None = None
+    """The first node's port; None: free ones."""
+
+
+class LocalNode:
+    """One node process."""
+
+    def __init__(self, directory: str, name: str, address: Address) -> None:
+        self.name = name
+        self.address = address
+        self.config_file = os.path.join(directory, name, "node.toml")
+        self.data = os.path.join(directory, name, "data")
+        self.log_file = os.path.join(directory, name, "node.log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if it runs."""
+        return (
+            None if self._process is None or self._process.poll() is not None else self._process.pid
+        )
+
+    def start(self) -> None:
+        """Start the process; the first start of an empty directory is its bootstrap."""
+        bootstrap = [] if os.path.exists(os.path.join(self.data, "node.json")) else ["--bootstrap"]
+        command = [
+            sys.executable,
+            "-m",
+            "shiplog",
+            "node",
+            "--config",
+            self.config_file,
+            *bootstrap,
+        ]
+        with open(self.log_file, "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop the process cleanly; by force when it does not end in time."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def exit_code(self) -> int | None:
+        """The exit code of a process that ended."""
+        return None if self._process is None else self._process.poll()
+
+    def last_log_line(self) -> str:
+        """The last thing the node logged, for error messages."""
+        try:
+            with open(self.log_file, encoding="utf-8", errors="replace") as log:
+                lines = log.read()[-4096:].splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+class LocalCluster:
+    """Node processes of one cluster. A context manager that stops them."""
+
+    def __init__(self, directory: str, options: ClusterOptions | None = None) -> None:
+        self.directory = os.path.abspath(directory)
+        self.options = options or ClusterOptions()
+        self.client_file = os.path.join(self.directory, "client.toml")
+        self.nodes: list[LocalNode] = []
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # --- making ------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make directories, certificates and configuration, unless they exist. Raises ClusterError."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        names = [f"rt-sequencer-{number}" for number in range(self.options.nodes)]
+        existing = [
+            name for name in sorted(os.listdir(self.directory)) if name.startswith("rt-sequencer-")
+        ]
+        if existing and existing != names:
+            raise ClusterError(
+                f"{self.directory} holds a cluster of {len(existing)} nodes, asked for {len(names)}: "
+                "choose another directory or the same number"
+            )
+        if existing:
+            self._load(names)
+        else:
+            self._make(names)
+
+    def _load(self, names: Sequence[str]) -> None:
+        for name in names:
+            config = load_node(os.path.join(self.directory, name, "node.toml"))
+            self.nodes.append(LocalNode(self.directory, name, config.listen))
+
+    def _make(self, names: Sequence[str]) -> None:
+        pki = os.path.join(self.directory, "pki")
+        authority = create_authority(pki, self.options.cluster)
+        ports = self._ports(len(names))
+        peers = tuple(
+            PeerConfig(name=name, address=Address(HOST, port))
+            for name, port in zip(names, ports, strict=True)
+        )
+        for peer in peers:
+            files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+            tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
+            self._write_node(peer, peers, tls)
+            self.nodes.append(LocalNode(self.directory, peer.name, peer.address))
+        issue(pki, Role.CLIENT, "local")
+
+    def _ports(self, count: int) -> list[int]:
+        if self.options.base_port is not None:
+            return [self.options.base_port + number for number in range(count)]
+        sockets = [socket.socket() for _ in range(count)]
+        for entry in sockets:
+            entry.bind((HOST, 0))
+        ports = [int(entry.getsockname()[1]) for entry in sockets]
+        for entry in sockets:
+            entry.close()
+        return ports
+
+    def _write_node(self, peer: PeerConfig, peers: tuple[PeerConfig, ...], tls: TlsFiles) -> None:
+        directory = os.path.join(self.directory, peer.name)
+        os.makedirs(directory, mode=0o700)
+        config = NodeConfig(
+            name=peer.name,
+            cluster=self.options.cluster,
+            data=os.path.join(directory, "data"),
+            listen=peer.address,
+            advertise=peer.address,
+            tls=tls,
+            peers=peers,
+            fsync=self.options.fsync,
+            segment_bytes=self.options.segment_bytes,
+            grants=(everything("shiplog://client/*"),),
+        )
+        _write(os.path.join(directory, "node.toml"), render_node(config))
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def start(self, on_wait: Callable[[str], None] = lambda text: None) -> None:
+        """Start every node, wait until all are Live, and write client.toml. Raises ClusterError."""
+        if not self.nodes:
+            self.prepare()
+        for node in self.nodes:
+            node.start()
+        self.wait_live(on_wait=on_wait)
+        _write(self.client_file, render_client(self.client_config()))
+
+    def wait_live(
+        self,
+        timeout_s: float = START_TIMEOUT_S,
+        on_wait: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Wait until every node is Live. Raises ClusterError."""
+        deadline = time.monotonic() + timeout_s
+        for node in self.nodes:
+            on_wait(f"waiting for {node.name}")
+            while not self._is_live(node):
+                if node.pid is None:
+                    raise ClusterError(
+                        f"{node.name} ended with exit code {node.exit_code()}: "
+                        f"{node.last_log_line()} (log: {node.log_file})"
+                    )
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"{node.name} is not Live after {timeout_s:.0f} s: "
+                        f"{node.last_log_line()} (log: {node.log_file})"
+                    )
+                time.sleep(POLL_S)
+
+    def _is_live(self, node: LocalNode) -> bool:
+        from shiplog.cli.admin_client import AdminError, node_status
+        from shiplog.wire.admin import NodeState
+
+        if node.pid is None:
+            return False
+        try:
+            status = node_status(self.client_config(), node.address)
+        except AdminError:
+            return False
+        return any(info.name == node.name and info.state is NodeState.LIVE for info in status.nodes)
+
+    def client_config(self) -> ClientConfig:
+        """How a client reaches this cluster."""
+        pki = os.path.join(self.directory, "pki")
+        return ClientConfig(
+            nodes=tuple(node.address for node in self.nodes),
+            node_names=tuple(node.name for node in self.nodes),
+            cluster=self.options.cluster,
+            tls=TlsFiles(
+                ca=os.path.join(pki, "ca.pem"),
+                cert=os.path.join(pki, "client-local.pem"),
+                key=os.path.join(pki, "client-local.key"),
+            ),
+        )
+
+    def stop(self) -> None:
+        """Stop every node cleanly."""
+        for node in self.nodes:
+            if node.pid is not None:
+                node.signal(signal.SIGTERM)
+        for node in self.nodes:
+            node.stop()
+
+
+def everything(identity: str) -> Grant:
+    """A grant of every right, for a machine of one's own."""
+    return Grant(
+        identity=identity,
+        publish_sessions=("*",),
+        publish_topics=("*",),
+        publish_dedup_ids=("*",),
+        subscribe_topics=("*",),
+        admin=True,
+    )
+
+
+def _write(path: str, text: str) -> None:
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)

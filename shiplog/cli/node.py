@@ -1,0 +1,86 @@
+"""`shiplog node`: one sequencer node, in the foreground.
+
+Invariant: SIGTERM and SIGINT stop it cleanly (leadership handed over, everything durable) with exit code 0; anything that
+ends it otherwise is one message and a non-zero exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+
+import click
+
+from shiplog.cli.output import fail, json_option, print_json, talk
+from shiplog.config.load import load_node
+from shiplog.config.types import NodeConfig
+from shiplog.logformat.files import DiskFault, OsFileSystem
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.loop import run
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.node_dir import NodeDirectoryError
+from shiplog.sequencer.raft_store import RaftStoreError
+
+
+@click.command()
+@click.option("--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml")
+@click.option("--bootstrap", is_flag=True, help="Make the data directory of a new cluster's voter.")
+@click.option("--check", is_flag=True, help="Check the configuration and exit.")
+@json_option
+def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) -> None:
+    """Run one node of a cluster until SIGTERM or SIGINT.
+
+    The first start of a new cluster's node needs --bootstrap, once. An empty directory without it is a node that lost
+    its memory: it may not vote.
+
+    \b
+    Examples:
+      shiplog node --config /etc/shiplog/node.toml --bootstrap
+      shiplog node --config /etc/shiplog/node.toml
+      shiplog node --config node.toml --check --json
+    """
+    config = load_node(config_file)
+    if check:
+        if as_json:
+            print_json({"config": config_file, "valid": True, "node": config.name})
+        else:
+            talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
+        return
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    try:
+        run(serve(config, bootstrap=bootstrap))
+    except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
+        fail(str(error))
+
+
+async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
+    """Run a node until it is told to stop. Raises whatever a part of it fails with."""
+    node = Node(
+        config,
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        tls=ReloadingContext(config.tls),
+        rng=random.Random(),
+        bootstrap=bootstrap,
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    port = await node.start()
+    talk(f"node {config.name} of cluster {config.cluster} listens on {config.listen.host}:{port}")
+    stopping = asyncio.ensure_future(stop.wait())
+    failing = asyncio.ensure_future(node.run_until_failure())
+    try:
+        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            failing.result()
+    finally:
+        stopping.cancel()
+        failing.cancel()
+    await node.stop()

@@ -1,0 +1,78 @@
+"""`shiplog up`: a local cluster of real node processes, in the foreground.
+
+Invariant: `client.toml` appears only once all nodes are Live; at the end no node is left running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import click
+
+from shiplog.cli.local_cluster import ClusterError, ClusterOptions, LocalCluster
+from shiplog.cli.output import fail, json_option, print_json, talk
+from shiplog.config.types import Fsync
+
+WATCH_S = 0.5
+
+
+@click.command()
+@click.option("--dir", "directory", default="shiplog-local", show_default=True, help="Its directory.")
+@click.option("--nodes", default=3, show_default=True, type=click.Choice([1, 3, 5, 7]), help="Nodes.")
+@click.option("--base-port", type=click.IntRange(1024, 65000), help="First port; else free ones.")
+@click.option(
+    "--fsync",
+    default=Fsync.ALWAYS.value,
+    show_default=True,
+    type=click.Choice([mode.value for mode in Fsync]),
+    help="When data must be on disk.",
+)
+@json_option
+def command(directory: str, *, nodes: int, base_port: int | None, fsync: str, as_json: bool) -> None:
+    """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
+
+    Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config. Starting again on the
+    same directory continues the same cluster.
+
+    \b
+    Examples:
+      shiplog up --dir /tmp/sl
+      shiplog up --dir /tmp/sl --nodes 1 --base-port 7101 --json
+      seq 1000 | shiplog publish --config /tmp/sl/client.toml --topic numbers --session demo --wait
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port)
+    try:
+        with LocalCluster(directory, options) as cluster:
+            cluster.start(on_wait=talk)
+            _announce(cluster, as_json=as_json)
+            _watch(cluster, stop)
+    except ClusterError as error:
+        fail(str(error))
+
+
+def _announce(cluster: LocalCluster, *, as_json: bool) -> None:
+    nodes = [
+        {"name": node.name, "address": str(node.address), "pid": node.pid} for node in cluster.nodes
+    ]
+    if as_json:
+        print_json({"client": cluster.client_file, "nodes": nodes})
+        return
+    for node in nodes:
+        talk(f"{node['name']} is Live on {node['address']} (pid {node['pid']})")
+    talk(f"clients: --config {os.path.relpath(cluster.client_file)}; stop with Ctrl-C")
+
+
+def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
+    """Wait for the end; a node that dies by itself ends the command with its last words."""
+    while not stop.wait(WATCH_S):
+        for node in cluster.nodes:
+            if node.pid is None:
+                raise ClusterError(
+                    f"{node.name} ended with exit code {node.exit_code()}: "
+                    f"{node.last_log_line()} (log: {node.log_file})"
+                )

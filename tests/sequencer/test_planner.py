@@ -1,0 +1,257 @@
+"""The planner: fair, bounded, cut at batches, dedup'ed, and consistent with what the state machine accepts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.dedup import dedup_producer_id
+from shiplog.sequencer.commands import (
+    CloseRun,
+    CreateTopic,
+    Merge,
+    OpenInput,
+    OpenRun,
+    Place,
+    Verdict,
+)
+from shiplog.sequencer.planner import Planner, PlannerLimits, majority_place
+from shiplog.sequencer.state import Rejection, StateMachine
+
+TERM = 3
+
+
+def records(*values: bytes, **more: int) -> bytes:
+    options = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1} | more
+    return kernels.build_batches(
+        list(values), timestamps=5, batch_bytes=1 << 20, max_record_bytes=1 << 20, **options
+    )
+
+
+class Bytes:
+    """Session logs in memory: (input, run, roll) -> bytes, and which files are sealed."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[int, int, int], bytes] = {}
+        self.sealed: set[tuple[int, int, int]] = set()
+
+    def put(self, number: int, data: bytes, *, run: int = 0, roll: int = 0) -> None:
+        self.files[number, run, roll] = self.files.get((number, run, roll), b"") + data
+
+    def end(self, number: int) -> Place:
+        run, roll = max((key[1], key[2]) for key in self.files if key[0] == number)
+        return Place(run, roll, len(self.files[number, run, roll]))
+
+    def ends(self) -> dict[int, Place]:
+        return {number: self.end(number) for number, _, _ in self.files}
+
+    def sealed_length(self, number: int, place: Place) -> int | None:
+        key = (number, place.run, place.roll)
+        return len(self.files[key]) if key in self.sealed else None
+
+    def read(self, number: int, place: Place, stop: int) -> bytes:
+        return self.files[number, place.run, place.roll][place.byte : stop]
+
+
+class World:
+    """A state machine with sessions a and b on one topic, a planner, and their bytes."""
+
+    def __init__(self, sessions: str = "ab", **limits: int) -> None:
+        self.machine = StateMachine()
+        self.machine.apply(CreateTopic("t", "flights", 1, {}, 0))
+        self.bytes = Bytes()
+        self.planner = Planner(self.machine, PlannerLimits(**limits))
+        self.index = 0
+        self.merged: list[Merge] = []
+        for name in sessions:
+            self.open(name)
+
+    def open(self, name: str, dedup_id: str | None = None, base: int | None = None) -> None:
+        self.machine.apply(OpenRun(name, name, "i", 0, name, dedup_id, base))
+        self.machine.apply(OpenInput(name, "t", 0))
+
+    def plan(self) -> list[Merge]:
+        merges = self.planner.plan(self.bytes.ends(), self.bytes, term=TERM, now_ms=1000)
+        if merges:
+            self.index += 1
+            self.planner.proposed(self.index)
+        return merges
+
+    def commit(self, merges: list[Merge], index: int | None = None) -> None:
+        for merge in merges:
+            outcome = self.machine.apply(merge)
+            assert not isinstance(outcome, Rejection), outcome
+            self.merged.append(merge)
+        self.planner.applied(self.index if index is None else index)
+
+    def run_dry(self) -> None:
+        while merges := self.plan():
+            self.commit(merges)
+
+
+def test_one_record_is_an_instruction() -> None:
+    world = World("a")
+    data = records(b"x")
+    world.bytes.put(1, data)
+    (merge,) = world.plan()
+    assert (merge.base_offset, merge.epoch, merge.append_ms) == (0, TERM, 1000)
+    part = merge.ranges[0]
+    assert (part.start, part.stop, part.records, part.size) == (0, len(data), 1, len(data))
+    assert part.digest == kernels.scan(data).digest
+    world.commit([merge])
+    assert world.plan() == []
+
+
+def test_speculation_lets_two_entries_be_in_flight() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    first = world.plan()
+    world.bytes.put(1, records(b"y", b"z"))
+    second = world.plan()
+    assert second[0].base_offset == 1
+    assert not world.planner.has_room
+    world.commit(first, 1)
+    assert world.planner.has_room
+    world.commit(second, 2)
+    assert world.machine.state.partitions[1].next_offset == 3
+
+
+def test_a_reset_forgets_what_was_proposed() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    first = world.plan()
+    assert world.plan() == []
+    world.planner.reset()
+    assert world.plan() == first
+
+
+def test_a_flood_does_not_starve_others() -> None:
+    world = World("ab", input_bytes=10_000, entry_bytes=40_000)
+    for _ in range(100):
+        world.bytes.put(1, records(bytes(2_000)))
+    world.bytes.put(2, records(b"small"))
+    inputs = {part.input for merge in world.plan() for part in merge.ranges}
+    assert inputs == {1, 2}
+
+
+def test_an_entry_is_bounded_but_takes_at_least_one_batch() -> None:
+    world = World("a", input_bytes=1_000, entry_bytes=1_000)
+    big = records(bytes(50_000))
+    world.bytes.put(1, big + big)
+    (merge,) = world.plan()
+    assert merge.size == len(big)
+
+
+def test_ranges_go_on_in_the_next_file() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    world.bytes.sealed.add((1, 0, 0))
+    world.bytes.put(1, records(b"y"), roll=1)
+    world.run_dry()
+    assert [(part.roll, part.start) for part in world.merged[0].ranges] == [(0, 0), (1, 0)]
+
+
+def test_a_file_that_is_not_sealed_is_not_left_behind() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    world.bytes.put(1, records(b"y"), roll=1)
+    assert world.plan() == []
+
+
+def test_nothing_is_planned_of_a_closing_run() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    world.planner.closing("a")
+    assert world.plan() == []
+    world.machine.apply(CloseRun("a", "a"))
+    world.planner.run_changed("a")
+
+
+def test_segments_roll_by_size() -> None:
+    world = World("a", segment_bytes=5_000, input_bytes=3_000)
+    for _ in range(6):
+        world.bytes.put(1, records(bytes(2_500)))
+    world.run_dry()
+    assert [merge.roll for merge in world.merged] == [False, True, True, True, True, True]
+
+
+def test_damaged_bytes_are_reported_and_not_planned() -> None:
+    world = World("a")
+    data = bytearray(records(b"x"))
+    data[16] = 1
+    world.bytes.put(1, bytes(data))
+    assert world.plan() == []
+    assert 1 in world.planner.damaged
+
+
+def test_twins_merge_each_id_once_in_order() -> None:
+    world = World("")
+    producer = dedup_producer_id("feed")
+    for name in "ab":
+        world.open(name, "feed", 10)
+
+    def twin(number: int, first: int, count: int) -> None:
+        values = [b"%d" % id_ for id_ in range(first, first + count)]
+        data = records(*values, producer_id=producer, producer_epoch=0, base_sequence=first)
+        world.bytes.put(number, data)
+
+    twin(1, 10, 3)
+    twin(2, 10, 2)
+    world.run_dry()
+    twin(2, 12, 4)
+    twin(1, 13, 1)
+    world.run_dry()
+    twin(1, 14, 2)
+    world.run_dry()
+    parts = [part for merge in world.merged for part in merge.ranges]
+    assert sum(part.records for part in parts) == 6
+    assert {Verdict(part.verdict) for part in parts} == {
+        Verdict.TAKE,
+        Verdict.DUPLICATE,
+        Verdict.SLICE,
+    }
+    assert world.machine.state.watermarks["feed"] == {1: 15}
+
+
+def test_a_producers_retry_is_skipped() -> None:
+    world = World("a")
+    batches = [
+        records(b"v", producer_id=77, producer_epoch=0, base_sequence=number) for number in range(3)
+    ]
+    for number in (0, 1, 1, 2, 0):
+        world.bytes.put(1, batches[number])
+    world.run_dry()
+    assert world.machine.state.partitions[1].next_offset == 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=40), st.integers(300, 5000))
+@settings(max_examples=50, deadline=None)
+def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limit: int) -> None:
+    world = World("abc", input_bytes=limit, entry_bytes=2 * limit)
+    for number, count in writes:
+        world.bytes.put(number, records(*([b"x" * 50] * count)))
+    in_flight: list[tuple[int, list[Merge]]] = []
+    while True:
+        merges = world.plan() if world.planner.has_room else []
+        if merges:
+            in_flight.append((world.index, merges))
+        elif in_flight:
+            index, oldest = in_flight.pop(0)
+            world.commit(oldest, index)
+        else:
+            break
+    for number, end in world.bytes.ends().items():
+        assert world.machine.state.inputs[number].place == end
+    assert world.machine.state.partitions[1].next_offset == sum(count for _, count in writes)
+
+
+@pytest.mark.parametrize(
+    ("bytes_held", "voters", "expected"),
+    [([5], 1, 5), ([5], 3, None), ([5, 9], 3, 5), ([5, 9, 7], 3, 7), ([1, 2, 3, 4, 5], 5, 3)],
+)
+def test_majority_place(bytes_held: list[int], voters: int, expected: int | None) -> None:
+    places = [Place(0, 0, byte) for byte in bytes_held]
+    agreed = majority_place(places, voters)
+    assert agreed == (None if expected is None else Place(0, 0, expected))

@@ -1,0 +1,146 @@
+"""Raft's files: what was written is there again, torn tails are cut, damage stops the node and removes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from shiplog.consensus import Effects, Entry, HardState, Snapshot
+from shiplog.logformat.files import OsFileSystem
+from shiplog.sequencer import raft_store
+from shiplog.sequencer.raft_store import RaftStore, RaftStoreError
+
+
+def open_store(path: Path, *, cluster: str = "c", node: int = 0) -> RaftStore:
+    return RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster=cluster, node=node)
+
+
+def effects(
+    *entries: Entry, hard_state: HardState | None = None, snapshot: Snapshot | None = None
+) -> Effects:
+    return Effects([], snapshot, list(entries), hard_state, True, 1, [], [], [], False)
+
+
+def wal_files(path: Path) -> list[Path]:
+    return sorted((path / "raft" / "0").glob("wal.*"))
+
+
+def fill(store: RaftStore, first: int, last: int, size: int = 10) -> None:
+    for index in range(first, last + 1):
+        store.write(effects(Entry(index, 1, b"x" * size), hard_state=HardState(1, 0, index)))
+
+
+def snapshot(index: int, data: bytes = b"state") -> Snapshot:
+    return Snapshot(index, 1, (0, 1, 2), (), data)
+
+
+def test_a_new_store_is_empty(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert (store.entries, store.snapshot, store.hard_state) == ([], None, HardState(0, None, 0))
+
+
+def test_entries_and_hard_state_come_back(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    store.write(effects(Entry(4, 2, b"other"), hard_state=HardState(2, 1, 3)))
+    store.close()
+    again = open_store(tmp_path)
+    assert [entry.index for entry in again.entries] == [1, 2, 3, 4]
+    assert again.entries[-1] == Entry(4, 2, b"other")
+    assert again.hard_state == HardState(2, 1, 3)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_torn_tail_is_cut(tmp_path: Path, cut: int) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    store.close()
+    (file,) = wal_files(tmp_path)
+    os.truncate(file, file.stat().st_size - cut)
+    again = open_store(tmp_path)
+    assert [entry.index for entry in again.entries] in ([1, 2, 3, 4], [1, 2, 3, 4, 5])
+    fill(again, 5, 6)
+    again.close()
+    assert [entry.index for entry in open_store(tmp_path).entries] == [1, 2, 3, 4, 5, 6]
+
+
+def test_damage_below_what_was_durable_stops_the_node_and_changes_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for index in range(1, 6):
+        store.write(effects(Entry(index, 1, b"x" * 50), hard_state=HardState(1, 0, index)))
+        _, mark = store.take_dirty()
+        store.synced(mark)
+    store.close()
+    (file,) = wal_files(tmp_path)
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(RaftStoreError, match="is damaged"):
+        open_store(tmp_path)
+    assert file.read_bytes() == damaged
+
+
+def test_files_roll_and_are_removed_behind_the_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    store = open_store(tmp_path)
+    fill(store, 1, 50, size=100)
+    assert len(wal_files(tmp_path)) > 3
+    asyncio.run(store.save_snapshot(snapshot(40)))
+    store.cut(30)
+    store.close()
+    again = open_store(tmp_path)
+    assert again.entries[0].index <= 31
+    assert again.entries[-1].index == 50
+    assert again.hard_state == HardState(1, 0, 50)
+    assert again.snapshot is not None and again.snapshot.last_index == 40
+
+
+def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 10)
+    for index in (3, 6, 9):
+        asyncio.run(store.save_snapshot(snapshot(index, b"%d" % index)))
+    store.close()
+    files = sorted((tmp_path / "raft" / "0").glob("snapshot.*"))
+    assert [int(file.name[-2:]) for file in files] == [6, 9]
+    files[-1].write_bytes(files[-1].read_bytes()[:-1])
+    again = open_store(tmp_path)
+    assert again.snapshot == snapshot(6, b"6")
+    assert files[-1].exists()
+
+
+def test_a_lost_snapshot_that_the_log_does_not_reach_back_to_stops_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    store = open_store(tmp_path)
+    fill(store, 1, 50, size=100)
+    asyncio.run(store.save_snapshot(snapshot(40)))
+    store.cut(40)
+    store.close()
+    (file,) = (tmp_path / "raft" / "0").glob("snapshot.*")
+    file.write_bytes(b"garbage")
+    with pytest.raises(RaftStoreError, match="is lost"):
+        open_store(tmp_path)
+
+
+def test_an_installed_snapshot_replaces_the_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    store.write(effects(Entry(21, 1, b"next"), snapshot=snapshot(20)))
+    store.close()
+    again = open_store(tmp_path)
+    assert again.snapshot == snapshot(20)
+    assert [entry.index for entry in again.entries] == [21]
+
+
+@pytest.mark.parametrize(("cluster", "node"), [("other", 0), ("c", 1)])
+def test_anothers_files_are_refused(tmp_path: Path, cluster: str, node: int) -> None:
+    open_store(tmp_path).close()
+    with pytest.raises(RaftStoreError, match="belongs to"):
+        open_store(tmp_path, cluster=cluster, node=node)

@@ -1,1 +1,1 @@
-"""Drivers at the edge: event loop, TLS connections, inotify, disk syncs, clock. Each narrow, each replaceable."""
+"""Drivers at the edge, narrow and replaceable: event loop, TLS, inotify, syncs, clock."""

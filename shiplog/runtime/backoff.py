@@ -1,4 +1,4 @@
-"""How long to wait before trying again: doubling, bounded, and jittered so that many clients spread out.
+"""How long to wait before trying again: doubling, bounded, jittered to spread clients out.
 
 Invariant: every delay is in [half of, all of] min(maximum_s, base_s * 2 ** tries).
 """
@@ -9,7 +9,7 @@ from random import Random
 
 
 class Backoff:
-    """The delays of one thing that is retried; randomness is passed in, so that a run can be replayed."""
+    """The delays of one thing that is retried; randomness is passed in, for replay."""
 
     def __init__(self, random: Random, *, base_s: float = 0.05, maximum_s: float = 2.0) -> None:
         if not 0 < base_s <= maximum_s:

@@ -1,6 +1,7 @@
 """Time as a thing that is passed in, so that everything above it can be run with any time.
 
-Invariant: intervals and deadlines use `now()`, which never goes backwards; `wall_ms()` is only ever shown or stored.
+Invariant: intervals and deadlines use `now()`, which never goes backwards; `wall_ms()` is only
+ever shown or stored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Faults of the world outside: connections, certificates, the operating system.
 
-Invariant: foreign exceptions (OSError, ssl.SSLError, ...) are translated at the edge; above `runtime` only these are
-seen, and each says what to do about it.
+Invariant: foreign exceptions (OSError, ssl.SSLError, ...) are translated at the edge; above
+`runtime` only these are seen, and each says what to do about it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class ConnectProblem(Enum):
     NO_IDENTITY = "certificate without identity"
     WRONG_IDENTITY = "wrong identity"
     REFUSED_BY_PEER = "refused by the peer"
+    TOO_MANY = "too many connections"
     TLS = "TLS failure"
 
 

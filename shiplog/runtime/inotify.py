@@ -1,11 +1,12 @@
 """Linux inotify, raw: the cheapest way to notice that a file has grown.
 
-Usable from an event loop (`attach`) and from a plain thread (`wait`). The kernel drops events when its queue is full
-and says so once; the reader must then rescan everything, so it is an event of its own. inotify can miss changes in
-other ways (network file systems, bind mounts), so users poll slowly besides.
+Usable from an event loop (`attach`) and from a plain thread (`wait`). The kernel drops events when
+its queue is full and says so once; the reader must then rescan everything, so it is an event of
+its own. inotify can miss changes in other ways (network file systems, bind mounts), so users poll
+slowly besides.
 
-Invariant: whatever the kernel puts into the queue comes out as events in its order; nothing is lost unsaid.
-Source of the format: inotify(7).
+Invariant: whatever the kernel puts into the queue comes out as events in its order; nothing is
+lost unsaid. Source of the format: inotify(7).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ DIRECTORY_CHANGED = Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.DELETE_SELF
 
 
 class Event(NamedTuple):
-    """One event. `watch` is what `add` returned (-1 with OVERFLOW); `name` is the entry in a directory, or ""."""
+    """One event of what `add` called `watch` (OVERFLOW: -1); `name`: a directory's entry."""
 
     watch: int
     mask: Mask
@@ -90,13 +91,15 @@ class Inotify:
         return parse_events(data)
 
     def wait(self, timeout_s: float) -> list[Event]:
-        """The next events, waiting in this thread for at most `timeout_s`; none: the time is over."""
+        """The next events, waiting in this thread; none: `timeout_s` is over."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         poll.poll(max(0.0, timeout_s) * 1000)
         return self.read()
 
-    def attach(self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]) -> None:
+    def attach(
+        self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]
+    ) -> None:
         """Have the loop call `callback` with new events, until `close`."""
         self._loop = loop
         loop.add_reader(self._fd, lambda: callback(self.read()))
@@ -112,7 +115,7 @@ class Inotify:
 
 
 def parse_events(data: bytes) -> list[Event]:
-    """The events in what the kernel returned: int watch, u32 mask, u32 cookie, u32 length, name padded with zeros."""
+    """What the kernel returns: int watch, u32 mask, cookie and length, name padded with zeros."""
     events: list[Event] = []
     at = 0
     while at < len(data):

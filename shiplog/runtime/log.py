@@ -1,7 +1,8 @@
 """Structured log lines: an event and fields, one line each, whatever the fields hold.
 
-Names and texts in fields come from peers. They are written as JSON strings in ASCII, cut to a bounded length, so that
-no peer can forge a line; and events that a peer can cause at will are limited in rate.
+Names and texts in fields come from peers. They are written as JSON strings in ASCII, cut to a
+bounded length, so that no peer can forge a line; and events that a peer can cause at will are
+limited in rate.
 
 Invariant: one call writes at most one line, and only printable ASCII.
 """
@@ -28,7 +29,7 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
 
 
 class RateLimitedLog:
-    """Structured lines of which a peer can cause many: `burst` per `interval_s` and event, the rest is counted."""
+    """Lines that a peer can cause at will: `burst` per `interval_s` and event, the rest counted."""
 
     def __init__(
         self, logger: logging.Logger, clock: Clock, *, burst: int = 10, interval_s: float = 10.0

@@ -1,7 +1,8 @@
 """Memory for what a connection receives: bytes are read straight into it, frames are cut in place.
 
-It starts small and grows as bytes have really come, at most doubling, up to the longest frame a header may announce:
-a header alone costs the receiver nothing. `trim` gives memory back when a while passed without big frames.
+It starts small and grows as bytes have really come, at most doubling, up to the longest frame a
+header may announce: a header alone costs the receiver nothing. `trim` gives memory back when a
+while passed without big frames.
 
 Invariant: `start <= stop <= capacity`; bytes [start, stop) are received and not yet handled.
 """
@@ -46,7 +47,7 @@ class ReceiveBuffer:
         self._stop += count
 
     def next(self) -> tuple[FrameType, memoryview] | None:
-        """Type and payload of the next whole frame, valid until `room`; None: need more. Raises FrameError."""
+        """Type and payload of the next frame, or None: need more. Raises FrameError."""
         start = self._start
         held = self._stop - start
         if held < HEADER_BYTES:

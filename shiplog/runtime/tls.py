@@ -1,11 +1,12 @@
 """Mutual TLS: contexts from PEM files, and who the other side is.
 
-TLS 1.3 only, both sides verified, ALPN `shiplog/1`, no session tickets (a resumed session would skip the check of the
-certificate). The identity is a SAN: the first URI `shiplog://<role>/<name>`, else the first DNS name as `dns:<name>`;
-never the CN. Peers are verified by authority and identity, not by host name: addresses change, names do not.
+TLS 1.3 only, both sides verified, ALPN `shiplog/1`, no session tickets (a resumed session would
+skip the check of the certificate). The identity is a SAN: the first URI `shiplog://<role>/<name>`,
+else the first DNS name as `dns:<name>`; never the CN. Peers are verified by authority and
+identity, not by host name: addresses change, names do not.
 
-Invariant: a context made here never accepts a peer without a certificate of our authority; files that cannot be used
-never replace ones that can.
+Invariant: a context made here never accepts a peer without a certificate of our authority; files
+that cannot be used never replace ones that can.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def identity_of(ssl_object: ssl.SSLObject, *, server_side: bool) -> Identity:
 
 @lru_cache(maxsize=CACHED_CERTIFICATES)
 def identity_of_certificate(der: bytes, *, purpose: ObjectIdentifier) -> Identity:
-    """The identity in a verified certificate that may be used for `purpose`. Raises IdentityFault."""
+    """The identity in a verified certificate for `purpose`. Raises IdentityFault."""
     certificate = x509.load_der_x509_certificate(der)
     _check_purpose(certificate, purpose)
     names = _alternative_names(certificate)
@@ -90,7 +91,7 @@ class _Signature(NamedTuple):
 
 
 class ReloadingContext:
-    """Contexts that follow their files: new connections use what is there now, existing ones stay as they are."""
+    """Contexts that follow their files; connections that exist stay as they are."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Raises TlsFault when the files cannot be used."""
@@ -118,7 +119,8 @@ class ReloadingContext:
         """Take over changed files; True if there were any.
 
         Raises:
-            TlsFault: the new files cannot be used (yet); the old contexts stay, the next call tries again.
+            TlsFault: the new files cannot be used (yet); the old contexts stay, the next call
+            tries again.
         """
         found = self._signatures()
         if found == self._seen:
@@ -223,13 +225,15 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
     try:
         return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound as error:
-        raise _no_identity("it has no subject alternative name; a common name is not enough") from error
+        raise _no_identity(
+            "it has no subject alternative name (a common name is not one)"
+        ) from error
 
 
 def _checked_uri(uri: str) -> Identity:
     match = _URI.fullmatch(uri)
     if match is None:
-        raise _no_identity(f"its URI {ascii(uri)} is not shiplog://<role>/<name>")
+        raise _no_identity(f"its URI {uri!a} is not shiplog://<role>/<name>")
     try:
         check_session_name(match["name"])
     except InvalidName as error:
@@ -240,7 +244,7 @@ def _checked_uri(uri: str) -> Identity:
 def _checked_dns_name(name: str) -> Identity:
     lowered = name.lower()
     if _DNS.fullmatch(lowered) is None:
-        raise _no_identity(f"its DNS name {ascii(name)} names no single host")
+        raise _no_identity(f"its DNS name {name!a} names no single host")
     return Identity(f"dns:{lowered}")
 
 

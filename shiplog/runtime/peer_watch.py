@@ -1,0 +1,121 @@
+"""How long a peer may be silent or slow: the deadlines of one connection, as a pure state.
+
+A peer that is alive completes a frame now and then, if only a Ping; so "no whole frame for
+`frame_s`" catches whoever trickles bytes, inside a frame or inside a TLS record, and "no bytes for
+`idle_s`" whoever is gone.
+
+Invariant: as long as the connection lives, `next_check` is at most one `ping_s` away; a missed
+deadline stays missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long a peer may take, in seconds."""
+
+    connect_s: float = 5.0
+    handshake_s: float = 5.0
+    first_frame_s: float = 5.0
+    frame_s: float = 20.0
+    idle_s: float = 10.0
+    ping_s: float = 2.0
+    close_s: float = 5.0
+
+
+class _Phase(Enum):
+    HANDSHAKE = auto()
+    FIRST_FRAME = auto()
+    TALKING = auto()
+    PAUSED = auto()
+    CLOSING = auto()
+
+
+class PeerWatch:
+    """What a connection waits for, since when. All times are seconds of one monotonic clock."""
+
+    def __init__(self, deadlines: Deadlines, now: float) -> None:
+        self._deadlines = deadlines
+        self._phase = _Phase.HANDSHAKE
+        self._resumed = _Phase.TALKING
+        self._has_talked = False
+        self._phase_start = now
+        self._last_frame = now
+        self._last_sent = now
+        self.last_received = now
+
+    @property
+    def has_talked(self) -> bool:
+        """Whether the peer has sent a frame that is not a Ping."""
+        return self._has_talked
+
+    def opened(self, now: float) -> None:
+        """The handshake is done; the first frame is due."""
+        self._enter(_Phase.FIRST_FRAME, now)
+
+    def received(self, now: float) -> None:
+        """Bytes came, of whatever."""
+        self.last_received = now
+
+    def frame(self, now: float, *, is_ping: bool) -> None:
+        """A whole frame came; a Ping is not the first frame."""
+        self._last_frame = now
+        if self._phase is _Phase.FIRST_FRAME and not is_ping:
+            self._has_talked = True
+            self._enter(_Phase.TALKING, now)
+
+    def sent(self, now: float) -> None:
+        """Something was sent, so no Ping is needed for a while."""
+        self._last_sent = now
+
+    def paused(self, now: float) -> None:
+        """This side takes nothing for a while: the peer's silence says nothing."""
+        self._resumed = self._phase
+        self._enter(_Phase.PAUSED, now)
+
+    def resumed(self, now: float) -> None:
+        """This side takes again; waiting starts anew."""
+        self._enter(self._resumed, now)
+        self._last_frame = self.last_received = now
+
+    def closing(self, now: float) -> None:
+        """This side has said its last; the peer is to close."""
+        self._enter(_Phase.CLOSING, now)
+
+    def missed(self, now: float) -> str | None:
+        """What the peer should have done by now, if anything."""
+        return next((text for due, text in self._dues() if now >= due), None)
+
+    def ping_due(self, now: float) -> bool:
+        """Whether nothing was sent for so long that the peer might worry."""
+        talking = self._phase not in (_Phase.HANDSHAKE, _Phase.CLOSING)
+        return talking and now >= self._last_sent + self._deadlines.ping_s
+
+    def next_check(self, now: float) -> float:
+        """When to ask again, if a Ping that was due has been sent."""
+        ping = self._last_sent + self._deadlines.ping_s
+        soon = ping if ping > now else now + self._deadlines.ping_s
+        return min([soon, *(due for due, _ in self._dues())])
+
+    def _enter(self, phase: _Phase, now: float) -> None:
+        self._phase, self._phase_start = phase, now
+
+    def _dues(self) -> list[tuple[float, str]]:
+        limits = self._deadlines
+        match self._phase:
+            case _Phase.HANDSHAKE:
+                return [(self._phase_start + limits.handshake_s, "no TLS handshake in time")]
+            case _Phase.FIRST_FRAME:
+                return [(self._phase_start + limits.first_frame_s, "no first frame in time")]
+            case _Phase.TALKING:
+                idle = self.last_received + limits.idle_s
+                frame = self._last_frame + limits.frame_s
+                return [(idle, "silent for too long"), (frame, "no whole frame in time")]
+            case _Phase.CLOSING:
+                return [(self._phase_start + limits.close_s, "not closed in time")]
+            case _Phase.PAUSED:
+                return []

@@ -1,0 +1,62 @@
+"""Noticing that small files changed, without hurry: certificates, policies.
+
+watchdog watches the directories, not the files: editors rename over them, and mounted secrets swing
+a link beside them. A burst of changes gives one call. Changes can be missed; who cannot live with
+that also looks now and then.
+
+Invariant: `on_change` runs in the event loop of whoever made the watch, never in watchdog's thread,
+never after `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+SETTLE_S = 0.2
+"""Certificate and key are written one after the other."""
+
+_CHANGES = frozenset({"created", "modified", "moved", "deleted", "closed"})
+
+
+class FileWatch(FileSystemEventHandler):
+    """Calls `on_change` some time after anything happened in the directories of `paths`."""
+
+    def __init__(
+        self, paths: Iterable[str], on_change: Callable[[], None], *, settle_s: float = SETTLE_S
+    ) -> None:
+        """To be made in the event loop. Raises OSError when a directory cannot be watched."""
+        self._loop = asyncio.get_running_loop()
+        self._on_change = on_change
+        self._settle_s = settle_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._observer = Observer()
+        for directory in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
+            self._observer.schedule(self, directory)
+        self._observer.start()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """In watchdog's thread: something happened."""
+        if event.event_type in _CHANGES and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changed)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._observer.stop()
+        self._observer.join()
+
+    def _changed(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(self._settle_s, self._call)
+
+    def _call(self) -> None:
+        self._timer = None
+        self._on_change()

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from shiplog.cli.output import OperatorError
 from shiplog.config.types import Address, ClientConfig
-from shiplog.runtime.errors import RuntimeFault
+from shiplog.runtime.errors import ConnectFault, RuntimeFault
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
 from shiplog.runtime.transport import Connection, connect
 from shiplog.wire.admin import (
@@ -57,10 +57,11 @@ class _Exchange:
         self.answer: asyncio.Future[AdminResponse] = asyncio.get_running_loop().create_future()
         self.sent = False
 
-    def start(self, connection: Connection) -> None:
-        """Introduce ourselves."""
+    def open(self, connection: Connection) -> _Exchange:
+        """Introduce ourselves; gives the connection's handler."""
         self._connection = connection
         connection.send(Hello(role=Role.ADMIN, cluster=self._cluster))
+        return self
 
     def on_message(self, message: AnyMessage) -> None:
         """Welcome: send the request. Response: the answer."""
@@ -102,6 +103,8 @@ async def ask_node(
     except TimeoutError as error:
         text = f"{where}: no answer within {TIMEOUT_S:g} s"
         raise AdminError(text, code=FaultCode.TIMEOUT, sent=exchange.sent) from error
+    except ConnectFault as error:
+        raise AdminError(str(error), sent=exchange.sent) from error
     except (RuntimeFault, ProtocolFault, OSError) as error:
         raise AdminError(f"{where}: {error}", sent=exchange.sent) from error
     if isinstance(answer, Failed):
@@ -115,9 +118,8 @@ async def _exchange(
 ) -> AdminResponse:
     tls = ReloadingContext(config.tls)
     identity = NODE_PREFIX + name if name else None
-    connection = await connect(address, tls, exchange, expected_identity=identity)
+    connection = await connect(address, tls, exchange.open, expected_identity=identity)
     try:
-        exchange.start(connection)
         return await exchange.answer
     finally:
         connection.close()

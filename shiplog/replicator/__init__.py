@@ -1,0 +1,1 @@
+"""Ships logs: push and pull, client and server."""

@@ -1,0 +1,428 @@
+"""One input directory, at a publisher or a node: the record batches of one session for one
+partition.
+
+A run is one life of the publisher; its files follow each other by roll. The writer appends, seals
+and releases; a reader in another process (`read_only=True`) tails the same files, and takes a short
+or invalid last batch for one that is still being written.
+
+Invariant: a run's bytes are contiguous from where it starts; nothing below the durable mark is ever
+cut or deleted, except by `release`, `release_run` and `start_at`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shiplog.logformat.append_file import AppendFile
+from shiplog.logformat.batch_walk import extent
+from shiplog.logformat.errors import CorruptLog, LogFormatError, NotContiguous
+from shiplog.logformat.file_cache import FileCache
+from shiplog.logformat.files import File, FileSystem, StrPath
+from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
+from shiplog.logformat.input_repair import RunRepair
+from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Position, Run
+from shiplog.logformat.input_tail import InputTail
+from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
+from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic, read_topic_id
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
+
+SAVE_MARKS_EVERY_BYTES = 64 << 20
+
+
+class ReadOnly(LogFormatError):
+    """A log opened for reading was asked to change."""
+
+
+class InputLog:
+    """Opened by `open`; see the module."""
+
+    def __init__(self, fs: FileSystem, path: str, *, read_only: bool) -> None:
+        self.path = path
+        self.topic_id: str | None = None
+        self.damaged: list[CorruptLog] = []
+        """What was found damaged and set aside."""
+        self._fs = fs
+        self._runs: dict[int, Run] = {}
+        self._files = FileCache(fs)
+        self._dirty: dict[File, None] = {}
+        self._directory: File | None = None
+        self._marks_file: File | None = None
+        self._unsaved_bytes = 0
+        self._tail = InputTail(fs, path, self._files, self._runs) if read_only else None
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        topic_id: str | None = None,
+        read_only: bool = False,
+    ) -> InputLog:
+        """Open an input directory; unless `read_only`, make it if needed, and repair it.
+
+        A publisher may not know the topic id yet: see `bind_topic`.
+
+        Raises:
+            OtherTopic: the directory belongs to another topic id.
+            UnsupportedFormat: it was written by another version of the format.
+            NoSuchFile: it is not there (`read_only`).
+            CorruptLog: a file is not a regular one, or topic.json is unreadable.
+            DiskFault, DiskFull: the disk fails.
+        """
+        log = cls(fs, os.fspath(path), read_only=read_only)
+        try:
+            if log._tail is None:
+                log._open_for_writing(topic_id)
+            else:
+                log.topic_id = read_topic_id(fs, log.path, expected=topic_id)
+                log._tail.refresh(read_marks(fs, log._path(MARKS_FILE), InputMarks))
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _open_for_writing(self, topic_id: str | None) -> None:
+        self._fs.make_directory(self.path)
+        self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
+        if topic_id is not None:
+            self.bind_topic(topic_id)
+        names = parse_names(self._fs.list_directory(self.path))
+        marks = read_marks(self._fs, self._path(MARKS_FILE), InputMarks)
+        marked = {} if marks is None else {mark.run: mark for mark in marks.runs}
+        repair = RunRepair(self._fs, self.path, marks is None, self.damaged)
+        for number in sorted(names):
+            run = repair.repair(number, names[number], marked.get(number))
+            if run is not None:
+                self._runs[number] = run
+                self._hold_unsynced(run)
+        if marks is None or self.damaged:
+            self.save_marks()
+
+    def _hold_unsynced(self, run: Run) -> None:
+        """What reaches above the mark must be synced before it can be marked durable."""
+        for held in run.files.values():
+            if (held.roll, held.size) > run.durable:
+                file = self._fs.open(self._path(data_name(run.number, held.roll)), writable=True)
+                self._files.hold((run.number, held.roll), file)
+                self._touch(file)
+        if run.end > run.durable:
+            self._touch_directory()
+
+    def bind_topic(self, topic_id: str) -> None:
+        """Note durably which topic the directory belongs to. Raises OtherTopic."""
+        self._require_writer()
+        bind_topic(self._fs, self.path, topic_id)
+        self.topic_id = topic_id
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def runs(self) -> list[int]:
+        """The numbers of the runs of which something is held, in order."""
+        return sorted(self._runs)
+
+    def end(self, run: int) -> Position:
+        """Where the run's next byte goes; (0, 0) if nothing is held."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.end
+
+    def start(self, run: int) -> Position:
+        """Where the bytes held of the run begin; (0, 0) if nothing is held."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.start
+
+    def durable(self, run: int) -> Position:
+        """Up to where the run is known to be on disk (or was released)."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.durable
+
+    def sealed_length(self, run: int, roll: int) -> int | None:
+        """The length of a file that will never grow; None if it may, or is not held."""
+        state = self._runs.get(run)
+        held = None if state is None else state.files.get(roll)
+        return held.size if held is not None and held.is_sealed else None
+
+    def files(self) -> list[InputFile]:
+        """All files, by run and roll."""
+        return [
+            InputFile(number, held.roll, held.size, held.is_sealed)
+            for number, run in sorted(self._runs.items())
+            for held in run.files.values()
+        ]
+
+    def last_batch(self, run: int) -> tuple[int, int] | None:
+        """(start, CRC field) of the last batch in the newest file that has one."""
+        state = self._runs.get(run)
+        if state is None:
+            return None
+        if state.last is None:
+            state.last = self._find_last(state)
+        return state.last
+
+    def _find_last(self, run: Run) -> tuple[int, int] | None:
+        for held in reversed(run.files.values()):
+            begin = run.begin_of(held.roll)
+            if held.size > begin:
+                known = run.last_append
+                if known is not None and known[0] == held.roll:
+                    begin = known[1]
+                file = self._file(run.number, held.roll)
+                found = extent(file, begin, held.size, verify_crc=False)
+                return found.last_start, found.last_crc
+        return None
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(self, run: int, roll: int, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of a file; fewer, or none, where they are not held.
+
+        Raises:
+            NoSuchFile: the writer released the file meanwhile.
+            DiskFault: the disk fails.
+        """
+        count = self._held_from(run, roll, start, stop)
+        return self._file(run, roll).pread(count, start) if count > 0 else b""
+
+    def read_into(self, buffer: Buffer, run: int, roll: int, start: int) -> int:
+        """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
+        `read`.
+        """
+        view = memoryview(buffer)
+        count = self._held_from(run, roll, start, start + view.nbytes)
+        return self._file(run, roll).pread_into(view[:count], start) if count > 0 else 0
+
+    def _held_from(self, run: int, roll: int, start: int, stop: int) -> int:
+        """How many of the bytes [start, stop) are held, from the first one on."""
+        state = self._runs.get(run)
+        held = None if state is None else state.files.get(roll)
+        if state is None or held is None or start < state.begin_of(roll):
+            return 0
+        return min(stop, held.size) - start
+
+    def _file(self, run: int, roll: int) -> File:
+        key = (run, roll)
+        return self._files.get(key, self._path(data_name(run, roll)))
+
+    def refresh(self) -> bool:
+        """Take up what the writer has added since; whether anything changed. For readers only."""
+        if self._tail is None:
+            raise ReadOnly(f"{self.path} is open for writing: nobody else changes it")
+        return self._tail.refresh()
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(self, run: int, roll: int, byte: int, data: Buffer) -> None:
+        """Write whole batches at the end of a run.
+
+        Raises:
+            NotContiguous: (roll, byte) is not the end of the run.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        state = self._runs.get(run) or self._begin_run(run, roll, byte)
+        held = state.newest
+        if held is None or held.roll != roll or held.size != byte:
+            held = self._first_file(state, roll, byte)
+        appender = held.appender or self._open_appender(state, held)
+        appender.append(data)
+        held.size = appender.size
+        state.last_append, state.last = (roll, byte), None
+        self._dirty[appender.file] = None
+
+    def _begin_run(self, number: int, roll: int, byte: int) -> Run:
+        self._require_writer()
+        if (roll, byte) != (0, 0):
+            raise self._not_contiguous(number, roll, byte)
+        run = self._runs[number] = Run(number, (0, 0), durable=(0, 0))
+        return run
+
+    def _first_file(self, run: Run, roll: int, byte: int) -> HeldFile:
+        """The file of an empty run, if that is where the bytes are to go."""
+        if run.files or run.start != (roll, byte):
+            raise self._not_contiguous(run.number, roll, byte)
+        return self._add_file(run, roll)
+
+    def _not_contiguous(self, run: int, roll: int, byte: int) -> NotContiguous:
+        end = self.end(run)
+        return NotContiguous(
+            f"{self.path}: bytes for {roll}:{byte} of run {run}, which ends at {end[0]}:{end[1]}"
+        )
+
+    def _add_file(self, run: Run, roll: int) -> HeldFile:
+        self._fs.open(self._path(data_name(run.number, roll)), create=True).close()
+        self._touch_directory()
+        held = run.files[roll] = HeldFile(roll, run.begin_of(roll))
+        return held
+
+    def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
+        self._require_writer()
+        file = self._fs.open(self._path(data_name(run.number, held.roll)), writable=True)
+        self._files.hold((run.number, held.roll), file)
+        held.appender = AppendFile(file, held.size)
+        return held.appender
+
+    def seal(self, run: int, roll: int, length: int) -> None:
+        """The file ends here; the run goes on at (roll + 1, 0).
+
+        Raises:
+            NotContiguous: (roll, length) is not the end of the run.
+            DiskFault: the disk fails.
+        """
+        state = self._runs.get(run) or self._begin_run(run, roll, length)
+        held = state.newest
+        if held is None or (held.roll, held.size) != (roll, length):
+            held = self._first_file(state, roll, length)
+        appender = held.appender or self._open_appender(state, held)
+        appender.seal()
+        held.appender = None
+        held.is_sealed = True
+        self._touch(appender.file)
+        self._create(sealed_name(run, roll, length))
+        self._add_file(state, roll + 1)
+
+    def start_at(self, run: int, roll: int, byte: int) -> None:
+        """Give up what is held of a run: it goes on at (roll, byte), and is held from there.
+
+        Raises:
+            NotContiguous: the run already reaches further.
+            DiskFault: the disk fails.
+        """
+        state = self._runs.get(run) or self._begin_run(run)
+        if (roll, byte) < state.end:
+            raise NotContiguous(
+                f"{self.path}: run {run} reaches {state.end}, behind {(roll, byte)}"
+            )
+        old = state.start
+        if (roll, byte) == old and not state.files:
+            return
+        self._create(from_name(run, roll, byte))  # from here on, whatever happens
+        for lower in [lower for lower in state.files if lower < roll]:
+            self._remove_file(state, lower)
+        state.start = state.durable = (roll, byte)
+        state.hint, state.last, state.last_append = byte, None, None
+        held = state.files.get(roll) or self._add_file(state, roll)
+        if held.appender is not None:
+            held.appender.start_at(byte)
+        held.size = byte
+        if old != (roll, byte):
+            self._remove_marker(from_name(run, *old))
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def dirty(self) -> bool:
+        """Whether anything was written since the last `take_dirty`."""
+        return bool(self._dirty)
+
+    def take_dirty(self) -> list[File]:
+        """The files (and directory) written since the last call, to be synced together."""
+        files = list(self._dirty)
+        self._dirty.clear()
+        return files
+
+    def mark_durable(self, run: int, roll: int, byte: int) -> None:
+        """Everything up to this batch boundary was synced."""
+        state = self._runs.get(run)
+        if state is None:
+            return
+        before = state.durable
+        if not state.advance_mark((roll, byte)):
+            return
+        for lower in range(before[0], roll):
+            self._files.let_go((run, lower))
+        self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
+        if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
+            self.save_marks()
+
+    def save_marks(self) -> None:
+        """Write the durable marks; they reach the disk with the next round of syncs."""
+        self._require_writer()
+        marks = InputMarks(runs=[run.mark() for run in self._runs.values()])
+        path = self._path(MARKS_FILE)
+        self._fs.write_atomically(path, encode_marks(marks), durable=False)
+        self._unsaved_bytes = 0
+        if self._marks_file is not None:
+            self._dirty.pop(self._marks_file, None)
+            self._marks_file.close()
+        self._marks_file = self._fs.open(path)
+        self._touch(self._marks_file)
+        self._touch_directory()
+
+    def _touch(self, file: File) -> None:
+        self._dirty[file] = None
+
+    def _touch_directory(self) -> None:
+        if self._directory is None:
+            self._directory = self._fs.open_directory(self.path)
+        self._touch(self._directory)
+
+    # --- releasing -----------------------------------------------------------------------------
+
+    def release(self, run: int, roll: int) -> None:
+        """Remove the sealed files of a run up to `roll`: their bytes are merged. Raises DiskFault."""
+        state = self._runs.get(run)
+        if state is None:
+            return
+        self._require_writer()
+        gone = [held.roll for held in state.files.values() if held.roll <= roll and held.is_sealed]
+        for number in gone:
+            self._remove_file(state, number)
+        if gone and state.start < (gone[-1] + 1, 0):
+            self._remove_marker(from_name(run, *state.start))
+            state.start = (gone[-1] + 1, 0)
+            if state.durable < state.start:
+                state.durable, state.hint = state.start, 0
+
+    def release_run(self, run: int) -> None:
+        """Remove all of a closed run. Raises DiskFault."""
+        state = self._runs.pop(run, None)
+        if state is None:
+            return
+        self._require_writer()
+        for roll in list(state.files):
+            self._remove_file(state, roll)
+        self._remove_marker(from_name(run, *state.start))
+
+    def _remove_file(self, run: Run, roll: int) -> None:
+        """The data goes first: a marker without it is a leftover, and known as one."""
+        held = run.files.pop(roll)
+        self._forget(run.number, roll)
+        self._fs.unlink(self._path(data_name(run.number, roll)))
+        if held.is_sealed:
+            self._remove_marker(sealed_name(run.number, roll, held.size))
+        self._touch_directory()
+
+    def _forget(self, run: int, roll: int) -> None:
+        key = (run, roll)
+        path = self._path(data_name(*key))
+        for file in [file for file in self._dirty if file.path == path]:
+            del self._dirty[file]
+        self._files.drop(key)
+
+    def _remove_marker(self, name: str) -> None:
+        if self._fs.exists(self._path(name)):
+            self._fs.unlink(self._path(name))
+
+    def close(self) -> None:
+        """Close all files; nothing is synced or marked."""
+        self._files.close()
+        for file in (self._directory, self._marks_file):
+            if file is not None:
+                file.close()
+        self._dirty.clear()
+
+    # --- small things --------------------------------------------------------------------------
+
+    def _require_writer(self) -> None:
+        if self._tail is not None:
+            raise ReadOnly(f"{self.path} is open for reading only")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _create(self, name: str) -> None:
+        self._fs.open(self._path(name), create=True).close()
+        self._touch_directory()

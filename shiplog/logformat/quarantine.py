@@ -1,0 +1,53 @@
+"""What is damaged is set aside, never deleted: an operator, or a repair, may still need it.
+
+Invariant: a set-aside file has a name of its own, `<name>.quarantined-<n>`, that nothing reads.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from shiplog.logformat.files import File, FileSystem, NoSuchFile
+
+_PIECE_BYTES = 4 << 20
+
+
+def free_name(fs: FileSystem, path: str) -> str:
+    """The first quarantine name for `path` that is not taken."""
+    return next(name for n in count(1) if not fs.exists(name := f"{path}.quarantined-{n}"))
+
+
+def set_aside(fs: FileSystem, path: str) -> str | None:
+    """Rename a file out of the way; its new name, None if there is no such file."""
+    target = free_name(fs, path)
+    try:
+        fs.rename(path, target)
+    except NoSuchFile:
+        return None
+    return target
+
+
+def keep_copy(fs: FileSystem, file: File, start: int) -> str | None:
+    """Copy what `file` holds from `start` on, before it is cut; the copy's name, None if nothing.
+    """
+    stop = file.size()
+    if start >= stop:
+        return None
+    name = free_name(fs, file.path)
+    copy = fs.open(name, create=True)
+    try:
+        copy_bytes(file, copy, start, stop, shift=start)
+        copy.datasync()
+    finally:
+        copy.close()
+    return name
+
+
+def copy_bytes(source: File, target: File, start: int, stop: int, *, shift: int = 0) -> None:
+    """Copy bytes [start, stop) to the same position less `shift`."""
+    while start < stop:
+        data = source.pread(min(_PIECE_BYTES, stop - start), start)
+        if not data:
+            return
+        target.pwrite(data, start - shift)
+        start += len(data)

@@ -14,6 +14,7 @@ _Headers = Sequence[tuple[str, Buffer | None]]
 _BatchHeader = tuple[int, int, int, int, int, int, int, int, int, int]
 
 def crc32c(data: Buffer, value: int = 0) -> int: ...
+def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
 
 @final
 class Scan:

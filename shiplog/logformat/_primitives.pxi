@@ -3,6 +3,7 @@
 cdef extern from "_crc32c.h" nogil:
     void crc32c_init()
     uint32_t crc32c_update(uint32_t value, const uint8_t *data, size_t size)
+    uint32_t crc32c_tables(uint32_t state, const uint8_t *data, size_t size)
 
 cdef extern from * nogil:
     """
@@ -214,3 +215,13 @@ def crc32c(data not None, uint32_t value=0) -> int:
     finally:
         PyBuffer_Release(&view)
     return result
+
+
+def crc32c_portable(data not None, uint32_t value=0) -> int:
+    """Return what `crc32c` does where the processor has no instruction for it."""
+    cdef Py_buffer view
+    cdef uint32_t state
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    state = crc32c_tables(~value, <const uint8_t *>view.buf, <size_t>view.len)
+    PyBuffer_Release(&view)
+    return ~state

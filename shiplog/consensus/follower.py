@@ -44,7 +44,9 @@ def on_append(core: Core, sender: int, message: Append) -> None:
         _store(core, prev_index, entries)
     match = prev_index + len(entries)
     core.advance_commit(min(message.commit, match))
-    core.send_after_save_queue.append((sender, AppendReply(core.term, match, core.may_vote)))
+    core.send_after_save_queue.append(
+        (sender, AppendReply(core.term, message.stream, match, core.may_vote))
+    )
 
 
 def on_commit(core: Core, sender: int, message: Commit) -> None:
@@ -74,7 +76,7 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
         _install(core, snapshot)
     core.receiver.discard()
     core.advance_commit(message.last_index)
-    core.send_after_save(sender, AppendReply(core.term, core.commit, core.may_vote))
+    core.send_after_save(sender, AppendReply(core.term, 0, core.commit, core.may_vote))
 
 
 def _follow(core: Core, sender: int) -> None:
@@ -143,7 +145,9 @@ def _store(core: Core, prev_index: int, entries: Sequence[Entry]) -> None:
 def _reject(core: Core, sender: int, message: Append) -> None:
     log = core.log
     hint_index, hint_term = log.newest_up_to_term(message.prev_index, message.prev_term)
-    reject = AppendReject(core.term, message.prev_index, hint_index, hint_term, log.last_index)
+    reject = AppendReject(
+        core.term, message.stream, message.prev_index, hint_index, hint_term, log.last_index
+    )
     core.send_after_save(sender, reject)
 
 

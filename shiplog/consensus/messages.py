@@ -55,8 +55,12 @@ class VoteReply(Message, frozen=True, tag=4):
 
 
 class Append(Message, frozen=True, tag=5):
-    """Entries that follow (prev_index, prev_term); `commit` is the leader's commit index."""
+    """Entries that follow (prev_index, prev_term); `commit` is the leader's commit index.
 
+    `stream` numbers the leader's attempts to feed this follower; answers repeat it.
+    """
+
+    stream: Number
     prev_index: Number
     prev_term: Number
     entries: tuple[Entry, ...]
@@ -67,8 +71,10 @@ class AppendReply(Message, frozen=True, tag=6):
     """The sender's log is durably equal to the leader's up to `match`.
 
     `counts` is false when the sender is no longer trusted to remember what it once acknowledged.
+    `stream` is 0 in answer to a snapshot.
     """
 
+    stream: Number
     match: Number
     counts: bool
 
@@ -80,6 +86,7 @@ class AppendReject(Message, frozen=True, tag=7):
     log's end.
     """
 
+    stream: Number
     prev_index: Number
     hint_index: Number
     hint_term: Number

@@ -56,6 +56,7 @@ class Progress:
         "next",
         "probe_sent",
         "state",
+        "stream",
         "transfer",
     )
 
@@ -63,6 +64,7 @@ class Progress:
         self.match = 0
         self.next = next_index
         self.state = ProgressState.PROBE
+        self.stream = 1
         self.last_active = now
         self.commit_sent = 0
         self.counts = True
@@ -88,14 +90,14 @@ class Progress:
             self.inflight.append(last_index)
             self.next = last_index + 1
 
-    def accepted(self, match: int, log_base: int) -> None:
+    def accepted(self, match: int, stream: int, log_base: int) -> None:
         """The follower holds the leader's log up to `match`."""
         inflight = self.inflight
         while inflight and inflight[0] <= match:
             inflight.popleft()
         self.match = max(self.match, match)
         self.next = max(self.next, match + 1)
-        if self.state is ProgressState.PROBE or (
+        if (self.state is ProgressState.PROBE and stream == self.stream) or (
             self.state is ProgressState.SNAPSHOT and match >= log_base
         ):
             self._enter(ProgressState.REPLICATE, self.match + 1)
@@ -117,6 +119,7 @@ class Progress:
 
     def _enter(self, state: ProgressState, next_index: int) -> None:
         self.state = state
+        self.stream += 1
         self.next = next_index
         self.probe_sent = False
         self.inflight.clear()

@@ -92,7 +92,7 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
     progress = lead.progress[sender]
     progress.last_active = core.now
     progress.counts = message.counts
-    progress.accepted(match, core.log.base_index)
+    progress.accepted(match, message.stream, core.log.base_index)
     lead.dirty = True
     counted = lead.counted
     if not message.counts:
@@ -112,12 +112,11 @@ def on_append_reject(core: Core, sender: int, message: AppendReject) -> None:
         return
     progress = lead.progress[sender]
     progress.last_active = core.now
-    if progress.state is ProgressState.SNAPSHOT:
+    if progress.state is ProgressState.SNAPSHOT or message.stream != progress.stream:
         return
     retry_from = core.log.newest_up_to_term(message.hint_index, message.hint_term)[0] + 1
     if message.prev_index > progress.match:
-        if progress.state is ProgressState.REPLICATE or message.prev_index == progress.next - 1:
-            progress.rejected(min(retry_from, message.prev_index))
+        progress.rejected(min(retry_from, message.prev_index))
     elif message.last_index < progress.match:
         progress.lost_entries(retry_from)
         _distrust(lead, sender)
@@ -269,12 +268,14 @@ def _send_append(
     if (
         message is None
         or message.prev_index != prev_index
+        or message.stream != progress.stream
         or message.commit != core.commit
         or prev_index + len(message.entries) != log.last_index
         or not limit_bytes
     ):
         entries = log.entries_up_to_bytes(progress.next, limit_bytes) if limit_bytes else ()
-        message = Append(core.term, prev_index, log.term_at(prev_index) or 0, entries, core.commit)
+        prev_term = log.term_at(prev_index) or 0
+        message = Append(core.term, progress.stream, prev_index, prev_term, entries, core.commit)
         lead.last_append = message
     progress.append_sent(prev_index + len(message.entries))
     progress.commit_sent = core.commit

@@ -1,0 +1,134 @@
+"""A simulated disk of one node: the real codecs, and a page cache that forgets.
+
+What was written but not synced survives a crash up to a random byte; behind it there may be
+garbage. A snapshot file is durable when written, as drivers must have it before its mark goes into
+the log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from shiplog.consensus import Effects, Entry, HardState, Snapshot
+from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from shiplog.consensus.wal import (
+    SnapshotMark,
+    WalEncoder,
+    WalHeader,
+    WalRecord,
+    replay,
+    scan_wal,
+)
+
+CLUSTER = "simulated"
+
+
+class Disk:
+    """One log file and one snapshot file. `durable_terms`: the entries a crash cannot take."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.sequence = 0
+        self.snapshot: bytes | None = None
+        self.durable_terms: dict[int, int] = {}
+        self.durable_last = 0
+        self._unsynced: list[tuple[int, Sequence[WalRecord]]] = []
+        self.wal = bytearray()
+        self.synced = 0
+        self._start_file([HardState(0, None, 0)], 1)
+
+    # --- while the node runs ----------------------------------------------------------------------
+
+    def write(self, effects: Effects) -> None:
+        """Everything of one batch, in the order the core asks for."""
+        records: list[WalRecord] = []
+        if effects.snapshot is not None:
+            self.snapshot = _encode(effects.snapshot)
+            snapshot = effects.snapshot
+            records.append(SnapshotMark(snapshot.last_index, snapshot.last_term))
+        records += effects.entries
+        if effects.hard_state is not None:
+            records.append(effects.hard_state)
+        self.wal += self.encoder.encode(records, synced=self.synced)
+        self._unsynced.append((len(self.wal), records))
+
+    def end_sync(self, position: int) -> None:
+        """A sync that began when the file had `position` bytes is done."""
+        self.synced = position
+        while self._unsynced and self._unsynced[0][0] <= position:
+            for record in self._unsynced.pop(0)[1]:
+                self._make_durable(record)
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether the entry is durable here, by itself or within a snapshot."""
+        if self.durable_terms.get(index) == term:
+            return True
+        return (
+            self.snapshot is not None
+            and index <= decode_snapshot(self.snapshot).snapshot.last_index
+        )
+
+    def compact(self, index: int, snapshot: Snapshot) -> None:
+        """Write the snapshot and a new log file with the entries behind `index`; nothing may be
+        unsynced.
+        """
+        recovered = replay(scan_wal(self.wal).records)
+        self.snapshot = _encode(snapshot)
+        tail = [entry for entry in recovered.entries if entry.index >= index]
+        mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
+        self._start_file([recovered.hard_state, *tail, mark], index)
+
+    # --- crash and restart ------------------------------------------------------------------------
+
+    def crash(self, chance: random.Random) -> None:
+        """Power fails: unsynced bytes survive up to a random one, and garbage may follow."""
+        keep = chance.randint(self.synced, len(self.wal))
+        if chance.random() < 0.5:
+            keep = self.synced
+        lost = len(self.wal) - keep
+        del self.wal[keep:]
+        if lost and chance.random() < 0.3:
+            self.wal += chance.randbytes(chance.randint(1, lost))
+        self._unsynced.clear()
+
+    def recover(self) -> tuple[Snapshot | None, list[Entry], HardState]:
+        """What a restarted node is made of."""
+        scan = scan_wal(self.wal)
+        if scan.corrupt is not None:
+            raise AssertionError(f"a crash looks like corruption: {scan.corrupt}")
+        if scan.end < self.synced:
+            raise AssertionError(f"log file ends at {scan.end}, but {self.synced} were synced")
+        del self.wal[scan.end :]
+        self.synced = len(self.wal)
+        self.encoder = WalEncoder.resume(scan)
+        recovered = replay(scan.records)
+        self.durable_terms = {entry.index: entry.term for entry in recovered.entries}
+        self.durable_last = recovered.entries[-1].index if recovered.entries else 0
+        snapshot = None if self.snapshot is None else decode_snapshot(self.snapshot).snapshot
+        return snapshot, recovered.entries, recovered.hard_state
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _start_file(self, records: Sequence[WalRecord], first_index: int) -> None:
+        self.sequence += 1
+        self.encoder = WalEncoder(WalHeader(CLUSTER, 0, self.node, self.sequence, first_index))
+        self.wal = bytearray(self.encoder.header_bytes)
+        self.wal += self.encoder.encode(records, synced=len(self.wal))
+        self.synced = len(self.wal)
+        self._unsynced.clear()
+
+    def _make_durable(self, record: WalRecord) -> None:
+        if isinstance(record, SnapshotMark):
+            if self.durable_terms.get(record.last_index) != record.last_term:
+                self.durable_terms.clear()
+                self.durable_last = record.last_index
+        elif isinstance(record, Entry):
+            for index in range(record.index, self.durable_last + 1):
+                self.durable_terms.pop(index, None)
+            self.durable_terms[record.index] = record.term
+            self.durable_last = record.index
+
+
+def _encode(snapshot: Snapshot) -> bytes:
+    return encode_snapshot(StoredSnapshot(CLUSTER, 0, snapshot))

@@ -1,0 +1,220 @@
+"""A simulated node: the driving loop of docs/raft.md around one core, with a crash possible at
+every step of it.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+from shiplog.consensus import Effects, Entry, Raft, Role, Snapshot
+from shiplog.consensus.messages import Message
+from tests.sim.disk import Disk
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_STATE = struct.Struct(">QI")
+
+
+class Crash(Exception):
+    """The node's power fails here."""
+
+
+class SimNode:
+    """One node. `number` is its id; `wiped`: it lost its disk once and may not vote since."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.disk = Disk(number)
+        self.wiped = False
+        self.up = False
+        self.boot = 0
+        self.slow_disk = False
+        draw = world.chance
+        skew = world.options.clock_skew
+        self._rate = 1.0 + draw.uniform(-skew, skew)
+        self._offset = draw.uniform(0, 1000)
+
+    def __repr__(self) -> str:
+        return f"node {self.number}"
+
+    @property
+    def now(self) -> float:
+        """This node's own monotonic clock."""
+        return self._offset + self.world.now * self._rate
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Boot from what the disk holds."""
+        snapshot, entries, hard_state = self.disk.recover()
+        world = self.world
+        members = range(world.options.voters + world.options.learners)
+        self.up = True
+        self.boot += 1
+        self.led_term = 0
+        self.seen_term = hard_state.term
+        self._saves: deque[Effects] = deque()
+        self._syncing = False
+        self._reads: dict[int, int] = {}
+        self.applied, self._chain = 0, 0
+        if snapshot is not None:
+            self._install(snapshot)
+        self.raft = Raft(
+            self.number,
+            list(members[: world.options.voters]),
+            learners=list(members[world.options.voters :]),
+            config=world.options.config,
+            random=random.Random(world.chance.getrandbits(32)),
+            now=self.now,
+            snapshot=snapshot,
+            entries=entries,
+            hard_state=hard_state,
+            may_vote=not self.wiped,
+        )
+        self.seen_commit = self.raft.commit_index
+        self._pump()
+
+    def crash(self) -> None:
+        """Lose memory, and whatever the disk had not synced."""
+        self.up = False
+        self.disk.crash(self.world.chance)
+        self.world.crashed(self)
+
+    def wipe(self) -> None:
+        """Lose the disk as well: the node comes back empty, and may not vote."""
+        self.disk = Disk(self.number)
+        self.wiped = True
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, message: Message) -> None:
+        """A message arrives."""
+        self.raft.step(sender, message, self.now)
+        self._pump()
+
+    def tick(self) -> None:
+        """Time passes."""
+        self.raft.tick(self.now)
+        self._pump()
+
+    def until_deadline(self) -> float:
+        """Simulated seconds until the core wants a tick."""
+        return max(0.0, self.raft.next_deadline() - self.now) / self._rate
+
+    def leader_lost(self) -> None:
+        """The connection to the leader broke."""
+        self.raft.leader_lost(self.now)
+        self._pump()
+
+    def propose(self, data: list[bytes]) -> int:
+        """Propose entries; raises what the core raises."""
+        first = self.raft.propose(data, self.now)
+        self._pump()
+        return first
+
+    def transfer(self, to: int) -> None:
+        """Hand leadership over."""
+        if self.raft.role is Role.LEADER:
+            self.raft.transfer_leadership(to, self.now)
+            self._pump()
+
+    def read(self, context: int) -> None:
+        """Ask for a linearizable read."""
+        self._reads[context] = self.world.checker.committed_index
+        self.raft.read_index(context, self.now)
+        self._pump()
+
+    def compact(self) -> None:
+        """Snapshot everything applied, and cut the log somewhere behind."""
+        if self._saves or self.applied < self.raft.first_index:
+            return
+        index = self.world.chance.randint(self.raft.first_index, self.applied)
+        data = _STATE.pack(self.applied, self._chain) + bytes(self.world.options.snapshot_bytes)
+        term = self.raft.term_at(self.applied)
+        snapshot = Snapshot(self.applied, term, self.raft.voters, self.raft.learners, data)
+        self.disk.compact(index, snapshot)
+        self.raft.compact(index, snapshot)
+
+    # --- the driving loop -------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        while effects := self.raft.take_effects():
+            self._carry_out(effects)
+        self.world.checker.state(self)
+
+    def _carry_out(self, effects: Effects) -> None:
+        checker = self.world.checker
+        self._crash_point()
+        checker.effects(self, effects)
+        checker.state(self)
+        self._send(effects.send)
+        self._crash_point()
+        if effects.snapshot is not None:
+            self._install(effects.snapshot)
+        if effects.entries or effects.hard_state is not None or effects.snapshot is not None:
+            self.disk.write(effects)
+        self._crash_point()
+        for entry in effects.apply:
+            self._apply(entry)
+        for context, index in effects.reads:
+            floor = self._reads.pop(context)
+            if index is not None:
+                checker.read_answered(self, floor, index)
+        self._save(effects)
+
+    def _save(self, effects: Effects) -> None:
+        if effects.must_sync or self._saves:
+            self._saves.append(effects)
+            self._start_sync()
+        else:
+            self._finish(effects)
+
+    def _start_sync(self) -> None:
+        if not self._syncing:
+            self._syncing = True
+            count, position = len(self._saves), len(self.disk.wal)
+            self.world.after_sync(self, lambda: self._end_sync(count, position))
+
+    def _end_sync(self, count: int, position: int) -> None:
+        self._crash_point()
+        self.disk.end_sync(position)
+        self._syncing = False
+        for _ in range(count):
+            self._finish(self._saves.popleft())
+        if self._saves:
+            self._start_sync()
+        self._pump()
+
+    def _finish(self, effects: Effects) -> None:
+        self.raft.saved(effects.token)
+        self._crash_point()
+        self._send(effects.send_after_save)
+
+    def _send(self, messages: list[tuple[int, Message]]) -> None:
+        for to, message in messages:
+            self.world.checker.sent(self, to, message)
+            self.world.send(self, to, message)
+
+    def _crash_point(self) -> None:
+        if self.world.crash_here():
+            raise Crash
+
+    # --- the state machine ------------------------------------------------------------------------
+
+    def _apply(self, entry: Entry) -> None:
+        self._chain = zlib.crc32(entry.data, zlib.crc32(b"%d" % entry.term, self._chain))
+        self.world.checker.applied(self, entry, self._chain)
+        self.applied = entry.index
+
+    def _install(self, snapshot: Snapshot) -> None:
+        applied, chain = _STATE.unpack_from(snapshot.data)
+        if applied != snapshot.last_index:
+            raise AssertionError(f"snapshot {snapshot.last_index} holds the state of {applied}")
+        self.world.checker.installed(self, applied, chain)
+        self.applied, self._chain = applied, chain

@@ -1,0 +1,68 @@
+"""What a simulated world is like; everything follows from the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from shiplog.consensus import RaftConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One world. Times in simulated seconds, `*_chance` are probabilities."""
+
+    seed: int
+    voters: int
+    learners: int
+    safety_s: float
+    liveness_s: float
+    in_order: bool
+    drop_chance: float
+    duplicate_chance: float
+    slow_chance: float
+    slow_s: float
+    codec_chance: float
+    crash_point_chance: float
+    fault_every_s: float
+    proposal_every_s: float
+    sync_s: float
+    entry_bytes: int
+    snapshot_bytes: int
+    clock_skew: float
+    wipes: bool
+    config: RaftConfig
+
+
+def from_seed(seed: int) -> Options:
+    """The world of this seed."""
+    draw = random.Random(seed * 7919 + 1)
+    voters = draw.choice((1, 3, 3, 3, 5, 5))
+    calm = draw.random() < 0.2
+    return Options(
+        seed=seed,
+        voters=voters,
+        learners=draw.choice((0, 0, 0, 1)),
+        safety_s=draw.choice((4.0, 8.0, 12.0)),
+        liveness_s=12.0,
+        in_order=draw.random() < 0.6,
+        drop_chance=0.0 if calm else draw.choice((0.0, 0.02, 0.1, 0.3)),
+        duplicate_chance=0.0 if calm else draw.choice((0.0, 0.05, 0.3)),
+        slow_chance=0.0 if calm else draw.choice((0.0, 0.05, 0.3)),
+        slow_s=draw.choice((0.05, 0.3, 1.5)),
+        codec_chance=draw.choice((0.0, 0.1)),
+        crash_point_chance=draw.choice((0.0, 0.0005, 0.004)),
+        fault_every_s=draw.choice((0.15, 0.5, 2.0)),
+        proposal_every_s=draw.choice((0.01, 0.03, 0.2)),
+        sync_s=draw.choice((0.0002, 0.002, 0.02, 0.1)),
+        entry_bytes=draw.choice((1, 30, 300)),
+        snapshot_bytes=draw.choice((10, 1000, 5000)),
+        clock_skew=draw.choice((0.0, 0.0, 0.05, 0.2)),
+        wipes=voters >= 3 and draw.random() < 0.15,
+        config=RaftConfig(
+            max_append_bytes=draw.choice((64, 500, 1 << 20)),
+            max_inflight=draw.choice((1, 4, 64)),
+            snapshot_chunk_bytes=draw.choice((64, 700, 256 << 10)),
+            max_uncommitted_bytes=draw.choice((200, 5000, 64 << 20)),
+        ),
+    )

@@ -1,0 +1,304 @@
+"""The world: an event queue over simulated time, a network that loses its manners, and a plan of
+faults.
+
+First a safety phase, in which anything may fail at any time; then everything is healed, and the
+group must make progress within bounded simulated time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Callable
+
+from shiplog.consensus import Busy, NotLeader, Role, decode_messages, encode_messages
+from shiplog.consensus.messages import Message
+from tests.sim.checker import Checker, Violation
+from tests.sim.node import Crash, SimNode
+from tests.sim.options import Options
+
+TICK_S = 0.02
+
+
+class World:
+    """One simulated group and all that happens to it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.chance = random.Random(options.seed)
+        self.now = 0.0
+        self.healed = False
+        self.events = 0
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = itertools.count()
+        self._cuts: set[tuple[int, int]] = set()
+        self._last_arrival: defaultdict[tuple[int, int], float] = defaultdict(float)
+        self._counter = itertools.count(1)
+        size = options.voters + options.learners
+        self.nodes: list[SimNode] = []
+        self.checker = Checker(self.nodes, options.voters)
+        self.nodes.extend(SimNode(self, number) for number in range(size))
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Both phases. Raises Violation, or whatever a node raises."""
+        for node in self.nodes:
+            self._guard(node, node.start)
+            self._schedule_tick(node)
+        self._repeat(self.options.fault_every_s, self._fault)
+        self._repeat(self.options.proposal_every_s, self._propose)
+        self._repeat(0.1, self._read)
+        self._run_until(self.options.safety_s, lambda: False)
+        self._heal()
+        self._check_progress()
+
+    def _run_until(self, end: float, done: Callable[[], bool]) -> bool:
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._queue)
+            self.events += 1
+            action()
+            if done():
+                return True
+        self.now = end
+        return False
+
+    def _heal(self) -> None:
+        self.healed = True
+        self._cuts.clear()
+        for node in self.nodes:
+            node.slow_disk = False
+            if not node.up:
+                self._guard(node, node.start)
+
+    def _check_progress(self) -> None:
+        """A leader is found, a new proposal is applied everywhere, a read is answered."""
+        end = self.now + self.options.liveness_s
+        if not self._run_until(end, lambda: self._leader() is not None):
+            raise Violation("no leader after everything was healed")
+        target = self.checker.committed_index + 3
+        if not self._run_until(end, lambda: min(node.applied for node in self.nodes) >= target):
+            raise Violation(f"entry {target} is not applied everywhere: {self.nodes_state()}")
+        answered = self.checker.reads + 3
+        if not self._run_until(end, lambda: self.checker.reads >= answered):
+            raise Violation("reads are not answered")
+
+    def nodes_state(self) -> list[tuple[int, str, int, int, int]]:
+        """(number, role, term, commit, applied) of all nodes, for messages."""
+        return [
+            (
+                node.number,
+                node.raft.role.value,
+                node.raft.term,
+                node.raft.commit_index,
+                node.applied,
+            )
+            for node in self.nodes
+        ]
+
+    # --- what nodes need --------------------------------------------------------------------------
+
+    def send(self, sender: SimNode, to: int, message: Message) -> None:
+        """Carry a message, or not, or twice, and in any order."""
+        options, chance = self.options, self.chance
+        if chance.random() < options.codec_chance:
+            (message,) = decode_messages(encode_messages([message]))
+        copies = 1
+        if not self.healed:
+            if (sender.number, to) in self._cuts or chance.random() < options.drop_chance:
+                return
+            copies += chance.random() < options.duplicate_chance
+        receiver, boot = self.nodes[to], sender.boot
+        link = (sender.number, to)
+        for _ in range(copies):
+            arrival = self.now + self._delay()
+            if options.in_order:
+                arrival = self._last_arrival[link] = max(arrival, self._last_arrival[link])
+            self._at(arrival - self.now, lambda: self._deliver(sender, boot, receiver, message))
+
+    def after_sync(self, node: SimNode, action: Callable[[], None]) -> None:
+        """Do something when the node's disk has synced, unless it crashes before."""
+        boot = node.boot
+        delay = 0.0005 if self.healed else self.chance.uniform(0.1, 2) * self.options.sync_s
+        if node.slow_disk:
+            delay += 1.0
+        self._at(delay, lambda: self._if_same_boot(node, boot, action))
+
+    def crash_here(self) -> bool:
+        """Whether power fails at this step of the driving loop."""
+        return not self.healed and self.chance.random() < self.options.crash_point_chance
+
+    def crashed(self, node: SimNode) -> None:
+        """A node went down: plan its restart, and let others notice the broken connection, or not."""
+        self._at(self.chance.uniform(0.01, 2.0), lambda: self._restart(node))
+        for other in self.nodes:
+            if self.chance.random() < 0.6:
+                self._at(0.001, lambda other=other: self._notice(other, node))  # type: ignore[misc]
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _at(self, delay: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now + delay, next(self._sequence), action))
+
+    def _repeat(self, every_s: float, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self._repeat(every_s, action)
+
+        self._at(self.chance.uniform(0.2, 1.8) * every_s, again)
+
+    def _guard(self, node: SimNode, action: Callable[[], None]) -> None:
+        """Run something on a node that may crash in the middle of it."""
+        try:
+            action()
+        except Crash:
+            node.crash()
+
+    def _if_same_boot(self, node: SimNode, boot: int, action: Callable[[], None]) -> None:
+        if node.up and node.boot == boot:
+            self._guard(node, action)
+
+    def _delay(self) -> float:
+        if self.healed or self.chance.random() >= self.options.slow_chance:
+            return self.chance.uniform(0.0002, 0.004)
+        return self.chance.uniform(0, self.options.slow_s)
+
+    def _deliver(self, sender: SimNode, boot: int, receiver: SimNode, message: Message) -> None:
+        if not receiver.up or (not self.healed and (sender.number, receiver.number) in self._cuts):
+            return
+        if sender.wiped and boot != sender.boot:
+            return  # the node's boot number tells that it is not the one that sent this
+        self._guard(receiver, lambda: receiver.receive(sender.number, message))
+
+    def _schedule_tick(self, node: SimNode) -> None:
+        def tick() -> None:
+            if node.up:
+                self._guard(node, node.tick)
+            self._schedule_tick(node)
+
+        delay = TICK_S
+        if node.up and self.options.seed % 2:
+            delay = min(delay, max(0.001, node.until_deadline()))
+        self._at(delay, tick)
+
+    def _restart(self, node: SimNode) -> None:
+        if not node.up:
+            self._guard(node, node.start)
+
+    def _notice(self, other: SimNode, gone: SimNode) -> None:
+        if other.up and other.raft.leader == gone.number:
+            self._guard(other, other.leader_lost)
+
+    # --- the clients ------------------------------------------------------------------------------
+
+    def _leader(self) -> SimNode | None:
+        leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
+        return max(leaders, key=lambda node: node.raft.term, default=None)
+
+    def _propose(self) -> None:
+        leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
+        if not leaders:
+            return
+        leader = self.chance.choice(leaders)
+        data = [
+            b"%d:" % next(self._counter) + bytes(self.chance.randint(0, self.options.entry_bytes))
+            for _ in range(self.chance.choice((1, 1, 1, 2, 7)))
+        ]
+
+        def propose() -> None:
+            try:
+                leader.propose(data)
+            except (NotLeader, Busy):
+                return
+
+        self._guard(leader, propose)
+
+    def _read(self) -> None:
+        node = self.chance.choice(self.nodes)
+        if node.up:
+            context = next(self._counter)
+            self._guard(node, lambda: node.read(context))
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if self.healed:
+            self._guard_compact()
+            return
+        faults = (
+            self._crash_one,
+            self._crash_one,
+            self._crash_all,
+            self._cut_one_way,
+            self._isolate,
+            self._split,
+            self._mend,
+            self._mend,
+            self._false_alarm,
+            self._transfer,
+            self._guard_compact,
+            self._guard_compact,
+            self._slow_disk,
+            self._wipe,
+        )
+        self.chance.choice(faults)()
+
+    def _any_node(self) -> SimNode:
+        return self.chance.choice(self.nodes)
+
+    def _crash_one(self) -> None:
+        leader = self._leader()
+        node = leader if leader is not None and self.chance.random() < 0.4 else self._any_node()
+        if node.up:
+            node.crash()
+
+    def _crash_all(self) -> None:
+        for node in self.nodes:
+            if node.up and self.chance.random() < 0.9:
+                node.crash()
+
+    def _cut_one_way(self) -> None:
+        self._cuts.add((self._any_node().number, self._any_node().number))
+
+    def _isolate(self) -> None:
+        alone = self._any_node().number
+        for node in self.nodes:
+            self._cuts.update(((alone, node.number), (node.number, alone)))
+
+    def _split(self) -> None:
+        side = {node.number for node in self.nodes if self.chance.random() < 0.5}
+        everyone = range(len(self.nodes))
+        self._cuts.update((a, b) for a in everyone for b in everyone if (a in side) != (b in side))
+
+    def _mend(self) -> None:
+        self._cuts.clear()
+
+    def _false_alarm(self) -> None:
+        node = self._any_node()
+        if node.up:
+            self._guard(node, node.leader_lost)
+
+    def _transfer(self) -> None:
+        leader = self._leader()
+        to = self.chance.randrange(self.options.voters)
+        if leader is not None and to != leader.number:
+            self._guard(leader, lambda: leader.transfer(to))
+
+    def _guard_compact(self) -> None:
+        node = self._any_node()
+        if node.up:
+            self._guard(node, node.compact)
+
+    def _slow_disk(self) -> None:
+        node = self._any_node()
+        node.slow_disk = not node.slow_disk
+
+    def _wipe(self) -> None:
+        """At most one voter of the group ever loses its disk."""
+        node = self.nodes[0]
+        if self.options.wipes and not node.wiped and self.now > 1.0:
+            if node.up:
+                node.crash()
+            node.wipe()

@@ -14,7 +14,7 @@ from shiplog.cli.output import OperatorError
 from shiplog.config.types import Address, ClientConfig
 from shiplog.runtime.errors import ConnectFault, RuntimeFault
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
-from shiplog.runtime.transport import Connection, connect
+from shiplog.runtime.transport import Connection, Deadlines, connect
 from shiplog.wire.admin import (
     AdminRequest,
     AdminResponse,
@@ -31,6 +31,7 @@ from shiplog.wire.messages import AnyMessage, Hello, Request, Response, Role, We
 
 TIMEOUT_S = 10.0
 RETRY_S = 0.2
+DEADLINES = Deadlines(close_s=0.5)
 REQUEST_ID = 1
 AnswerT = TypeVar("AnswerT")
 CHANGES = (CreateTopic, DeleteTopic, RetireSession)
@@ -118,11 +119,14 @@ async def _exchange(
 ) -> AdminResponse:
     tls = ReloadingContext(config.tls)
     identity = NODE_PREFIX + name if name else None
-    connection = await connect(address, tls, exchange.open, expected_identity=identity)
+    connection = await connect(
+        address, tls, exchange.open, expected_identity=identity, deadlines=DEADLINES
+    )
     try:
         return await exchange.answer
     finally:
         connection.close()
+        await connection.wait_ended()
 
 
 async def ask(config: ClientConfig, body: AdminRequest) -> AdminResponse:

@@ -1,0 +1,230 @@
+"""`shiplog topic` and `shiplog status`, against nodes that answer as they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shiplog.cli import admin_client
+from shiplog.cli.admin_client import AdminError, all_statuses, node_status, request
+from shiplog.cli.main import main
+from shiplog.wire.admin import (
+    AdminRequest,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Failed,
+    ListTopics,
+    NodeInfo,
+    NodeState,
+    NotLeader,
+    PartitionInfo,
+    SessionInfo,
+    Status,
+    TopicCreated,
+    TopicDeleted,
+    TopicDescription,
+    TopicInfo,
+    Topics,
+)
+from shiplog.wire.errors import FaultCode, ProtocolFault
+from tests.cli.fake_nodes import Answer, FakeCluster
+
+FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
+PARTITION = PartitionInfo("flights", 0, 0, 120, 110, 2, 4096, 0xABCD, 120, 100)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    """Three nodes; none answers until told how."""
+    with FakeCluster(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that waits for a deadline does so for a moment only."""
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(admin_client, "RETRY_S", 0.01)
+
+
+def run(cluster: FakeCluster, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--config", cluster.client_file])
+
+
+def run_json(cluster: FakeCluster, *arguments: str) -> Any:
+    result = run(cluster, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def answer_all(cluster: FakeCluster, answer: Answer) -> None:
+    for node in cluster.nodes:
+        node.answer = lambda body: answer
+
+
+def test_create(cluster: FakeCluster) -> None:
+    answer_all(cluster, TopicCreated(FLIGHTS))
+    arguments = ["topic", "create", "flights", "--partitions", "2"]
+    created = run_json(cluster, *arguments, "--setting", "segment.bytes=65536")
+    assert created == FLIGHTS._asdict()
+    settings = {"segment.bytes": "65536"}
+    assert cluster.nodes[0].asked == [CreateTopic("flights", 2, settings)]
+    result = run(cluster, *arguments)
+    assert result.stdout == ""
+    assert "created topic flights with 2" in result.stderr
+
+
+def test_list_describe_delete(cluster: FakeCluster) -> None:
+    answer_all(cluster, Topics((FLIGHTS, FLIGHTS._replace(name="a"))))
+    assert [topic["name"] for topic in run_json(cluster, "topic", "list")] == ["a", "flights"]
+    assert "segment.bytes=65536" in run(cluster, "topic", "list").stdout
+    answer_all(cluster, TopicDescription(FLIGHTS, (PARTITION,)))
+    assert run_json(cluster, "topic", "describe", "flights")["partitions"][0]["end_offset"] == 120
+    assert "4096" in run(cluster, "topic", "describe", "flights").stdout
+    answer_all(cluster, TopicDeleted(FLIGHTS.topic_id))
+    assert run_json(cluster, "topic", "delete", "flights")["topic_id"] == FLIGHTS.topic_id
+    assert [type(body) for body in cluster.nodes[0].asked] == [
+        *(ListTopics, ListTopics),
+        *(DescribeTopic, DescribeTopic),
+        DeleteTopic,
+    ]
+
+
+def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> None:
+    answer_all(cluster, Failed(FaultCode.ALREADY_EXISTS, "there is one", "choose another name"))
+    result = run(cluster, "topic", "create", "flights")
+    assert result.exit_code == 1
+    assert result.stderr == "shiplog: there is one (choose another name)\n"
+    assert cluster.nodes[1].asked == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["create", "a/b"], ["create", "a", "--partitions", "0"], ["create", "a", "--setting", "x"]],
+)
+def test_a_wrong_command_line_asks_nobody(cluster: FakeCluster, arguments: list[str]) -> None:
+    assert run(cluster, "topic", *arguments).exit_code == 2
+    assert cluster.nodes[0].hellos == []
+
+
+def test_a_dead_node_is_passed_over(cluster: FakeCluster) -> None:
+    cluster.stop(0)
+    answer_all(cluster, TopicCreated(FLIGHTS))
+    assert request(cluster.config, CreateTopic("flights", 2, {}), TopicCreated).topic == FLIGHTS
+    assert len(cluster.nodes[1].asked) == 1
+
+
+def test_the_hint_to_the_leader_is_followed(cluster: FakeCluster) -> None:
+    cluster.nodes[0].answer = lambda body: NotLeader("n2", "elsewhere")
+    cluster.nodes[2].answer = lambda body: Topics(())
+    assert request(cluster.config, ListTopics(), Topics).topics == ()
+    assert cluster.nodes[1].asked == []
+
+
+def test_waits_for_a_leader(cluster: FakeCluster) -> None:
+    def later(body: AdminRequest) -> Answer:
+        return Topics(()) if len(cluster.nodes[0].asked) > 3 else NotLeader(None, None)
+
+    not_ready = Failed(FaultCode.NOT_READY, "starting", "")
+    answer_all(cluster, not_ready)
+    cluster.nodes[0].answer = later
+    assert request(cluster.config, ListTopics(), Topics).topics == ()
+
+
+def test_gives_up_when_no_leader_comes(cluster: FakeCluster) -> None:
+    answer_all(cluster, NotLeader(None, None))
+    with pytest.raises(AdminError, match=r"no node answers: .* knows no leader"):
+        request(cluster.config, ListTopics(), Topics)
+
+
+def test_a_change_is_never_asked_for_twice(cluster: FakeCluster) -> None:
+    answer_all(cluster, ProtocolFault(FaultCode.INTERNAL, "crashed"))
+    with pytest.raises(AdminError, match=r"crashed.*it may have been done all the same"):
+        request(cluster.config, DeleteTopic("flights"), TopicDeleted)
+    assert [len(node.asked) for node in cluster.nodes] == [1, 0, 0]
+
+
+def test_a_question_that_only_reads_is_asked_elsewhere(cluster: FakeCluster) -> None:
+    answer_all(cluster, Topics((FLIGHTS,)))
+    cluster.nodes[0].answer = lambda body: ProtocolFault(FaultCode.INTERNAL, "crashed")
+    cluster.nodes[1].answer = lambda body: None
+    assert request(cluster.config, ListTopics(), Topics).topics == (FLIGHTS,)
+    assert [len(node.asked) for node in cluster.nodes] == [1, 1, 1]
+
+
+def test_a_node_of_another_name_or_cluster_is_not_asked(cluster: FakeCluster) -> None:
+    answer_all(cluster, Topics(()))
+    config = replace(cluster.config, node_names=("n2", "n0", "n1"))
+    with pytest.raises(AdminError, match="the peer is shiplog://node/n0, wanted is"):
+        request(config, ListTopics(), Topics)
+    with pytest.raises(AdminError, match="not this cluster"):
+        request(replace(cluster.config, cluster="other"), ListTopics(), Topics)
+    assert [node.asked for node in cluster.nodes] == [[], [], []]
+
+
+def test_an_answer_to_another_question_is_refused(cluster: FakeCluster) -> None:
+    answer_all(cluster, TopicDeleted("a"))
+    with pytest.raises(AdminError, match="answered TopicDeleted, not Topics"):
+        request(cluster.config, ListTopics(), Topics)
+
+
+def status_of(name: str, *, commit_index: int = 7, checksum: int = 0xABCD) -> Status:
+    """What the node `name` of three says."""
+    nodes = tuple(
+        NodeInfo(f"n{number}", f"h:{number}", NodeState.LIVE, "", 1, commit_index, "follower")
+        for number in range(3)
+    )
+    partition = PARTITION._replace(checksum=checksum)
+    session = SessionInfo("ewr", "shiplog://publisher/ewr", 4, is_open=True, unmerged_bytes=512)
+    return Status("fake", name, "n1", 3, commit_index, nodes, (partition,), (session,))
+
+
+def tell_status(cluster: FakeCluster) -> None:
+    for index, node in enumerate(cluster.nodes):
+        status = status_of(node.name, commit_index=7 + index, checksum=0xABCD + (index == 2))
+        node.answer = lambda body, status=status: status  # type: ignore[misc]
+
+
+def test_status_of_one_and_of_all_nodes(cluster: FakeCluster) -> None:
+    tell_status(cluster)
+    assert node_status(cluster.config, cluster.nodes[1].address).node == "n1"
+    cluster.stop(0)
+    first, *others = all_statuses(cluster.config)
+    assert isinstance(first, AdminError)
+    assert [answer.node for answer in others if isinstance(answer, Status)] == ["n1", "n2"]
+
+
+def test_status_for_programs(cluster: FakeCluster) -> None:
+    tell_status(cluster)
+    cluster.stop(0)
+    found = run_json(cluster, "status")
+    assert found["answers"] == 2
+    assert found["leader"] == "n1"
+    assert [node["state"] for node in found["nodes"]] == ["offline", "live", "live"]
+    assert found["nodes"][2]["commit_index"] == 9
+    assert found["partitions"][0]["copies"]["n1"] == {"end_offset": 120, "checksum": 0xABCD}
+    assert found["sessions"][0]["unmerged_bytes"] == 512
+
+
+def test_status_for_humans(cluster: FakeCluster) -> None:
+    tell_status(cluster)
+    text = run(cluster, "status").stdout
+    assert "0000abce" in text
+    assert "copies differ" in text
+    assert "shiplog://publisher/ewr" in text
+
+
+def test_status_fails_only_if_no_node_answers(cluster: FakeCluster) -> None:
+    for index in range(3):
+        cluster.stop(index)
+    result = run(cluster, "status", "--json")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("shiplog: no node answers: 127.0.0.1:")

@@ -171,7 +171,7 @@ def _refuse_password() -> str:
 
 
 def _check_key_is_private(path: str) -> None:
-    """PostgreSQL's rule: own files 0600; files of root may be readable to a group (mounted secrets)."""
+    """As PostgreSQL: own files 0600; those of root may be open to a group (mounted secrets)."""
     try:
         status = os.stat(path)
     except OSError as error:

@@ -57,7 +57,14 @@ def measure(fsync: Fsync, *, rate: int, seconds: float, size: int) -> dict[str, 
             total = int(rate * (seconds + WARM_UP_S))
             shared = ["--config", cluster.client_file]
             reader = _spawn("subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(total))
-            options = ["--rate", str(rate), "--seconds", str(seconds + WARM_UP_S), "--size", str(size)]
+            options = [
+                "--rate",
+                str(rate),
+                "--seconds",
+                str(seconds + WARM_UP_S),
+                "--size",
+                str(size),
+            ]
             writer = _spawn("publish", *shared, "--dir", f"{directory}/p", *options)
             output, _ = reader.communicate(timeout=seconds + 120)
             writer.wait(timeout=60)

@@ -29,7 +29,8 @@ def measure(megabytes: int) -> float:
         last_port, last = _receiver(directory, "last", paths, forward=None, copies=1)
         receivers = [_receiver(directory, "first", paths, forward=last_port, copies=2)]
         receivers += [
-            _receiver(directory, f"other{number}", paths, forward=None, copies=2) for number in (1, 2)
+            _receiver(directory, f"other{number}", paths, forward=None, copies=2)
+            for number in (1, 2)
         ]
         started = time.monotonic()
         _send(paths, [port for port, _ in receivers], megabytes, os.path.join(directory, "source"))

@@ -58,8 +58,12 @@ def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str
         with LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster:
             cluster.start()
             shared = ["--config", cluster.client_file, "--size", str(size)]
-            reader = _spawn("subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(records + 1))
-            writer = _spawn("publish", *shared, "--dir", f"{directory}/p", "--records", str(records))
+            reader = _spawn(
+                "subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(records + 1)
+            )
+            writer = _spawn(
+                "publish", *shared, "--dir", f"{directory}/p", "--records", str(records)
+            )
             peak = _watch(cluster, reader)
             ended = float(reader.communicate(timeout=60)[0])
             started = float(writer.communicate(timeout=60)[0])

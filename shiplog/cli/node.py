@@ -26,7 +26,9 @@ from shiplog.sequencer.raft_store import RaftStoreError
 
 
 @click.command()
-@click.option("--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml")
+@click.option(
+    "--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml"
+)
 @click.option("--bootstrap", is_flag=True, help="Make the data directory of a new cluster's voter.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
 @json_option
@@ -49,9 +51,7 @@ def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) ->
         else:
             talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
         return
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         run(serve(config, bootstrap=bootstrap))
     except (NodeDirectoryError, RaftStoreError, DiskFault) as error:

@@ -19,8 +19,12 @@ WATCH_S = 0.5
 
 
 @click.command()
-@click.option("--dir", "directory", default="shiplog-local", show_default=True, help="Its directory.")
-@click.option("--nodes", default=3, show_default=True, type=click.Choice([1, 3, 5, 7]), help="Nodes.")
+@click.option(
+    "--dir", "directory", default="shiplog-local", show_default=True, help="Its directory."
+)
+@click.option(
+    "--nodes", default=3, show_default=True, type=click.Choice([1, 3, 5, 7]), help="Nodes."
+)
 @click.option("--base-port", type=click.IntRange(1024, 65000), help="First port; else free ones.")
 @click.option(
     "--fsync",
@@ -30,7 +34,9 @@ WATCH_S = 0.5
     help="When data must be on disk.",
 )
 @json_option
-def command(directory: str, *, nodes: int, base_port: int | None, fsync: str, as_json: bool) -> None:
+def command(
+    directory: str, *, nodes: int, base_port: int | None, fsync: str, as_json: bool
+) -> None:
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
 
     Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config. Starting again on the

@@ -52,7 +52,9 @@ class AdminServer:
         if not isinstance(message, Request):
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")
         if len(self._tasks) >= REQUESTS_LIMIT:
-            raise ProtocolFault(FaultCode.TOO_MANY, f"more than {REQUESTS_LIMIT} requests under way")
+            raise ProtocolFault(
+                FaultCode.TOO_MANY, f"more than {REQUESTS_LIMIT} requests under way"
+            )
         task = asyncio.create_task(self._answer(message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -119,13 +121,19 @@ class AdminServer:
     def _topic(self, name: str) -> Any:
         topic = self._node.replica.machine.topic_named(name)
         if topic is None:
-            raise Denied(FaultCode.UNKNOWN_TOPIC, f"there is no topic {name!r}", "shiplog topic list")
+            raise Denied(
+                FaultCode.UNKNOWN_TOPIC, f"there is no topic {name!r}", "shiplog topic list"
+            )
         return topic
 
     async def _propose(self, command: AnyCommand) -> None:
         outcome = await self._node.proposer.propose(command)
         if isinstance(outcome, Rejection):
-            code = FaultCode.ALREADY_EXISTS if outcome.code == "TOPIC_EXISTS" else FaultCode.UNKNOWN_TOPIC
+            code = (
+                FaultCode.ALREADY_EXISTS
+                if outcome.code == "TOPIC_EXISTS"
+                else FaultCode.UNKNOWN_TOPIC
+            )
             raise Denied(code, outcome.message)
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:

@@ -43,7 +43,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
     """Base of all commands; the tag is their number on disk and on the wire."""
 
 
-class CreateTopic(Command, tag=1):
+class CreateTopic(Command, frozen=True, tag=1):
     """Bind a new topic id to a name that no living topic has."""
 
     topic_id: str
@@ -53,13 +53,13 @@ class CreateTopic(Command, tag=1):
     at_ms: int
 
 
-class DeleteTopic(Command, tag=2):
+class DeleteTopic(Command, frozen=True, tag=2):
     """End a topic: its inputs are let go, its name is free again."""
 
     topic_id: str
 
 
-class OpenRun(Command, tag=3):
+class OpenRun(Command, frozen=True, tag=3):
     """Claim a run number for a run id; the first claim wins, a later one gets the next free number."""
 
     session: str
@@ -71,7 +71,7 @@ class OpenRun(Command, tag=3):
     dedup_base: int | None
 
 
-class OpenInput(Command, tag=4):
+class OpenInput(Command, frozen=True, tag=4):
     """Give a session's part of one partition its input number."""
 
     session: str
@@ -79,7 +79,7 @@ class OpenInput(Command, tag=4):
     partition: int
 
 
-class CloseRun(Command, tag=5):
+class CloseRun(Command, frozen=True, tag=5):
     """End a session's open run where it is merged: later bytes of that run never count."""
 
     session: str
@@ -116,7 +116,7 @@ class Sequence5(msgspec.Struct, frozen=True, array_like=True):
     offset: int
 
 
-class Merge(Command, tag=6):
+class Merge(Command, frozen=True, tag=6):
     """Append ranges to one partition at `base_offset`: a merge instruction.
 
     `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls within a
@@ -150,19 +150,19 @@ class Merge(Command, tag=6):
         return self.base_offset + self.records
 
 
-class Checkpoint(Command, tag=7):
+class Checkpoint(Command, frozen=True, tag=7):
     """Checksums that a majority agrees on: (partition, offset, running checksum up to it)."""
 
     values: list[tuple[int, int, int]]
 
 
-class RetireSession(Command, tag=8):
+class RetireSession(Command, frozen=True, tag=8):
     """Fence a session's present directory and close its runs: another directory may take the name over."""
 
     session: str
 
 
-class NodeStarted(Command, tag=9):
+class NodeStarted(Command, frozen=True, tag=9):
     """A node's durable boot counter, so that an older copy of its directory is recognised."""
 
     node: str

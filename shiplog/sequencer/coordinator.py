@@ -186,9 +186,7 @@ class Coordinator:
             entry = self._machine.state.inputs.get(number)
             if entry is None or number not in own:
                 continue
-            places = [
-                view.places[number] for view in self.views.values() if number in view.places
-            ]
+            places = [view.places[number] for view in self.views.values() if number in view.places]
             agreed = majority_place(places, self._voters)
             if agreed is None:
                 continue

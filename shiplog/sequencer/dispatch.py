@@ -57,14 +57,10 @@ class Dispatcher:
                 return self._peer(hello)
             case Role.PUSH:
                 self._welcome()
-                return PushServer(
-                    self._connection, hello, self._node.intake, self._node.rights
-                )
+                return PushServer(self._connection, hello, self._node.intake, self._node.rights)
             case Role.PULL:
                 self._welcome()
-                return PullServer(
-                    self._connection, hello, self._node.source, self._node.rights
-                )
+                return PullServer(self._connection, hello, self._node.source, self._node.rights)
             case Role.ADMIN:
                 return self._admin()
 

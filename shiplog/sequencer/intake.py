@@ -25,6 +25,7 @@ from shiplog.replicator.interfaces import (
     OpenedInput,
     OpenedRun,
     Refused,
+    RunEnds,
 )
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
@@ -33,7 +34,7 @@ from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import Input, Rejection, Run, Topic
-from shiplog.wire.messages import FaultCode
+from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Intake:
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
         self.received_at: dict[int, float] = {}
         self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
+        self.on_received: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[str, str, Ends], None] = lambda *args: None
 
     # --- runs and inputs ---------------------------------------------------------------------------------------
@@ -131,7 +133,9 @@ class Intake:
                 await future
         except TimeoutError:
             message = f"run {run.number} of session {session!r} is not closed yet"
-            raise Refused(FaultCode.NOT_READY, message, "retry: it closes once it is merged") from None
+            raise Refused(
+                FaultCode.NOT_READY, message, "retry: it closes once it is merged"
+            ) from None
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
@@ -189,7 +193,9 @@ class Intake:
         try:
             return await self._proposer.propose(command)
         except TimeoutError as error:
-            raise Refused(FaultCode.NOT_READY, f"the cluster does not answer: {error}", "retry") from error
+            raise Refused(
+                FaultCode.NOT_READY, f"the cluster does not answer: {error}", "retry"
+            ) from error
 
     # --- bytes -------------------------------------------------------------------------------------------------
 
@@ -205,7 +211,9 @@ class Intake:
             return
         if (roll, byte + skip) != at:
             raise Refused(
-                FaultCode.GAP, f"bytes for {(roll, byte)}, this node holds up to {at}", "resume there"
+                FaultCode.GAP,
+                f"bytes for {(roll, byte)}, this node holds up to {at}",
+                "resume there",
             )
         fresh = memoryview(data)[skip:]
         self._check(entry, fresh)
@@ -218,12 +226,16 @@ class Intake:
 
     def _open_entry(self, number: int, run_number: int) -> Input:
         if self.stopped is not None:
-            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", "see the node's log")
+            raise Refused(
+                FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", "see the node's log"
+            )
         entry = self._replica.machine.state.inputs.get(number)
         if entry is None:
             raise Refused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         if entry.run != run_number:
-            raise Refused(FaultCode.OUT_OF_RANGE, f"run {run_number} is not the open one", "reconnect")
+            raise Refused(
+                FaultCode.OUT_OF_RANGE, f"run {run_number} is not the open one", "reconnect"
+            )
         return entry
 
     def _check(self, entry: Input, data: memoryview) -> None:
@@ -232,9 +244,13 @@ class Intake:
         if scan.end != len(data):
             reason = scan.error or "the last batch is cut"
             message = f"batch at byte {scan.end} of the frame: {reason}"
-            raise Refused(FaultCode.INVALID_BATCH, message, "the sender resumes behind the last whole batch")
+            raise Refused(
+                FaultCode.INVALID_BATCH, message, "the sender resumes behind the last whole batch"
+            )
         if scan.attributes & CONTROL_OR_TRANSACTIONAL:
-            raise Refused(FaultCode.INVALID_BATCH, "control and transactional batches are not taken", "")
+            raise Refused(
+                FaultCode.INVALID_BATCH, "control and transactional batches are not taken", ""
+            )
         if scan.has_producer:
             self._check_producers(entry, data)
 
@@ -254,7 +270,9 @@ class Intake:
         if roll < at[0]:
             return
         if (roll, length) != at:
-            raise Refused(FaultCode.GAP, f"file {roll} ends at {length}, held up to {at}", "resume there")
+            raise Refused(
+                FaultCode.GAP, f"file {roll} ends at {length}, held up to {at}", "resume there"
+            )
         held.seal(entry.run, roll, length)
         self._mark_dirty(number)
 
@@ -263,17 +281,19 @@ class Intake:
         entry = self._open_entry(number, run_number)
         if Place(entry.run, roll, byte) > entry.place:
             message = f"bytes up to {(roll, byte)} are needed, merged is {(entry.roll, entry.byte)}"
-            raise Refused(FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers")
+            raise Refused(
+                FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers"
+            )
         if self._sessions.log(number).end(entry.run) < (roll, byte):
             self._sessions.log(number).start_at(entry.run, entry.roll, entry.byte)
             self._mark_dirty(number)
 
-    def end_run(self, session: str, run_id: str, ends: Ends) -> None:
+    def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has finished a run."""
         run = self._replica.machine.run_of(session, run_id)
         if run is not None and not run.closed:
-            self.ended[session] = (run_id, ends)
-            self.on_ended(session, run_id, ends)
+            self.ended[session] = (run_id, dict(ends))
+            self.on_ended(session, run_id, dict(ends))
 
     # --- durability --------------------------------------------------------------------------------------------
 
@@ -281,6 +301,7 @@ class Intake:
         self.received_at[number] = self._proposer.clock.now()
         self._dirty.add(number)
         self._wake.set()
+        self.on_received(number)
 
     async def run_syncer(self) -> None:
         """Make what came in durable, round after round, until cancelled."""

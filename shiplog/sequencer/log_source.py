@@ -1,6 +1,98 @@
 """What pull servers may read of this node: merged logs for everybody with the right, session logs for peers.
 
-Invariant: only executed, therefore committed, bytes of a partition that is not halted are ever readable.
+Invariant: only executed, therefore committed, bytes of a partition that is not halted can be opened. Implements
+replicator.interfaces.LogSource.
 """
 
 from __future__ import annotations
+
+from shiplog.logformat.input_log import InputLog
+from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import Partition, StateMachine, Topic
+from shiplog.wire.errors import FaultCode
+
+
+class SessionLog:
+    """One input of this node for its peers. Implements replicator.interfaces.SessionStream."""
+
+    def __init__(self, topic: Topic, log: InputLog) -> None:
+        self.topic_id = topic.topic_id
+        self.partitions = topic.partitions
+        self.log = log
+        self.fault: Refused | None = None
+        self._listeners: list[StreamListener] = []
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """Tell `listener` when the log grew, or `fault` is set."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Tell it no more."""
+        self._listeners.remove(listener)
+
+    def changed(self) -> None:
+        """Tell everybody who listens."""
+        for listener in tuple(self._listeners):
+            listener()
+
+
+class NodeLogSource:
+    """Finds streams by what clients call them."""
+
+    def __init__(self, machine: StateMachine, merging: Merging, sessions: SessionStore) -> None:
+        self._machine = machine
+        self._merging = merging
+        self._sessions = sessions
+        self._session_logs: dict[int, SessionLog] = {}
+
+    def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
+        """A merged partition. Raises Refused."""
+        _, known = self._find(topic, topic_id, partition)
+        stream = self._merging.partitions[known.number]
+        if stream.fault is not None:
+            raise stream.fault
+        return stream
+
+    def open_session(
+        self, *, session: str, topic: str, topic_id: str, partition: int, run: int
+    ) -> SessionStream:
+        """One run of an input. Raises Refused."""
+        found, known = self._find(topic, topic_id, partition)
+        entry = self._machine.input_of(session, known.number)
+        if entry is None or entry.run != run:
+            raise Refused(
+                FaultCode.OUT_OF_RANGE, f"run {run} of session {session!r} is not open here"
+            )
+        stream = self._session_logs.get(entry.number)
+        if stream is None:
+            stream = SessionLog(found, self._sessions.log(entry.number))
+            self._session_logs[entry.number] = stream
+        return stream
+
+    def _find(self, name: str, topic_id: str | None, index: int) -> tuple[Topic, Partition]:
+        topic = self._machine.topic_named(name)
+        if topic_id is not None and (topic is None or topic.topic_id != topic_id):
+            raise Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+        partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)
+        if topic is None or partition is None:
+            raise Refused(
+                FaultCode.UNKNOWN_TOPIC,
+                f"there is no partition {index} of a topic {name!r}",
+                f"shiplog topic create {name}, or publish to it",
+            )
+        return topic, partition
+
+    def session_changed(self, number: int) -> None:
+        """An input has more bytes."""
+        stream = self._session_logs.get(number)
+        if stream is not None:
+            stream.changed()
+
+    def session_gone(self, number: int) -> None:
+        """An input's topic was deleted."""
+        stream = self._session_logs.pop(number, None)
+        if stream is not None:
+            stream.fault = Refused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+            stream.changed()

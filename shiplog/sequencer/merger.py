@@ -20,7 +20,6 @@ from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer.commands import Merge, Range, Verdict
 
-
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
 
@@ -68,7 +67,9 @@ class PartitionMerger:
     def enqueue(self, merge: Merge) -> None:
         """Take a committed instruction; instructions come in offset order."""
         if self._queue and merge.base_offset != self._queue[-1].next_offset:
-            raise InvariantError(f"partition {self.number}: instruction out of order {merge.base_offset}")
+            raise InvariantError(
+                f"partition {self.number}: instruction out of order {merge.base_offset}"
+            )
         self._queue.append(merge)
         if len(self._queue) == 1:
             self._begin()

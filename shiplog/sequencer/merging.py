@@ -17,10 +17,13 @@ from collections.abc import Callable, Sequence
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.merged_log import MergedLog
+from shiplog.logformat.topic_file import OtherTopic
+from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import Merge
 from shiplog.sequencer.merger import Missing, PartitionMerger, RangeReader
-from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state import StateMachine, Topic
+from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
 
@@ -29,22 +32,30 @@ SYNC_INTERVAL_S = 0.1
 
 
 class MergedPartition:
-    """One partition as this node has it: its log, its merger, and who wants to know when it grows."""
+    """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
 
-    def __init__(self, topic: str, merger: PartitionMerger) -> None:
-        self.topic = topic
+    def __init__(self, topic: Topic, index: int, log: MergedLog, merger: PartitionMerger) -> None:
+        self.topic = topic.name
+        self.topic_id = topic.topic_id
+        self.partitions = topic.partitions
+        self.index = index
+        self.log = log
         self.merger = merger
-        self.listeners: list[Callable[[], None]] = []
-        self.halted: str | None = None
+        self.fault: Refused | None = None
+        """Why it can neither be executed nor read any more."""
+        self._listeners: list[StreamListener] = []
 
-    @property
-    def log(self) -> MergedLog:
-        """The merged log."""
-        return self.merger.log
+    def add_listener(self, listener: StreamListener) -> None:
+        """Tell `listener` when the log grew, or `fault` is set."""
+        self._listeners.append(listener)
 
-    def grew(self) -> None:
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Tell it no more."""
+        self._listeners.remove(listener)
+
+    def changed(self) -> None:
         """Tell everybody who listens."""
-        for listener in tuple(self.listeners):
+        for listener in tuple(self._listeners):
             listener()
 
 
@@ -82,21 +93,32 @@ class Merging:
             self._let_go(number)
         for number, partition in state.partitions.items():
             if number not in self.partitions:
-                topic = state.topics[partition.topic_id]
-                self._open(number, topic.name, topic.topic_id, partition.index)
+                self._open(number, state.topics[partition.topic_id], partition.index)
 
-    def _open(self, number: int, topic: str, topic_id: str, index: int) -> None:
-        path = os.path.join(self._directory, f"{topic}-{index}")
-        log = MergedLog.open(self._fs, path, topic=topic, topic_id=topic_id, partition=index)
+    def _open(self, number: int, topic: Topic, index: int) -> None:
+        path = os.path.join(self._directory, f"{topic.name}-{index}")
+        log = self._open_log(path, topic, index)
         merger = PartitionMerger(number, log, self._reader, self._batch_bytes)
-        self.partitions[number] = MergedPartition(topic, merger)
+        self.partitions[number] = MergedPartition(topic, index, log, merger)
+
+    def _open_log(self, path: str, topic: Topic, index: int) -> MergedLog:
+        """The log; what a deleted topic of the same name left here while this node was away is removed."""
+        try:
+            return MergedLog.open(
+                self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
+            )
+        except OtherTopic:
+            self._fs.remove_tree(path)
+            return MergedLog.open(
+                self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
+            )
 
     def _let_go(self, number: int) -> None:
         gone = self.partitions.pop(number)
         self._ready.pop(number, None)
         self._dirty.discard(number)
-        gone.halted = "deleted"
-        gone.grew()
+        gone.fault = Refused(FaultCode.TOPIC_GONE, f"topic {gone.topic!r} was deleted", "let it go")
+        gone.changed()
         gone.log.close()
         self._fs.remove_tree(gone.log.path)
 
@@ -113,7 +135,7 @@ class Merging:
     def wake(self, number: int) -> None:
         """Something a partition may have waited for has come."""
         partition = self.partitions.get(number)
-        if partition is None or partition.halted is not None:
+        if partition is None or partition.fault is not None:
             return
         self._ready[number] = partition
         if not self._scheduled:
@@ -133,7 +155,7 @@ class Merging:
                 continue
             budget -= done
             self._dirty.add(number)
-            partition.grew()
+            partition.changed()
             self._ready[number] = partition
         if self._ready:
             self._scheduled = True
@@ -163,20 +185,25 @@ class Merging:
             partition = self.partitions.get(number)
             own = None if partition is None else partition.merger.samples.get(offset)
             if partition is not None and own is not None and own != checksum:
-                self.halt(number, f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}")
+                self.halt(
+                    number,
+                    f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}",
+                )
 
     def halt(self, number: int, reason: str) -> None:
         """Stop executing and serving a partition; its files stay as they are."""
         partition = self.partitions[number]
-        if partition.halted is None:
-            partition.halted = reason
-            log.critical("partition %d of %s halted: %s", number, partition.topic, reason)
-            partition.grew()
+        if partition.fault is None:
+            partition.fault = Refused(
+                FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
+            )
+            log.critical("partition %d of %s halted: %s", partition.index, partition.topic, reason)
+            partition.changed()
 
     def copied(self, number: int) -> None:
         """Merged bytes were copied from a peer."""
         self._dirty.add(number)
-        self.partitions[number].grew()
+        self.partitions[number].changed()
         self.wake(number)
 
     # --- durability --------------------------------------------------------------------------------------------
@@ -228,4 +255,3 @@ class Merging:
         self.save_marks()
         for partition in self.partitions.values():
             partition.log.close()
-

@@ -187,11 +187,12 @@ class Node:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator
         replica.on_applied = coordinator.applied
         replica.on_committed = intake.committed
-        replica.on_topic_gone = intake.topic_gone
+        replica.on_topic_gone = self._topic_gone
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
         intake.on_durable = self._durable
+        intake.on_received = self.source.session_changed
         intake.on_ended = self._ended
         coordinator.on_cursors = self._cursors
         self.merging.on_stall = self.repair.stalled
@@ -242,7 +243,7 @@ class Node:
         if self.group.raft.role is Role.LEADER and self.links:
             await self._hand_over()
         if self._server is not None:
-            await self._server.close()
+            self._server.close()
         await self.repair.close()
         tasks = list(self._tasks)
         for task in tasks:
@@ -259,8 +260,11 @@ class Node:
 
     async def _hand_over(self) -> None:
         """Give leadership to the most advanced peer, and wait a moment for it to take it."""
-        peers = {number: self.group.raft.progress(number).match for number in self.links}
-        best = max(peers, key=lambda number: peers[number])
+        known = {number: self.group.raft.progress(number) for number in self.links}
+        matches = {number: found.match for number, found in known.items() if found is not None}
+        if not matches:
+            return
+        best = max(matches, key=lambda number: matches[number])
         self.group.raft.transfer_leadership(best, self.clock.now())
         self.group.pump()
         deadline = self.clock.now() + 1.0
@@ -414,6 +418,11 @@ class Node:
         if self._may_state:
             inputs = self.replica.machine.inputs_of(session)
             self._durable({entry.number: self._vouched(entry.number) for entry in inputs})
+
+    def _topic_gone(self, inputs: list[int]) -> None:
+        self.intake.topic_gone(inputs)
+        for number in inputs:
+            self.source.session_gone(number)
 
     def _role_changed(self) -> None:
         self.coordinator.leadership_changed()

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from shiplog.config.types import PeerConfig
 from shiplog.consensus import decode_messages, encode_messages
 from shiplog.consensus.errors import MalformedMessage
 from shiplog.runtime.backoff import Backoff
-from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.errors import ConnectFault
+from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Connection, connect
 from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Ends
@@ -44,6 +44,7 @@ PeerMessage = Report | Cursors | Forward | Forwarded | RunEnded
 
 log = logging.getLogger(__name__)
 
+
 class PeerListener(Protocol):
     """What a node does with what its peers say."""
 
@@ -64,7 +65,12 @@ class PeerLink:
     """The connection this node dials to one peer. Implements transport.Handler."""
 
     def __init__(
-        self, number: int, peer: PeerConfig, hello: Hello, tls: ReloadingContext, listener: PeerListener
+        self,
+        number: int,
+        peer: PeerConfig,
+        hello: Hello,
+        tls: ReloadingContext,
+        listener: PeerListener,
     ) -> None:
         self._number = number
         self._peer = peer

@@ -179,7 +179,9 @@ class Planner:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
             self._take(entry, available[entry.number], source, draft, budget)
         return [
-            self._finish(draft, term=term, now_ms=now_ms) for draft in drafts.values() if draft.ranges
+            self._finish(draft, term=term, now_ms=now_ms)
+            for draft in drafts.values()
+            if draft.ranges
         ]
 
     # --- choosing ----------------------------------------------------------------------------------------------
@@ -219,7 +221,11 @@ class Planner:
         share = full_share = min(self._limits.input_bytes, budget.bytes)
         place = self.place(entry)
         while share > 0 and not budget.spent and place.run == limit.run and place < limit:
-            stop = limit.byte if place.roll == limit.roll else source.sealed_length(entry.number, place)
+            stop = (
+                limit.byte
+                if place.roll == limit.roll
+                else source.sealed_length(entry.number, place)
+            )
             if stop is None:
                 break
             if place.byte >= stop:
@@ -318,9 +324,7 @@ class Planner:
     ) -> tuple[Verdict, int]:
         first = unwrap(self._dedup.last_id(entry.number, base), facts.sequence)
         last = first + facts.records - 1
-        judged = judge_ids(
-            self._dedup.watermark(dedup_id, entry.partition), first, facts.records
-        )
+        judged = judge_ids(self._dedup.watermark(dedup_id, entry.partition), first, facts.records)
         self._dedup.set_last_id(entry.number, last)
         draft.unwrapped[entry.number] = last
         if judged.verdict is not Verdict.DUPLICATE:
@@ -331,9 +335,7 @@ class Planner:
     def _judge_producer(
         self, entry: Input, facts: BatchFacts, draft: _Draft
     ) -> tuple[Verdict, int]:
-        judged = judge_sequence(
-            self._dedup.remembered(facts.producer_id, entry.partition), facts
-        )
+        judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
         if judged.verdict is Verdict.TAKE:
             sequence = Sequence5(
                 facts.producer_id,
@@ -391,7 +393,8 @@ def _append_joined(draft: _Draft, part: Range) -> None:
     last = draft.ranges[-1] if draft.ranges else None
     adjacent = (
         last is not None
-        and (last.input, last.run, last.roll, last.stop) == (part.input, part.run, part.roll, part.start)
+        and (last.input, last.run, last.roll, last.stop)
+        == (part.input, part.run, part.roll, part.start)
         and last.verdict == part.verdict == Verdict.TAKE
     )
     if last is None or not adjacent:

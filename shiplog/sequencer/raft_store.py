@@ -58,9 +58,7 @@ class SyncMark:
 class RaftStore:
     """Reads everything on open; afterwards only appends, rolls and removes."""
 
-    def __init__(
-        self, fs: FileSystem, directory: str, *, cluster: str, node: int
-    ) -> None:
+    def __init__(self, fs: FileSystem, directory: str, *, cluster: str, node: int) -> None:
         self.snapshot: Snapshot | None = None
         self.entries: list[Entry] = []
         self.hard_state = HardState(0, None, 0)
@@ -101,7 +99,9 @@ class RaftStore:
         try:
             recovered = replay(record for scan in scans for record in scan.records)
         except CorruptRecord as error:
-            raise RaftStoreError(self._damaged(self._path("wal.", sequences[0]), str(error))) from error
+            raise RaftStoreError(
+                self._damaged(self._path("wal.", sequences[0]), str(error))
+            ) from error
         self.hard_state = recovered.hard_state
         self.entries = recovered.entries
         self._files = [
@@ -157,7 +157,9 @@ class RaftStore:
         lost_snapshot = self.snapshot is None and bool(reasons)
         if lost_log or (lost_snapshot and first != 1):
             because = "; ".join(reasons) or f"the log begins at entry {first}"
-            raise RaftStoreError(self._damaged(self._directory, f"entry {wanted} is lost ({because})"))
+            raise RaftStoreError(
+                self._damaged(self._directory, f"entry {wanted} is lost ({because})")
+            )
 
     def _damaged(self, path: str, reason: str) -> str:
         return (

@@ -93,9 +93,7 @@ class Replica:
 
     def body(self) -> bytes:
         """The body of a snapshot of this moment."""
-        return msgspec.msgpack.encode(
-            SnapshotBody(self.machine.encode(), self._merging.pending())
-        )
+        return msgspec.msgpack.encode(SnapshotBody(self.machine.encode(), self._merging.pending()))
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by the leader's: this node is too far behind for entries."""
@@ -158,7 +156,9 @@ class Replica:
         numbers = set() if topic is None else set(topic.partition_numbers)
         inputs = self.machine.state.inputs.values()
         return {
-            entry.number: self._sessions.path(entry) for entry in inputs if entry.partition in numbers
+            entry.number: self._sessions.path(entry)
+            for entry in inputs
+            if entry.partition in numbers
         }
 
     def _topic_changed(self, gone: dict[int, str]) -> None:

@@ -114,4 +114,3 @@ class SessionStore:
         for log in self._logs.values():
             log.close()
         self._logs.clear()
-

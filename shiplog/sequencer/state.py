@@ -236,9 +236,11 @@ class StateMachine:
         for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
             del self.state.inputs[entry.number]
             del self._by_place[entry.session, entry.partition]
-        for per_partition in (*self.state.producers.values(), *self.state.watermarks.values()):
-            for number in gone & per_partition.keys():
-                del per_partition[number]
+        for number in gone:
+            for batches in self.state.producers.values():
+                batches.pop(number, None)
+            for watermarks in self.state.watermarks.values():
+                watermarks.pop(number, None)
         return topic
 
     # --- sessions ----------------------------------------------------------------------------------------------
@@ -297,7 +299,9 @@ class StateMachine:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
-            return Rejection("UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}")
+            return Rejection(
+                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
+            )
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
         known = self.input_of(command.session, partition.number)

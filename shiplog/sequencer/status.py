@@ -72,7 +72,7 @@ def partition_info(node: Node, number: int) -> admin.PartitionInfo:
         checksum=merged.log.checksum,
         committed_offset=partition.next_offset,
         merged_offset=node.coordinator.cursors.get(number, 0),
-        halted=merged.halted or "",
+        halted="" if merged.fault is None else merged.fault.message,
     )
 
 
@@ -80,7 +80,8 @@ def session_info(node: Node, session: Session) -> admin.SessionInfo:
     """A session, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
     unmerged = sum(
-        node.sessions.unmerged_bytes(entry) for entry in node.replica.machine.inputs_of(session.name)
+        node.sessions.unmerged_bytes(entry)
+        for entry in node.replica.machine.inputs_of(session.name)
     )
     return admin.SessionInfo(
         session=session.name,

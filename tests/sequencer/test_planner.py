@@ -226,7 +226,9 @@ def test_a_producers_retry_is_skipped() -> None:
     assert world.machine.state.partitions[1].next_offset == 3
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=40), st.integers(300, 5000))
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=40), st.integers(300, 5000)
+)
 @settings(max_examples=50, deadline=None)
 def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limit: int) -> None:
     world = World("abc", input_bytes=limit, entry_bytes=2 * limit)

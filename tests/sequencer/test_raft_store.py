@@ -100,7 +100,9 @@ def test_files_roll_and_are_removed_behind_the_cut(
     assert again.snapshot is not None and again.snapshot.last_index == 40
 
 
-def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(tmp_path: Path) -> None:
+def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(
+    tmp_path: Path,
+) -> None:
     store = open_store(tmp_path)
     fill(store, 1, 10)
     for index in (3, 6, 9):

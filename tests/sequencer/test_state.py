@@ -24,7 +24,9 @@ from shiplog.sequencer.commands import (
 from shiplog.sequencer.state import Rejection, StateMachine
 
 
-def open_run(run_id: str, *, number: int = 0, session_id: str = "d1", identity: str = "i") -> OpenRun:
+def open_run(
+    run_id: str, *, number: int = 0, session_id: str = "d1", identity: str = "i"
+) -> OpenRun:
     return OpenRun("ewr", session_id, identity, number, run_id, None, None)
 
 
@@ -115,7 +117,9 @@ def test_another_identity_cannot_take_a_session(machine: StateMachine) -> None:
     assert isinstance(answer, Rejection) and answer.code == "SESSION_CONFLICT"
 
 
-def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(machine: StateMachine) -> None:
+def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
+    machine: StateMachine,
+) -> None:
     machine.apply(RetireSession("ewr"))
     assert machine.apply(open_run("r9", session_id="d2", number=0)).number == 1
     answer = machine.apply(open_run("r0"))

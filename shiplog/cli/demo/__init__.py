@@ -15,7 +15,9 @@ from shiplog.cli.output import fail, json_option, print_json
 
 
 @click.command()
-@click.option("--dir", "directory", help="Keep all files here; else a temporary directory, removed.")
+@click.option(
+    "--dir", "directory", help="Keep all files here; else a temporary directory, removed."
+)
 @click.option("--seconds", default=10.0, show_default=True, help="How long the publishers take.")
 @json_option
 def command(directory: str | None, *, seconds: float, as_json: bool) -> None:

@@ -45,8 +45,7 @@ def _table(airport: str) -> Any:
     """An airport's flights in order: NA is null, numbers are integers, `time_hour` is text, and once more in `time_s`."""
     try:
         import pyarrow as arrow
-        import pyarrow.compute as compute
-        from pyarrow import csv
+        from pyarrow import compute, csv
     except ImportError as error:
         raise OperatorError("the demo needs pyarrow: pip install 'shiplog[demo]'") from error
     options = csv.ConvertOptions(

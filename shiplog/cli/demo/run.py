@@ -254,7 +254,7 @@ class Demo:
         return _copy(f"subscriber {name}", "", directory, child.last["received"])
 
     def _publisher_row(self, child: Child, table: Any) -> dict[str, Any]:
-        import pyarrow.compute as compute
+        from pyarrow import compute
 
         airport = child.last["airport"]
         ours = compute.match_substring(table["value"].cast("string"), f'"origin":"{airport}"')
@@ -282,5 +282,6 @@ def _copy(name: str, role: str, directory: str, offset: int) -> dict[str, Any]:
 
 def _has_everything(status: Status) -> bool:
     return any(
-        partition.topic == TOPIC and partition.end_offset == TOTAL for partition in status.partitions
+        partition.topic == TOPIC and partition.end_offset == TOTAL
+        for partition in status.partitions
     )

@@ -209,7 +209,7 @@ class MergedStream(Protocol):
 
     @property
     def fault(self) -> Refused | None:
-        """Why nothing can be read any more: the topic is gone (TOPIC_GONE), the partition halted."""
+        """Why nothing can be read any more: TOPIC_GONE, or the partition is halted."""
 
     def add_listener(self, listener: StreamListener) -> None:
         """Call `listener` when the log has grown or changed otherwise, or `fault` is set."""

@@ -7,7 +7,7 @@ the batch; everything else is a value that the kernel must give too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,8 +139,7 @@ def check_crc(data: bytes, batch: Batch) -> None:
         raise Invalid(batch.start, "crc")
 
 
-def read_batches(data: bytes, start: int, stop: int, *, verify_crc: bool) -> list[Batch]:
-    batches = []
+def read_batches(data: bytes, start: int, stop: int, *, verify_crc: bool) -> Iterator[Batch]:
     while start < stop:
         try:
             batch = read_batch(data, start, stop, UNLIMITED)
@@ -148,9 +147,8 @@ def read_batches(data: bytes, start: int, stop: int, *, verify_crc: bool) -> lis
             raise Invalid(start, "short") from None
         if verify_crc:
             check_crc(data, batch)
-        batches.append(batch)
+        yield batch
         start += batch.size
-    return batches
 
 
 def scan(
@@ -231,7 +229,7 @@ def assign_offsets(
     points: list[tuple[int, int, int, int]],
 ) -> tuple[int, int]:
     highest: tuple[int, int] | None = None  # timestamp, offset
-    for batch in read_batches(bytes(data), start, stop, verify_crc=False):
+    for batch in list(read_batches(bytes(data), start, stop, verify_crc=False)):
         data[batch.start : batch.start + 8] = base_offset.to_bytes(8, "big")
         data[batch.start + 12 : batch.start + 16] = leader_epoch.to_bytes(4, "big", signed=True)
         base_offset += batch.count
@@ -440,8 +438,12 @@ def build_batches(
 
 def slice_batch(data: bytes, skip: int) -> bytes:
     """The rule of `shiplog.logformat.batch.slice_batch`."""
-    batch, *others = read_batches(data, 0, len(data), verify_crc=True)
-    if others:
+    try:
+        batch = read_batch(data, 0, len(data), UNLIMITED)
+    except Short:
+        raise Invalid(0, "short") from None
+    check_crc(data, batch)
+    if batch.size != len(data):
         raise Invalid(0, "surplus")
     if batch.attributes & 32 or not 0 <= skip < batch.count:
         raise ValueError("skip")

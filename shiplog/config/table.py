@@ -184,7 +184,10 @@ class Table:
     def path(self, key: str) -> str:
         """An absolute path; in the file it may be relative to the file's own directory."""
         directory = os.path.dirname(os.path.abspath(self.file))
-        return os.path.normpath(os.path.join(directory, self.text(key)))
+        text = self.text(key)
+        if "\0" in text:
+            raise self._wrong(key, text, "a path")
+        return os.path.normpath(os.path.join(directory, text))
 
     def existing_file(self, key: str) -> str:
         """The path of a file that exists and can be read."""

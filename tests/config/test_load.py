@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from shiplog.config.load import load_client, load_node
+from shiplog.config.load import NODE_KEYS, load_client, load_node
 from shiplog.config.render import render_client, render_node
 from shiplog.config.table import parse_address, parse_size
 from shiplog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
@@ -174,6 +175,42 @@ def test_a_bad_node_file_says_where_and_what(write: Writer, text: str, message: 
 def test_a_bad_client_file_says_where_and_what(write: Writer, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_client(write(text))
+
+
+ODD_VALUES = (
+    *("0", "-1", "1e400", "nan", "99999999999999999999", "true", "1979-05-27"),
+    *('""', '"x"', '"\\u0000"', "[]", "[0]", '[""]', "[[]]", "{}", "{ x = 1 }", "[{}]"),
+)
+
+
+EVERY_KEY = """
+advertise = "a:1"
+fsync = "interval"
+fsync_interval_ms = 5
+segment_bytes = "1Gi"
+auto_create_topics = true
+max_record_bytes = 1000
+snapshot_interval_s = 0.5
+disk_stop_percent = 90
+[tls]"""
+GRANT = """
+[[grants]]
+identity = "dns:a"
+publish = { sessions = ["a"], topics = ["b"], dedup_ids = ["c"] }
+subscribe = { topics = ["d"] }
+admin = true
+"""
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_any_value_of_any_key_is_taken_or_refused(write: Writer, value: str) -> None:
+    """Nothing but ConfigError ever comes of what stands in a file."""
+    text = change("\n[tls]", EVERY_KEY) + GRANT
+    found = list(re.finditer(r"^\w+ = (.*)$", text, re.MULTILINE))
+    assert len(found) == len(NODE_KEYS) + 3 + 6 + 4
+    for match in found:
+        with suppress(ConfigError):
+            load_node(write(text[: match.start(1)] + value + text[match.end(1) :]))
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])

@@ -22,6 +22,7 @@ SUBCOMMANDS = (
     "subscribe",
     "sidecar",
     "topic",
+    "session",
     "status",
     "verify",
     "pki",

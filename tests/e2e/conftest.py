@@ -1,0 +1,27 @@
+"""Real clusters for end-to-end tests: node processes, certificates, sockets and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from tests.e2e.harness import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Three nodes of a fresh cluster."""
+    with LocalCluster(str(tmp_path / "cluster")) as cluster:
+        cluster.start()
+        yield World(cluster, tmp_path)
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Iterator[World]:
+    """A cluster of one node."""
+    with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(nodes=1)) as cluster:
+        cluster.start()
+        yield World(cluster, tmp_path)

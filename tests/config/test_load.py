@@ -206,6 +206,7 @@ admin = true
 def test_any_value_of_any_key_is_taken_or_refused(write: Writer, value: str) -> None:
     """Nothing but ConfigError ever comes of what stands in a file."""
     text = change("\n[tls]", EVERY_KEY) + GRANT
+    load_node(write(text))
     found = list(re.finditer(r"^\w+ = (.*)$", text, re.MULTILINE))
     assert len(found) == len(NODE_KEYS) + 3 + 6 + 4
     for match in found:

@@ -17,8 +17,6 @@ from shiplog.cli.main import SUBCOMMANDS
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("publisher", "replicator", "sequencer", "archiver", "subscriber", "spark")
 
-ENTRIES = ("__init__", "__main__")
-
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_MEDIAN_MAX = 10
@@ -173,13 +171,19 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def test_every_module_is_used() -> None:
-    """By another module, an entry point, or more tests than its own."""
-    used = {"shiplog.cli.main", *(f"shiplog.cli.{name}" for name in SUBCOMMANDS)}
+    """By another module or more tests than its own; or it is a command, or a program."""
+    used = {f"shiplog.cli.{name}" for name in SUBCOMMANDS}
     for path in sources(".py"):
         own = module_name(path).replace("tests.", "shiplog.").replace(".test_", ".")
         used |= set(imports(path)) - {own}
-    modules = [path for path in sources(".py", folders=("shiplog",)) if path.stem not in ENTRIES]
+    product = sources(".py", folders=("shiplog",))
+    modules = [path for path in product if path.name != "__init__.py" and not is_program(path)]
     reject(module_name(path) for path in modules if module_name(path) not in used)
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file does something when it is run."""
+    return '\nif __name__ == "__main__":\n' in path.read_text()
 
 
 def test_nothing_is_imported_through_the_links() -> None:

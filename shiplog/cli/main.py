@@ -23,6 +23,7 @@ SUBCOMMANDS = (
     "sidecar",
     "topic",
     "session",
+    "session",
     "status",
     "verify",
     "pki",

@@ -1,6 +1,6 @@
-"""`shiplog session`: what an operator may decide about a publisher's session.
+"""`shiplog session`: what an administrator does about publishers' sessions.
 
-Invariant: a directory that was retired can never publish under its session again.
+Invariant: a retired session's old directory can never ship another byte.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from shiplog.wire.admin import RetireSession, SessionRetired
 
 @click.group()
 def command() -> None:
-    """Retire the session of a publisher whose directory is lost.
+    """Look after publishers' sessions.
 
     \b
     Example:
-      shiplog session retire feed-1 --config client.toml
+      shiplog session retire ewr --config client.toml
     """
 
 
@@ -28,16 +28,17 @@ def command() -> None:
 @client_option
 @json_option
 def retire(config: ClientConfig, name: str, as_json: bool) -> None:
-    """Fence the directory that has the session NAME, so that another one may take the name over.
+    """Fence the session NAME, whose directory is lost for good.
 
-    What the old directory had not shipped is given up: its later bytes never count.
+    A new directory may then take the name. What the lost one had not shipped is lost with it; should
+    it come back after all, it is refused.
 
     \b
     Example:
-      shiplog session retire feed-1 --config client.toml
+      shiplog session retire ewr --config client.toml
     """
-    retired = request(config, RetireSession(name), SessionRetired).session
+    session = request(config, RetireSession(name), SessionRetired).session
     if as_json:
-        print_json({"session": retired, "retired": True})
+        print_json({"session": session})
     else:
-        talk(f"retired the directory of session {retired}")
+        talk(f"retired session {session}")

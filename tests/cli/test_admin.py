@@ -1,4 +1,4 @@
-"""`shiplog topic` and `shiplog status`, against nodes that answer as they are told."""
+"""`shiplog topic`, `session` and `status`, against nodes that answer as they are told."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from shiplog.wire.admin import (
     NodeState,
     NotLeader,
     PartitionInfo,
+    RetireSession,
     SessionInfo,
+    SessionRetired,
     Status,
     TopicCreated,
     TopicDeleted,
@@ -95,6 +97,14 @@ def test_list_describe_delete(cluster: FakeCluster) -> None:
         *(DescribeTopic, DescribeTopic),
         DeleteTopic,
     ]
+
+
+def test_retire_a_session(cluster: FakeCluster) -> None:
+    answer_all(cluster, SessionRetired("ewr"))
+    assert run_json(cluster, "session", "retire", "ewr") == {"session": "ewr"}
+    assert "retired session ewr" in run(cluster, "session", "retire", "ewr").stderr
+    assert cluster.nodes[0].asked == [RetireSession("ewr")] * 2
+    assert run(cluster, "session", "retire", "E/R").exit_code == 2
 
 
 def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> None:

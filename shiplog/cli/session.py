@@ -30,8 +30,8 @@ def command() -> None:
 def retire(config: ClientConfig, name: str, as_json: bool) -> None:
     """Fence the session NAME, whose directory is lost for good.
 
-    A new directory may then take the name. What the lost one had not shipped is lost with it; should
-    it come back after all, it is refused.
+    A new directory may then take the name. What the lost one had not shipped is lost with it;
+    should it come back after all, it is refused.
 
     \b
     Example:

@@ -90,15 +90,16 @@ class Progress:
             self.inflight.append(last_index)
             self.next = last_index + 1
 
-    def accepted(self, match: int, stream: int, log_base: int) -> None:
+    def accepted(self, match: int, stream: int) -> None:
         """The follower holds the leader's log up to `match`."""
         inflight = self.inflight
         while inflight and inflight[0] <= match:
             inflight.popleft()
         self.match = max(self.match, match)
         self.next = max(self.next, match + 1)
+        transfer = self.transfer
         if (self.state is ProgressState.PROBE and stream == self.stream) or (
-            self.state is ProgressState.SNAPSHOT and match >= log_base
+            transfer is not None and match >= transfer.snapshot.last_index
         ):
             self._enter(ProgressState.REPLICATE, self.match + 1)
 

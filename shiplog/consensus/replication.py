@@ -47,7 +47,6 @@ def tick(core: Core, lead: Leadership) -> None:
         core.become_follower(core.term, None)
     elif core.now >= lead.heartbeat_deadline:
         _broadcast_heartbeat(core, lead)
-        _resend_stuck_chunks(core, lead)
 
 
 def saved(core: Core, lead: Leadership) -> None:
@@ -92,7 +91,7 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
     progress = lead.progress[sender]
     progress.last_active = core.now
     progress.counts = message.counts
-    progress.accepted(match, message.stream, core.log.base_index)
+    progress.accepted(match, message.stream)
     lead.dirty = True
     counted = lead.counted
     if not message.counts:
@@ -292,6 +291,10 @@ def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> N
         lead.dirty = True
     elif progress.state is ProgressState.REPLICATE:
         _send_append(core, lead, peer, progress, limit_bytes=0)
+    elif progress.transfer is not None:
+        answer_deadline = progress.transfer.sent_at + core.config.election_timeout_s
+        if core.now >= answer_deadline:
+            _send_chunk(core, lead, peer, progress, progress.transfer)
 
 
 def _begin_snapshot(core: Core, lead: Leadership, peer: int, progress: Progress) -> bool:
@@ -326,11 +329,3 @@ def _send_chunk(
         data,
     )
     core.send(peer, chunk)
-
-
-def _resend_stuck_chunks(core: Core, lead: Leadership) -> None:
-    """Chunks that got no answer for an election timeout are taken for lost."""
-    for peer, progress in lead.progress.items():
-        transfer = progress.transfer
-        if transfer is not None and core.now >= transfer.sent_at + core.config.election_timeout_s:
-            _send_chunk(core, lead, peer, progress, transfer)

@@ -121,7 +121,7 @@ class Checker:
         holders = [
             other.number
             for other in self._nodes[: self._voters]
-            if not other.wiped and other.disk.holds(index, term)
+            if other.trusted_disk.holds(index, term)
         ]
         self._require(
             len(holders) >= majority(self._voters),

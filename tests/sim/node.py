@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from shiplog.consensus import Effects, Entry, Raft, Role, Snapshot
-from shiplog.consensus.messages import Message
+from shiplog.consensus.messages import Message, VoteReply
 from tests.sim.disk import Disk
 
 if TYPE_CHECKING:
@@ -25,12 +25,17 @@ class Crash(Exception):
 
 
 class SimNode:
-    """One node. `number` is its id; `wiped`: it lost its disk once and may not vote since."""
+    """One node. `number` is its id.
+
+    `wiped`: it lost its disk once and may not vote since; `trusted_disk` is the one it lost,
+    because what it acknowledged with that one counted, rightly.
+    """
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
         self.disk = Disk(number)
+        self.trusted_disk = self.disk
         self.wiped = False
         self.up = False
         self.boot = 0
@@ -195,14 +200,16 @@ class SimNode:
         self.raft.saved(effects.token)
         self._crash_point()
         self._send(effects.send_after_save)
+        if any(isinstance(message, VoteReply) for _, message in effects.send_after_save):
+            self._crash_point(after_vote=True)
 
     def _send(self, messages: list[tuple[int, Message]]) -> None:
         for to, message in messages:
             self.world.checker.sent(self, to, message)
             self.world.send(self, to, message)
 
-    def _crash_point(self) -> None:
-        if self.world.crash_here():
+    def _crash_point(self, *, after_vote: bool = False) -> None:
+        if self.world.crash_here(after_vote=after_vote):
             raise Crash
 
     # --- the state machine ------------------------------------------------------------------------

@@ -24,8 +24,11 @@ class Options:
     slow_s: float
     codec_chance: float
     crash_point_chance: float
+    vote_crash_chance: float
+    restart_s: float
     fault_every_s: float
     proposal_every_s: float
+    read_every_s: float
     sync_s: float
     entry_bytes: int
     snapshot_bytes: int
@@ -52,13 +55,16 @@ def from_seed(seed: int) -> Options:
         slow_s=draw.choice((0.05, 0.3, 1.5)),
         codec_chance=draw.choice((0.0, 0.1)),
         crash_point_chance=draw.choice((0.0, 0.0005, 0.004)),
+        vote_crash_chance=draw.choice((0.0, 0.0, 0.3)),
+        restart_s=draw.choice((0.005, 0.1, 2.0)),
         fault_every_s=draw.choice((0.15, 0.5, 2.0)),
         proposal_every_s=draw.choice((0.01, 0.03, 0.2)),
+        read_every_s=draw.choice((0.01, 0.1)),
         sync_s=draw.choice((0.0002, 0.002, 0.02, 0.1)),
         entry_bytes=draw.choice((1, 30, 300)),
         snapshot_bytes=draw.choice((10, 1000, 5000)),
         clock_skew=draw.choice((0.0, 0.0, 0.05, 0.2)),
-        wipes=voters >= 3 and draw.random() < 0.15,
+        wipes=voters >= 3 and draw.random() < 0.25,
         config=RaftConfig(
             max_append_bytes=draw.choice((64, 500, 1 << 20)),
             max_inflight=draw.choice((1, 4, 64)),

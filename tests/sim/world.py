@@ -50,7 +50,7 @@ class World:
             self._schedule_tick(node)
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
-        self._repeat(0.1, self._read)
+        self._repeat(self.options.read_every_s, self._read)
         self._run_until(self.options.safety_s, lambda: False)
         self._heal()
         self._check_progress()
@@ -126,13 +126,15 @@ class World:
             delay += 1.0
         self._at(delay, lambda: self._if_same_boot(node, boot, action))
 
-    def crash_here(self) -> bool:
+    def crash_here(self, *, after_vote: bool) -> bool:
         """Whether power fails at this step of the driving loop."""
-        return not self.healed and self.chance.random() < self.options.crash_point_chance
+        options = self.options
+        chance = options.vote_crash_chance if after_vote else options.crash_point_chance
+        return not self.healed and self.chance.random() < chance
 
     def crashed(self, node: SimNode) -> None:
-        """A node went down: plan its restart, and let others notice the broken connection, or not."""
-        self._at(self.chance.uniform(0.01, 2.0), lambda: self._restart(node))
+        """A node went down: plan its restart; others notice the broken connection, or not."""
+        self._at(self.chance.uniform(0.001, self.options.restart_s), lambda: self._restart(node))
         for other in self.nodes:
             if self.chance.random() < 0.6:
                 self._at(0.001, lambda other=other: self._notice(other, node))  # type: ignore[misc]
@@ -233,6 +235,7 @@ class World:
             self._crash_all,
             self._cut_one_way,
             self._isolate,
+            self._depose,
             self._split,
             self._mend,
             self._mend,
@@ -263,9 +266,19 @@ class World:
         self._cuts.add((self._any_node().number, self._any_node().number))
 
     def _isolate(self) -> None:
-        alone = self._any_node().number
+        self._cut_off(self._any_node())
+
+    def _depose(self) -> None:
+        """The leader is cut off and everybody else notices."""
+        leader = self._leader()
+        if leader is not None:
+            self._cut_off(leader)
+            for other in self.nodes:
+                self._notice(other, leader)
+
+    def _cut_off(self, alone: SimNode) -> None:
         for node in self.nodes:
-            self._cuts.update(((alone, node.number), (node.number, alone)))
+            self._cuts.update(((alone.number, node.number), (node.number, alone.number)))
 
     def _split(self) -> None:
         side = {node.number for node in self.nodes if self.chance.random() < 0.5}
@@ -302,3 +315,4 @@ class World:
             if node.up:
                 node.crash()
             node.wipe()
+            self.chance.choice((self._depose, self._crash_one, self._mend))()

@@ -1,0 +1,287 @@
+"""Planted bugs: each breaks one rule of Raft, and the simulator must notice every one of them.
+
+A mutant that survives means that a check is missing, or that the worlds are too kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from shiplog.consensus import (
+    Effects,
+    HardState,
+    Raft,
+    Role,
+    election,
+    follower,
+    quorum,
+    raft,
+    replication,
+)
+from shiplog.consensus.core import Core, Leadership
+from shiplog.consensus.messages import (
+    Append,
+    AppendReject,
+    AppendReply,
+    HeartbeatReply,
+    Message,
+    Vote,
+    VoteReply,
+)
+from shiplog.consensus.readindex import LeaderReads
+from shiplog.consensus.saves import Saves
+from shiplog.consensus.wal import WalRecord
+from tests.sim.disk import Disk
+
+Handler = Callable[[Core, int, Any], None]
+
+
+@contextmanager
+def _handler(kind: type[Message], handler: Handler) -> Iterator[None]:
+    with patch.dict(raft._HANDLERS, {kind: handler}):
+        yield
+
+
+@contextmanager
+def reply_before_fsync() -> Iterator[None]:
+    """Votes and acknowledgements leave before they are durable."""
+    original = Raft.take_effects
+
+    def take_effects(self: Raft) -> Effects:
+        effects = original(self)
+        replies = (AppendReply, VoteReply)
+        early = [item for item in effects.send_after_save if isinstance(item[1], replies)]
+        late = [item for item in effects.send_after_save if not isinstance(item[1], replies)]
+        return msgspec.structs.replace(effects, send=effects.send + early, send_after_save=late)
+
+    with patch.object(Raft, "take_effects", take_effects):
+        yield
+
+
+@contextmanager
+def vote_twice() -> Iterator[None]:
+    """A node forgets its vote when another candidate asks."""
+
+    def on_vote(core: Core, sender: int, message: Vote) -> None:
+        if core.role is not Role.LEADER:
+            core.vote = None
+        election.on_vote(core, sender, message)
+
+    with _handler(Vote, on_vote):
+        yield
+
+
+@contextmanager
+def forget_vote_on_disk() -> Iterator[None]:
+    """The vote is not saved with the term."""
+    original = Disk.write
+
+    def write(self: Disk, effects: Effects) -> None:
+        state = effects.hard_state
+        if state is not None:
+            effects = msgspec.structs.replace(
+                effects, hard_state=HardState(state.term, None, state.commit)
+            )
+        original(self, effects)
+
+    with patch.object(Disk, "write", write):
+        yield
+
+
+@contextmanager
+def commit_older_terms() -> Iterator[None]:
+    """A leader commits entries of older terms by counting them (figure 8 of the paper)."""
+
+    def advance(core: Core, lead: Leadership) -> None:
+        index = quorum.reached(lead.counted.values())
+        if index > core.commit:
+            core.advance_commit(index)
+            lead.dirty = True
+
+    with patch.object(replication, "_advance_commit", advance):
+        yield
+
+
+@contextmanager
+def count_before_save() -> Iterator[None]:
+    """A leader counts its own entries as soon as it has made them."""
+    original = replication.flush
+
+    def flush(core: Core, lead: Leadership) -> None:
+        if core.log.last_index > lead.counted[core.node_id]:
+            lead.counted[core.node_id] = core.log.last_index
+            replication._advance_commit(core, lead)
+        original(core, lead)
+
+    with patch.object(replication, "flush", flush):
+        yield
+
+
+@contextmanager
+def vote_for_anyone() -> Iterator[None]:
+    """Votes and pre-votes go to candidates whose log is older."""
+
+    def may_elect(core: Core, sender: int, message: Vote) -> bool:
+        return core.promotable and sender in core.voters
+
+    with patch.object(election, "_may_elect", may_elect):
+        yield
+
+
+@contextmanager
+def vote_before_own_save() -> Iterator[None]:
+    """A candidate asks for votes and counts its own before its term is durable."""
+    original = Raft.take_effects
+
+    def take_effects(self: Raft) -> Effects:
+        core = self._core
+        early = [item for item in core.send_after_save_queue if isinstance(item[1], Vote)]
+        core.send_queue.extend(early)
+        for item in early:
+            core.send_after_save_queue.remove(item)
+        return original(self)
+
+    with patch.object(Raft, "take_effects", take_effects):
+        yield
+
+
+@contextmanager
+def count_the_untrusted() -> Iterator[None]:
+    """Acknowledgements of a node that lost its disk count."""
+
+    def reply(core: Core, sender: int, message: AppendReply) -> None:
+        trusted = AppendReply(message.term, message.stream, message.match, counts=True)
+        replication.on_append_reply(core, sender, trusted)
+
+    with _handler(AppendReply, reply):
+        yield
+
+
+@contextmanager
+def votes_of_the_wiped() -> Iterator[None]:
+    """A node that lost its disk votes."""
+    with patch.object(Core, "promotable", property(lambda core: core.node_id in core.voters)):
+        yield
+
+
+@contextmanager
+def keep_conflicting_suffix() -> Iterator[None]:
+    """A follower that replaces entries does not tell the book of saves."""
+    with patch.object(Saves, "replaced_from", lambda self, index: None):
+        yield
+
+
+@contextmanager
+def match_without_previous_term() -> Iterator[None]:
+    """Appends are taken whatever term the entry before them has."""
+    original = follower.on_append
+
+    def on_append(core: Core, sender: int, message: Append) -> None:
+        term = core.log.term_at(message.prev_index)
+        if term is not None and term < message.prev_term and message.prev_index > core.commit:
+            message = msgspec.structs.replace(message, prev_term=term)
+        original(core, sender, message)
+
+    with _handler(Append, on_append):
+        yield
+
+
+@contextmanager
+def read_without_proof() -> Iterator[None]:
+    """A leader answers reads without asking whether it still leads."""
+
+    def take_proved(self: LeaderReads) -> list[Any]:
+        proved = list(self._pending)
+        self._pending.clear()
+        return proved
+
+    with patch.object(LeaderReads, "take_proved", take_proved):
+        yield
+
+
+@contextmanager
+def read_before_noop() -> Iterator[None]:
+    """A new leader answers reads before it knows what is committed."""
+    original = replication.start
+
+    def start(core: Core, lead: Leadership) -> None:
+        original(core, lead)
+        lead.noop_index = 0
+
+    with patch.object(replication, "start", start):
+        yield
+
+
+@contextmanager
+def stale_rounds() -> Iterator[None]:
+    """Any heartbeat's answer proves every read."""
+
+    def reply(core: Core, sender: int, message: HeartbeatReply) -> None:
+        lead = core.leadership
+        latest = lead.reads.round if lead is not None else 0
+        newer = HeartbeatReply(message.term, latest, message.counts)
+        replication.on_heartbeat_reply(core, sender, newer)
+
+    with _handler(HeartbeatReply, reply):
+        yield
+
+
+@contextmanager
+def ignore_lost_appends() -> Iterator[None]:
+    """Rejected appends are not sent again: nothing unsafe, but no progress."""
+    with _handler(AppendReject, lambda core, sender, message: None):
+        yield
+
+
+@contextmanager
+def commit_what_is_missing() -> Iterator[None]:
+    """A follower commits up to the leader's index without looking whether it holds the same."""
+
+    def learn(core: Core, index: int, term: int) -> None:
+        core.advance_commit(min(index, core.log.last_index))
+
+    with patch.object(follower, "_learn_commit", learn):
+        yield
+
+
+@contextmanager
+def save_entries_out_of_order() -> Iterator[None]:
+    """The hard state is written before the entries that its commit index speaks of."""
+    original = Disk.write
+
+    def write(self: Disk, effects: Effects) -> None:
+        records: list[WalRecord] = []
+        if effects.hard_state is not None:
+            records.append(effects.hard_state)
+            self.wal += self.encoder.encode(records, synced=self.synced)
+            effects = msgspec.structs.replace(effects, hard_state=None)
+        original(self, effects)
+
+    with patch.object(Disk, "write", write):
+        yield
+
+
+MUTANTS = (
+    reply_before_fsync,
+    vote_twice,
+    forget_vote_on_disk,
+    commit_older_terms,
+    count_before_save,
+    vote_for_anyone,
+    vote_before_own_save,
+    count_the_untrusted,
+    votes_of_the_wiped,
+    keep_conflicting_suffix,
+    match_without_previous_term,
+    read_without_proof,
+    read_before_noop,
+    stale_rounds,
+    ignore_lost_appends,
+    commit_what_is_missing,
+    save_entries_out_of_order,
+)

@@ -44,22 +44,31 @@ class BatchWalk:
     early.
     """
 
-    def __init__(self, file: File, start: int, stop: int, *, verify_crc: bool = True) -> None:
+    def __init__(
+        self,
+        file: File,
+        start: int,
+        stop: int,
+        *,
+        verify_crc: bool = True,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
         self._file = file
+        self._piece_bytes = piece_bytes
         self._verify_crc = verify_crc
         self._stop = stop
         self.end = start
         self.reason: str | None = None
 
     def __iter__(self) -> Iterator[Piece]:
-        size = PIECE_BYTES
+        size = self._piece_bytes
         while self.end < self._stop:
             data = self._file.pread(min(size, self._stop - self.end), self.end)
             scan = kernels.scan(data, verify_crc=self._verify_crc, max_batch_bytes=HELD_BATCH_BYTES)
             if scan.end > 0:
                 position, self.end = self.end, self.end + scan.end
                 yield Piece(position, data, scan.end, position + scan.last_start, scan.last_crc)
-                size = PIECE_BYTES
+                size = self._piece_bytes
             elif scan.short and len(data) == size < HELD_BATCH_BYTES:
                 size = HELD_BATCH_BYTES
                 continue

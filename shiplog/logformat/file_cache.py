@@ -23,8 +23,7 @@ class FileCache:
         self._read: OrderedDict[Hashable, File] = OrderedDict()
 
     def get(self, key: Hashable, path: str) -> File:
-        """The file, opened for reading if it is not open. Raises NoSuchFile, CorruptLog, DiskFault.
-        """
+        """The file, opened for reading if it is not open. Raises as FileSystem.open."""
         file = self._held.get(key)
         if file is not None:
             return file
@@ -35,6 +34,10 @@ class FileCache:
         else:
             self._read.move_to_end(key)
         return file
+
+    def held(self, key: Hashable) -> File | None:
+        """A file that is kept open for writing, if it is."""
+        return self._held.get(key)
 
     def hold(self, key: Hashable, file: File) -> None:
         """Keep a file that is written to open."""

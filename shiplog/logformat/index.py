@@ -131,10 +131,17 @@ class OffsetIndex(_Index):
         relative, position = self._get(count - 1)
         return self.base_offset + relative, position
 
-    def lookup_position(self, position: int) -> tuple[int, int]:
-        """(number of entries up to `position`, position of the last of them or 0)."""
-        count = self._count_up_to(1, position)
-        return count, self._get(count - 1)[1] if count else 0
+    @property
+    def last(self) -> tuple[int, int]:
+        """(offset, position) of the last entry; the segment's start if there is none."""
+        if not self._entries:
+            return self.base_offset, 0
+        relative, position = self._last()
+        return self.base_offset + relative, position
+
+    def keep_before(self, position: int) -> None:
+        """Drop the entries of batches that start at or behind `position`."""
+        self.keep(self._count_up_to(1, position - 1))
 
     def entries(self) -> Iterator[tuple[int, int]]:
         """All (offset, position)."""
@@ -156,8 +163,7 @@ class TimeIndex(_Index):
         return timestamp, self.base_offset + relative
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Note that `timestamp` is the highest up to `offset`, if it is higher than the last noted.
-        """
+        """Note that `timestamp` is the highest up to `offset`, if it is news."""
         if timestamp > self.last[0]:
             self._append(timestamp, offset - self.base_offset)
 

@@ -51,7 +51,6 @@ class InputLog:
         self._files = FileCache(fs)
         self._dirty: dict[File, None] = {}
         self._directory: File | None = None
-        self._marks_file: File | None = None
         self._unsaved_bytes = 0
         self._tail = InputTail(fs, path, self._files, self._runs) if read_only else None
 
@@ -291,11 +290,9 @@ class InputLog:
             NotContiguous: the run already reaches further.
             DiskFault: the disk fails.
         """
-        state = self._runs.get(run) or self._begin_run(run)
+        state = self._runs.get(run) or self._begin_run(run, 0, 0)
         if (roll, byte) < state.end:
-            raise NotContiguous(
-                f"{self.path}: run {run} reaches {state.end}, behind {(roll, byte)}"
-            )
+            raise self._not_contiguous(run, roll, byte)
         old = state.start
         if (roll, byte) == old and not state.files:
             return
@@ -344,11 +341,8 @@ class InputLog:
         path = self._path(MARKS_FILE)
         self._fs.write_atomically(path, encode_marks(marks), durable=False)
         self._unsaved_bytes = 0
-        if self._marks_file is not None:
-            self._dirty.pop(self._marks_file, None)
-            self._marks_file.close()
-        self._marks_file = self._fs.open(path)
-        self._touch(self._marks_file)
+        self._files.hold(MARKS_FILE, self._fs.open(path))
+        self._touch(self._files.get(MARKS_FILE, path))
         self._touch_directory()
 
     def _touch(self, file: File) -> None:
@@ -362,7 +356,7 @@ class InputLog:
     # --- releasing -----------------------------------------------------------------------------
 
     def release(self, run: int, roll: int) -> None:
-        """Remove the sealed files of a run up to `roll`: their bytes are merged. Raises DiskFault."""
+        """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault."""
         state = self._runs.get(run)
         if state is None:
             return
@@ -409,10 +403,9 @@ class InputLog:
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
         self._files.close()
-        for file in (self._directory, self._marks_file):
-            if file is not None:
-                file.close()
         self._dirty.clear()
+        if self._directory is not None:
+            self._directory.close()
 
     # --- small things --------------------------------------------------------------------------
 

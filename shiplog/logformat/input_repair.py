@@ -19,7 +19,7 @@ from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.input_names import RunNames, data_name, from_name, sealed_name
 from shiplog.logformat.input_run import HeldFile, Run, RunMark
-from shiplog.logformat.quarantine import copy_bytes, keep_copy, set_aside
+from shiplog.logformat.quarantine import keep_copy, restore_prefix, set_aside
 
 
 @dataclass(slots=True)
@@ -148,21 +148,3 @@ class RunRepair:
 
     def _unlink(self, name: str) -> None:
         self.fs.unlink(self._path(name))
-
-
-def restore_prefix(fs: FileSystem, source: str | None, path: str, begin: int) -> int:
-    """Write the valid batches of `source` from `begin` on to a new file, durably; where they end."""
-    file = fs.open(path, create=True)
-    try:
-        end = begin
-        if source is not None:
-            damaged = fs.open(source)
-            try:
-                end = extent(damaged, begin, damaged.size()).end
-                copy_bytes(damaged, file, begin, end)
-            finally:
-                damaged.close()
-        file.datasync()
-    finally:
-        file.close()
-    return end

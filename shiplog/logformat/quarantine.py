@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from shiplog.logformat.batch_walk import extent
 from shiplog.logformat.files import File, FileSystem, NoSuchFile
 
 _PIECE_BYTES = 4 << 20
@@ -28,8 +29,7 @@ def set_aside(fs: FileSystem, path: str) -> str | None:
 
 
 def keep_copy(fs: FileSystem, file: File, start: int) -> str | None:
-    """Copy what `file` holds from `start` on, before it is cut; the copy's name, None if nothing.
-    """
+    """Copy what `file` holds from `start` on, before it is cut; the copy's name, if any."""
     stop = file.size()
     if start >= stop:
         return None
@@ -51,3 +51,21 @@ def copy_bytes(source: File, target: File, start: int, stop: int, *, shift: int 
             return
         target.pwrite(data, start - shift)
         start += len(data)
+
+
+def restore_prefix(fs: FileSystem, source: str | None, path: str, begin: int) -> int:
+    """Write the valid batches of `source` from `begin` on to a new file; where they end."""
+    file = fs.open(path, create=True)
+    try:
+        end = begin
+        if source is not None:
+            damaged = fs.open(source)
+            try:
+                end = extent(damaged, begin, damaged.size()).end
+                copy_bytes(damaged, file, begin, end)
+            finally:
+                damaged.close()
+        file.datasync()
+    finally:
+        file.close()
+    return end

@@ -1,0 +1,444 @@
+"""One merged partition's directory, at a node (offsets are assigned here) or a subscriber (a copy).
+
+The segments are Kafka's: `<base offset>.log`, `.index`, `.timeindex`; `partition.json` says whose
+they are, `marks` up to where they are durable. A reader in another process (`read_only=True`) tails
+the same files.
+
+Invariant: offsets are dense; the same batches give the same files, however they arrived. Nothing
+below the durable mark is ever cut or deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.append_file import AppendFile
+from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.errors import (
+    CorruptBatch,
+    CorruptLog,
+    NotContiguous,
+    UnsupportedFormat,
+)
+from shiplog.logformat.file_cache import FileCache
+from shiplog.logformat.files import File, FileSystem, NoSuchFile, StrPath
+from shiplog.logformat.input_log import ReadOnly
+from shiplog.logformat.json_files import OtherTopic, Versioned, read_json_file, write_json_file
+from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
+from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
+from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
+from shiplog.logformat.merged_repair import MergedRepair
+from shiplog.logformat.merged_tail import MergedTail
+from shiplog.logformat.segment import Growth, Segment
+from shiplog.logformat.segment_chain import SegmentChain
+from shiplog.logformat.segment_reader import OffsetNotHeld, SegmentReader
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["MergedLog", "OffsetNotHeld", "Segment"]
+
+SAVE_MARKS_EVERY_BYTES = 64 << 20
+
+
+class PartitionFile(Versioned, frozen=True, kw_only=True):
+    """The contents of partition.json."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int = 0
+    """Where this copy begins; only a subscriber's may be other than 0."""
+    start_checksum: int = 0
+    """The running checksum there."""
+
+
+class _Writer:
+    """The three files of the growing segment."""
+
+    __slots__ = ("index", "log", "time_index")
+
+    def __init__(self, log: AppendFile, index: File, time_index: File) -> None:
+        self.log = log
+        self.index = index
+        self.time_index = time_index
+
+
+class MergedLog:
+    """Opened by `open`; see the module."""
+
+    def __init__(self, fs: FileSystem, path: str, whose: PartitionFile, *, read_only: bool) -> None:
+        start = Checkpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
+        self.path = path
+        self.topic = whose.topic
+        self.topic_id = whose.topic_id
+        self.partition = whose.partition
+        self.damaged: list[CorruptLog] = []
+        """What was found damaged and set aside."""
+        self._fs = fs
+        self._whose = whose
+        self._chain = SegmentChain(start)
+        self._files = FileCache(fs)
+        self._reader = SegmentReader(fs, path, self._chain, self._files)
+        self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
+        self._checkpoints = Checkpoints(start)
+        self._unsynced: set[int] = set()
+        """Segments whose files stay open until a sync of them is known to be done."""
+        self._writer: _Writer | None = None
+        self._last_append: tuple[int, int] | None = None
+        self._dirty: dict[File, None] = {}
+        self._directory: File | None = None
+        self._unsaved_bytes = 0
+
+    # --- opening -------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        read_only: bool = False,
+    ) -> MergedLog:
+        """Open a partition's directory; unless `read_only`, make it if needed, and repair it.
+
+        Raises:
+            OtherTopic: the directory belongs to another topic id.
+            UnsupportedFormat: it is another partition's, or of another version of the format.
+            NoSuchFile: it is not there (`read_only`).
+            CorruptLog: a file is not a regular one, or partition.json is missing or unreadable.
+            DiskFault, DiskFull: the disk fails.
+        """
+        name = os.fspath(path)
+        wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        whose = _claim(fs, name, wanted, read_only=read_only)
+        log = cls(fs, name, whose, read_only=read_only)
+        try:
+            marks = read_marks(fs, log._path(MARKS_FILE), MergedMarks)
+            if log._tail is not None:
+                log._tail.begin(marks)
+            else:
+                log._repair(marks)
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _repair(self, marks: MergedMarks | None) -> None:
+        bases = segment_bases(self._fs.list_directory(self.path))
+        repair = MergedRepair(self._fs, self._chain, self._reader, marks, self.damaged)
+        repair.repair(bases)
+        self._checkpoints = Checkpoints(repair.durable)
+        if bases:
+            self._open_segment()
+        for base in repair.unsynced:
+            for suffix in (LOG, INDEX, TIME_INDEX):
+                self._touch(self._files.held((base, suffix)) or self._hold(base, suffix))
+            self._touch_directory()
+        self._unsynced = set(repair.unsynced)
+        if marks is None or self.damaged:
+            self.save_marks()
+
+    # --- looking -------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+        return self._chain.growing.next_offset
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record held."""
+        return self._chain.start.offset
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32C of all merged bytes since offset 0."""
+        return self._chain.checksum
+
+    @property
+    def durable_offset(self) -> int:
+        """Records below this offset are known to be on disk."""
+        return self._checkpoints.durable.offset
+
+    def end(self) -> tuple[int, int]:
+        """(segment, byte) where the next byte goes."""
+        return self._chain.growing.base_offset, self._chain.growing.size
+
+    def segments(self) -> list[Segment]:
+        """All segments, in order; the last one grows."""
+        return self._chain.segments()
+
+    def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches from a batch boundary: at most `limit_bytes`, but at least one if any.
+
+        Raises:
+            NoSuchFile: there is no such segment here.
+            CorruptLog: no batch starts there.
+            DiskFault: the disk fails.
+        """
+        return self._reader.read(segment_base, byte, limit_bytes)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(segment, byte) of the batch that holds `offset`; the end for the next offset.
+
+        Raises:
+            OffsetNotHeld: it is below the start, or above the end.
+        """
+        return self._reader.locate(offset)
+
+    def locate_timestamp(self, timestamp: int) -> int:
+        """The offset of the first record whose timestamp (ms) is at least this; else the next."""
+        return self._reader.locate_timestamp(timestamp)
+
+    def last_batch(self) -> tuple[int, int, int] | None:
+        """(segment, start, CRC field) of the last batch."""
+        return self._reader.last_batch(self._last_append)
+
+    def batch_at(self, segment_base: int, byte: int) -> int | None:
+        """The CRC field of the batch that starts there; None if none does. Raises NoSuchFile."""
+        return self._reader.batch_at(segment_base, byte)
+
+    def refresh(self) -> bool:
+        """Take up what the writer has added since; whether anything changed. For readers only."""
+        if self._tail is None:
+            raise ReadOnly(f"{self.path} is open for writing: nobody else changes it")
+        return self._tail.refresh()
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(self, data: Buffer, *, base_offset: int, leader_epoch: int) -> int:
+        """Give whole batches their offsets, in place, and write them; the next offset.
+
+        Raises:
+            NotContiguous: `base_offset` is not the next offset.
+            CorruptBatch: a header is invalid; nothing was written.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        growing = self._chain.growing
+        if base_offset != growing.next_offset:
+            raise NotContiguous(
+                f"{self.path}: records for offset {base_offset}, the next is {growing.next_offset}"
+            )
+        return self._write(data, growing.assign(data, memoryview(data).nbytes, leader_epoch))
+
+    def append_copy(self, segment_base: int, byte: int, data: Buffer) -> int:
+        """Write batches that have their offsets, as another copy of this log has them.
+
+        Byte 0 of a segment that starts at the next offset seals the one before.
+
+        Raises:
+            NotContiguous: (segment_base, byte) is not the end, or an offset is not the next one.
+            CorruptBatch: a batch is not whole or not valid; nothing was written.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        size = memoryview(data).nbytes
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.end != size:
+            raise CorruptBatch(scan.end, scan.error or "the last batch is cut")
+        if byte == 0 and segment_base == self.next_offset and self.end()[1] > 0:
+            self.roll()
+        if (segment_base, byte) != self.end():
+            raise NotContiguous(
+                f"{self.path}: bytes for {segment_base}:{byte}, the end is {self.end()}"
+            )
+        return self._write(data, self._chain.growing.measure(data, size))
+
+    def _write(self, data: Buffer, growth: Growth) -> int:
+        writer = self._writer or self._open_segment()
+        position = writer.log.append(data)
+        growing = self._chain.growing
+        growing.grow(data, growth)
+        self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
+        self._last_append = (growing.base_offset, position)
+        self._unsynced.add(growing.base_offset)
+        self._dirty[writer.log.file] = None
+        return growth.next_offset
+
+    def _open_segment(self) -> _Writer:
+        """Open the files of the growing segment, and make them if they are not there."""
+        self._require_writer()
+        growing = self._chain.growing
+        base = growing.base_offset
+        if not self._fs.exists(self._reader.path(base, LOG)):
+            self._touch_directory()
+        log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
+        growing.offsets.store_all(index)
+        growing.times.store_all(time_index)
+        self._writer = _Writer(AppendFile(log, growing.size), index, time_index)
+        return self._writer
+
+    def _hold(self, base: int, suffix: str) -> File:
+        file = self._fs.open(self._reader.path(base, suffix), create=True)
+        self._files.hold((base, suffix), file)
+        return file
+
+    def roll(self) -> None:
+        """Seal the growing segment, and start one at the next offset. Nothing if it is empty."""
+        growing = self._chain.growing
+        if growing.size == 0:
+            return
+        writer = self._writer or self._open_segment()
+        writer.log.seal()
+        self._chain.seal()
+        growing.offsets.store(writer.index)
+        growing.times.store(writer.time_index)
+        for file in (writer.log.file, writer.index, writer.time_index):
+            self._touch(file)
+        self._writer = None
+        self._open_segment()
+
+    def cut_to(self, offset: int) -> None:
+        """Drop the records at and behind `offset`, where a batch begins.
+
+        Raises:
+            NotContiguous: no batch begins there, or it is durable.
+            OffsetNotHeld: it is not in the log.
+        """
+        self._require_writer()
+        if offset == self.next_offset:
+            return
+        base, byte = self._reader.locate(offset)
+        if offset < self.durable_offset or self._reader.offset_at(base, byte) != offset:
+            raise NotContiguous(
+                f"{self.path}: cannot cut at offset {offset}: durable up to {self.durable_offset}, "
+                "and only where a batch begins"
+            )
+        self._store_indexes()
+        marks = self._marks()
+        self._writer, self._last_append = None, None
+        self._files.close()
+        self._dirty.clear()
+        self._reader.cut(base, byte)
+        self._chain.restart_at(self._chain.start.base)
+        self._repair(marks)
+
+    def start_at(self, base_offset: int, *, checksum: int) -> None:
+        """Let an empty copy begin at a later segment; `checksum` is the running one there.
+
+        Raises:
+            NotContiguous: the copy is not empty.
+            DiskFault: the disk fails.
+        """
+        self._require_writer()
+        if self.next_offset != self.start_offset:
+            raise NotContiguous(f"{self.path} holds records: it cannot begin at {base_offset}")
+        self._whose = msgspec.structs.replace(
+            self._whose, start_offset=base_offset, start_checksum=checksum
+        )
+        write_json_file(self._fs, self._path(PARTITION_FILE), self._whose)
+        self._writer = None
+        self._files.close()
+        self._dirty.clear()
+        if self._fs.exists(self._reader.path(self.start_offset, LOG)):
+            self._reader.cut(self.start_offset, 0)
+        self._chain.start = Checkpoint(base_offset, base_offset, 0, checksum)
+        self._chain.restart_at(base_offset)
+        self._checkpoints = Checkpoints(self._chain.start)
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def dirty(self) -> bool:
+        """Whether anything was written since the last `take_dirty`."""
+        return bool(self._dirty)
+
+    def take_dirty(self) -> list[File]:
+        """The files (and directory) written since the last call, to be synced together."""
+        self._store_indexes()
+        self._checkpoints.note(self._chain.end)
+        files = list(self._dirty)
+        self._dirty.clear()
+        return files
+
+    def mark_durable(self, offset: int) -> None:
+        """What was taken by `take_dirty` when `offset` was the next offset is synced."""
+        before = self._checkpoints.durable
+        if offset == self.next_offset:
+            self._checkpoints.note(self._chain.end)
+        if not self._checkpoints.mark(offset):
+            return
+        durable = self._checkpoints.durable
+        for base in [base for base in self._unsynced if base < durable.base]:
+            self._unsynced.discard(base)
+            self._files.let_go((base, LOG))
+            self._files.drop((base, INDEX))
+            self._files.drop((base, TIME_INDEX))
+        grown = durable.byte - before.byte if durable.base == before.base else durable.byte
+        self._unsaved_bytes += grown
+        if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
+            self.save_marks()
+
+    def save_marks(self) -> None:
+        """Write the durable marks; they reach the disk with the next round of syncs."""
+        self._require_writer()
+        self._store_indexes()
+        path = self._path(MARKS_FILE)
+        self._fs.write_atomically(path, encode_marks(self._marks()), durable=False)
+        self._unsaved_bytes = 0
+        self._files.hold(MARKS_FILE, self._fs.open(path))
+        self._touch(self._files.get(MARKS_FILE, path))
+        self._touch_directory()
+
+    def _marks(self) -> MergedMarks:
+        durable = self._checkpoints.durable
+        sealed = [
+            known for known in self._chain.sealed.values() if known.next_offset <= durable.offset
+        ]
+        first = sealed[-1].next_offset if sealed else self._chain.start.base
+        indexes = [self._chain.index_mark(base) for base in self._chain.bases if base >= first]
+        return MergedMarks(durable=durable, sealed=sealed, indexes=indexes)
+
+    def _store_indexes(self) -> None:
+        if self._writer is not None:
+            self._chain.growing.offsets.store(self._writer.index)
+            self._chain.growing.times.store(self._writer.time_index)
+
+    def _touch(self, file: File) -> None:
+        self._dirty[file] = None
+
+    def _touch_directory(self) -> None:
+        if self._directory is None:
+            self._directory = self._fs.open_directory(self.path)
+        self._touch(self._directory)
+
+    def close(self) -> None:
+        """Close all files; nothing is synced or marked."""
+        self._writer = None
+        self._files.close()
+        self._dirty.clear()
+        if self._directory is not None:
+            self._directory.close()
+
+    def _require_writer(self) -> None:
+        if self._tail is not None:
+            raise ReadOnly(f"{self.path} is open for reading only")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def _claim(fs: FileSystem, path: str, wanted: PartitionFile, *, read_only: bool) -> PartitionFile:
+    """What partition.json says, written if the directory is new. Raises as `MergedLog.open`."""
+    file = os.path.join(path, PARTITION_FILE)
+    if not read_only:
+        fs.make_directory(path)
+    known = read_json_file(fs, file, PartitionFile)
+    if known is None:
+        if read_only:
+            raise NoSuchFile(f"{file} is not there")
+        if segment_bases(fs.list_directory(path)):
+            raise CorruptLog(file, 0, "is missing beside segments; restore it")
+        write_json_file(fs, file, wanted)
+        return wanted
+    if known.topic_id != wanted.topic_id:
+        raise OtherTopic(path, known.topic_id, wanted.topic_id)
+    if (known.topic, known.partition) != (wanted.topic, wanted.partition):
+        raise UnsupportedFormat(f"{path} belongs to {known.topic}-{known.partition}")
+    return known

@@ -1,7 +1,7 @@
 """Answers administrators: topics, sessions, status. The role ADMIN's side of a connection.
 
-Any node answers; what changes the cluster goes to the leader by itself. Invariant: every request gets exactly one
-answer, a refusal naming the thing, the reason and the remedy.
+Any node answers; what changes the cluster goes to the leader by itself. Invariant: every request
+gets exactly one answer, a refusal naming the thing, the reason and the remedy.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The commands that Raft orders: everything the replicated state machine can be told.
 
-An entry's payload is a MessagePack list of commands, so that one round of consensus carries as many as are
-ready. Commands hold no payload bytes of records, only names, positions and verdicts, and every merge instruction
-is fully resolved: applying it needs no clock, no file and no choice (docs/protocol.md, "Raft entries").
+An entry's payload is a MessagePack list of commands, so that one round of consensus carries as many
+as are ready. Commands hold no payload bytes of records, only names, positions and verdicts, and
+every merge instruction is fully resolved: applying it needs no clock, no file and no choice
+(docs/protocol.md, "Raft entries").
 
-Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format, fields are only
-ever added at the end, with a default.
+Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format,
+fields are only ever added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class DeleteTopic(Command, frozen=True, tag=2):
 
 
 class OpenRun(Command, frozen=True, tag=3):
-    """Claim a run number for a run id; the first claim wins, a later one gets the next free number."""
+    """Claim a run number for a run id; the first claim wins, later ones get the next free number."""
 
     session: str
     session_id: str
@@ -89,9 +90,9 @@ class CloseRun(Command, frozen=True, tag=5):
 class Range(msgspec.Struct, frozen=True, array_like=True):
     """Bytes [start, stop) of `log.<run>.<roll>` of one input, and what to do with them.
 
-    `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest of the input
-    bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown), or the records to drop of a
-    sliced batch.
+    `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest
+    of the input bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown),
+    or the records to drop of a sliced batch.
     """
 
     input: int
@@ -119,9 +120,10 @@ class Sequence5(msgspec.Struct, frozen=True, array_like=True):
 class Merge(Command, frozen=True, tag=6):
     """Append ranges to one partition at `base_offset`: a merge instruction.
 
-    `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls within a
-    partition, `roll` starts a new segment first. `sequences` and `watermarks` (dedup id, highest id merged) and
-    `unwrapped` (input, last full dedup id) are what dedup learns from these ranges.
+    `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls
+    within a partition, `roll` starts a new segment first. `sequences` and `watermarks` (dedup id,
+    highest id merged) and `unwrapped` (input, last full dedup id) are what dedup learns from these
+    ranges.
     """
 
     partition: int
@@ -157,7 +159,9 @@ class Checkpoint(Command, frozen=True, tag=7):
 
 
 class RetireSession(Command, frozen=True, tag=8):
-    """Fence a session's present directory and close its runs: another directory may take the name over."""
+    """Fence a session's present directory and close its runs: another directory may take the name
+    over.
+    """
 
     session: str
 

@@ -1,10 +1,11 @@
 """What the leader does beyond Raft: gather positions, plan merges, close runs, agree on checksums.
 
-Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports bound to a node and its
-boot, repeated on every change, so a new leader knows as much within one exchange.
+Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports
+bound to a node and its boot, repeated on every change, so a new leader knows as much within one
+exchange.
 
-Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never needs bytes the leader
-itself does not hold durably.
+Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never
+needs bytes the leader itself does not hold durably.
 """
 
 from __future__ import annotations
@@ -66,15 +67,18 @@ class Coordinator:
         self.views: dict[int, NodeView] = {number: NodeView() for number in range(voters)}
         self.views[node].connected = True
         self.ended: dict[str, tuple[str, Ends]] = {}
-        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet."""
+        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
+        """
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
         self.on_cursors: Callable[[Mapping[int, int]], None] = lambda cursors: None
 
-    # --- what nodes say ----------------------------------------------------------------------------------------
+    # --- what nodes say ---------------------------------------------------------------------------
 
     def positions(self, node: int, boot: int, places: Mapping[int, Place]) -> None:
-        """A node's durable positions; those of an older boot are nothing, of a newer one replace all."""
+        """A node's durable positions; those of an older boot are nothing, of a newer one replace
+        all.
+        """
         view = self.views[node]
         view.connected = True
         if boot < view.boot:
@@ -113,7 +117,7 @@ class Coordinator:
         self._candidates.update(self._machine.state.inputs)
         self.plan_soon()
 
-    # --- what the leader decides -------------------------------------------------------------------------------
+    # --- what the leader decides ------------------------------------------------------------------
 
     def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
         """An entry is applied here."""
@@ -133,7 +137,9 @@ class Coordinator:
         self._candidates.update(entry.number for entry in self._machine.inputs_of(session))
 
     def plan_soon(self) -> None:
-        """Plan at the end of this turn of the loop, so that what arrives together is planned together."""
+        """Plan at the end of this turn of the loop, so that what arrives together is planned
+        together.
+        """
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -196,7 +202,7 @@ class Coordinator:
         self._candidates.intersection_update(available)
         return available
 
-    # --- closing runs ------------------------------------------------------------------------------------------
+    # --- closing runs -----------------------------------------------------------------------------
 
     def _close_runs(self) -> None:
         for name, (run_id, ends) in list(self.ended.items()):
@@ -211,7 +217,9 @@ class Coordinator:
                 del self.ended[name]
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
-        """Whether every byte of the open run that a reachable node holds, or the sender named, is merged."""
+        """Whether every byte of the open run that a reachable node holds, or the sender named, is
+        merged.
+        """
         for entry in self._machine.inputs_of(session.name):
             if self._planner.place(entry) != entry.place:
                 return False
@@ -232,14 +240,16 @@ class Coordinator:
         return known if said is None else [*known, Place(entry.run, *said)]
 
     def _reached(self, entry: Input, end: Place) -> bool:
-        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's start."""
+        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's
+        start.
+        """
         place = entry.place
         if end <= place:
             return True
         starts_next = (end.run, end.roll, end.byte) == (place.run, place.roll + 1, 0)
         return starts_next and self._sessions.sealed_length(entry.number, place) == place.byte
 
-    # --- cursors and checksums ---------------------------------------------------------------------------------
+    # --- cursors and checksums --------------------------------------------------------------------
 
     def damaged_inputs(self) -> dict[int, str]:
         """Inputs that cannot be planned from this node's bytes, and why."""
@@ -267,7 +277,9 @@ class Coordinator:
             future.add_done_callback(_retrieved)
 
     def _agreed_samples(self) -> list[tuple[int, int, int]]:
-        """The newest sample of each partition that a majority reports alike, if newer than the recorded one."""
+        """The newest sample of each partition that a majority reports alike, if newer than the
+        recorded one.
+        """
         needed = self._voters // 2 + 1
         votes: dict[tuple[int, int, int], int] = {}
         for view in self.views.values():
@@ -283,6 +295,8 @@ class Coordinator:
 
 
 def _retrieved(future: asyncio.Future[list[object]]) -> None:
-    """Nobody waits for this outcome: the applied entry itself says everything; a lost one is planned again."""
+    """Nobody waits for this outcome: the applied entry itself says everything; a lost one is
+    planned again.
+    """
     if not future.cancelled():
         future.exception()

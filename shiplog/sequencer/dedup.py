@@ -1,11 +1,14 @@
-"""Which batches have been merged before: idempotent producers' sequences, and twins that share a dedup id.
+"""Which batches have been merged before: idempotent producers' sequences, and twins that share a
+dedup id.
 
-Both rules look only at batch headers and at what the state machine remembers, plus what the planner has proposed but
-not yet seen applied. Kafka's producers are recognised by (producer id, epoch, sequence), as Kafka's broker does. Twins
-number their records themselves: a watermark per (dedup id, partition) drops what the slower one sends again; the
-64-bit ids are unwrapped from the 31 bits that a batch header carries.
+Both rules look only at batch headers and at what the state machine remembers, plus what the planner
+has proposed but not yet seen applied. Kafka's producers are recognised by (producer id, epoch,
+sequence), as Kafka's broker does. Twins number their records themselves: a watermark per (dedup id,
+partition) drops what the slower one sends again; the 64-bit ids are unwrapped from the 31 bits that
+a batch header carries.
 
-Invariant: a verdict depends on nothing but its arguments, so that the leader's decision can be replayed.
+Invariant: a verdict depends on nothing but its arguments, so that the leader's decision can be
+replayed.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ def last_sequence(first: int, records: int) -> int:
 
 
 def judge_sequence(remembered: list[Sequence5], batch: BatchFacts) -> Judgement:
-    """Kafka's rule for an idempotent producer's batch (ProducerStateManager, ProducerAppendInfo)."""
+    """Kafka's rule for an idempotent producer's batch (its ProducerAppendInfo)."""
     if not remembered:
         return TAKE
     newest = remembered[-1]
@@ -92,7 +95,7 @@ class DedupView:
         self._last_ids.clear()
 
     def remembered(self, producer_id: int, partition: int) -> list[Sequence5]:
-        """The last batches of a producer in a partition, oldest first; a copy that may be changed."""
+        """The last batches of a producer in a partition, oldest first; a copy to change."""
         known = self._sequences.get((producer_id, partition))
         if known is None:
             known = list(self.machine.state.producers.get(producer_id, {}).get(partition, ()))

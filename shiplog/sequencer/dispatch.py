@@ -1,6 +1,8 @@
-"""The first message of a connection decides what it is: who asks, whether they may, and who answers.
+"""The first message of a connection decides what it is: who asks, whether they may, and who
+answers.
 
-Invariant: nothing but Hello is looked at before identity, cluster and rights are checked; deny is the default.
+Invariant: nothing but Hello is looked at before identity, cluster and rights are checked; deny is
+the default.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ WINDOW_BYTES = 16 << 20
 
 
 class Dispatcher:
-    """Handles a new connection until its Hello, then passes everything on. Implements transport.Handler."""
+    """Handles a new connection until its Hello, then passes everything on. Implements
+    transport.Handler.
+    """
 
     def __init__(self, node: Node, connection: Connection) -> None:
         self._node = node

@@ -1,9 +1,12 @@
-"""The driver of one Raft group: it feeds the pure core, makes its effects durable, sends and applies.
+"""The driver of one Raft group: it feeds the pure core, makes its effects durable, sends and
+applies.
 
-Saves are written to the log file in the order the core asks for them and made durable in rounds; what depends on a
-save (votes, acknowledgements) leaves only behind it. With `fsync=interval` only term and vote wait for the disk.
+Saves are written to the log file in the order the core asks for them and made durable in rounds;
+what depends on a save (votes, acknowledgements) leaves only behind it. With `fsync=interval` only
+term and vote wait for the disk.
 
-Invariant: effects are carried out in the order the core gave them, and nothing marked "after save" leaves before.
+Invariant: effects are carried out in the order the core gave them, and nothing marked "after save"
+leaves before.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ class Group:
         """Whether this node leads and may plan: its own term's no-op is applied."""
         return self.raft.role is Role.LEADER and self.raft.applied_own_noop
 
-    # --- input -------------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def receive(self, sender: int, messages: Sequence[Any]) -> None:
         """Messages of a peer."""
@@ -105,7 +108,8 @@ class Group:
     def propose(self, commands: Sequence[AnyCommand]) -> tuple[int, asyncio.Future[list[Any]]]:
         """Propose one entry: its index, and a future of its commands' outcomes.
 
-        Raises NotLeader. The future fails with ProposalLost when another leader's entry takes the index.
+        Raises NotLeader. The future fails with ProposalLost when another leader's entry takes the
+        index.
         """
         if not self.is_leader:
             raise NotLeader(self.raft.leader)
@@ -116,7 +120,9 @@ class Group:
         return index, future
 
     async def read_index(self) -> int | None:
-        """An index that, once applied here, makes this node's state current; None if no leader confirms."""
+        """An index that, once applied here, makes this node's state current; None if no leader
+        confirms.
+        """
         context, self._next_read = self._next_read, self._next_read + 1
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._reads[context] = future
@@ -129,7 +135,7 @@ class Group:
         finally:
             self._reads.pop(context, None)
 
-    # --- output ------------------------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Carry out whatever the core wants done, until it wants nothing more."""
@@ -208,7 +214,9 @@ class Group:
             waiting[1].set_exception(ProposalLost())
 
     def _fail_lost_proposals(self) -> None:
-        """A proposal of an older term than ours cannot be told committed from lost by waiting for it."""
+        """A proposal of an older term than ours cannot be told committed from lost by waiting for
+        it.
+        """
         if self.raft.role is Role.LEADER:
             return
         for _, future in self._waiting.values():
@@ -216,10 +224,12 @@ class Group:
                 future.set_exception(ProposalLost())
         self._waiting.clear()
 
-    # --- durability --------------------------------------------------------------------------------------------
+    # --- durability -------------------------------------------------------------------------------
 
     async def run_saver(self) -> None:
-        """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk fails."""
+        """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk
+        fails.
+        """
         while True:
             await self._wake_saver.wait()
             self._wake_saver.clear()

@@ -1,11 +1,13 @@
-"""The node's intake: session bytes from publishers and peers, made durable in rounds, reported and acknowledged.
+"""The node's intake: session bytes from publishers and peers, made durable in rounds, reported and
+acknowledged.
 
-Bytes are written to the page cache as they come and synced in group rounds: while one round runs, the next gathers. A
-position is reported to the leader only behind its sync (with `fsync=interval`, behind its write). Whatever fails on this
-node's disk stops intake here, with a clear state; the other nodes go on.
+Bytes are written to the page cache as they come and synced in group rounds: while one round runs,
+the next gathers. A position is reported to the leader only behind its sync (with `fsync=interval`,
+behind its write). Whatever fails on this node's disk stops intake here, with a clear state; the
+other nodes go on.
 
-Invariant: an input's files hold exactly the publisher's bytes, contiguous from where they start; nothing unchecked is
-ever written.
+Invariant: an input's files hold exactly the publisher's bytes, contiguous from where they start;
+nothing unchecked is ever written.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Intake:
         self.on_received: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[str, str, Ends], None] = lambda *args: None
 
-    # --- runs and inputs ---------------------------------------------------------------------------------------
+    # --- runs and inputs --------------------------------------------------------------------------
 
     async def open_run(
         self,
@@ -121,7 +123,9 @@ class Intake:
         return OpenedRun(run.number, run.closed, ends)
 
     async def _close_open_run(self, session: str, deadline: float) -> None:
-        """A newer run wants to start: end the open one at what reached the cluster, and wait for its close."""
+        """A newer run wants to start: end the open one at what reached the cluster, and wait for
+        its close.
+        """
         run = self._replica.machine.open_run_of(session)
         if run is None:
             return
@@ -179,7 +183,9 @@ class Intake:
         return entry
 
     def _position(self, entry: Input) -> InputPosition:
-        """Where the sender resumes: behind what is written here, or what is merged if that is further."""
+        """Where the sender resumes: behind what is written here, or what is merged if that is
+        further.
+        """
         held = self._sessions.log(entry.number)
         roll, byte = held.end(entry.run)
         last = held.last_batch(entry.run)
@@ -197,7 +203,7 @@ class Intake:
                 FaultCode.NOT_READY, f"the cluster does not answer: {error}", "retry"
             ) from error
 
-    # --- bytes -------------------------------------------------------------------------------------------------
+    # --- bytes ------------------------------------------------------------------------------------
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
@@ -277,7 +283,9 @@ class Intake:
         self._mark_dirty(number)
 
     def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
-        """The sender has nothing below this position any more. Raises Refused unless it is all merged."""
+        """The sender has nothing below this position any more. Raises Refused unless it is all
+        merged.
+        """
         entry = self._open_entry(number, run_number)
         if Place(entry.run, roll, byte) > entry.place:
             message = f"bytes up to {(roll, byte)} are needed, merged is {(entry.roll, entry.byte)}"
@@ -295,7 +303,7 @@ class Intake:
             self.ended[session] = (run_id, dict(ends))
             self.on_ended(session, run_id, dict(ends))
 
-    # --- durability --------------------------------------------------------------------------------------------
+    # --- durability -------------------------------------------------------------------------------
 
     def _mark_dirty(self, number: int) -> None:
         self.received_at[number] = self._proposer.clock.now()
@@ -341,7 +349,7 @@ class Intake:
             self.stopped = reason
             log.error("intake stopped: %s", reason)
 
-    # --- acknowledgements --------------------------------------------------------------------------------------
+    # --- acknowledgements -------------------------------------------------------------------------
 
     def watch(self, listener: IntakeListener) -> None:
         """Tell `listener` of progress from now on."""
@@ -367,17 +375,15 @@ class Intake:
             entry = inputs.get(number)
             if entry is None:
                 continue
-            durable = self._vouched(entry)
+            durable = self.vouched(entry)[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
             for listener in tuple(self._listeners):
                 listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
 
-    def _vouched(self, entry: Input) -> tuple[int, int]:
-        place = (
-            self._sessions.durable(entry) if self._sync_always else self._sessions.written(entry)
-        )
-        return place.roll, place.byte
+    def vouched(self, entry: Input) -> Place:
+        """Up to where this node vouches for an input."""
+        return self._sessions.durable(entry) if self._sync_always else self._sessions.written(entry)
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

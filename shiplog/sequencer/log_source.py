@@ -1,7 +1,8 @@
-"""What pull servers may read of this node: merged logs for everybody with the right, session logs for peers.
+"""What pull servers may read of this node: merged logs for everybody with the right, session logs
+for peers.
 
-Invariant: only executed, therefore committed, bytes of a partition that is not halted can be opened. Implements
-replicator.interfaces.LogSource.
+Invariant: only executed, therefore committed, bytes of a partition that is not halted can be
+opened. Implements replicator.interfaces.LogSource.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The merger: executes committed merge instructions, one queue for each partition.
 
-Same instructions and same session bytes give the same merged bytes. The merged log is its own applied index: what is
-already there, from before a restart or copied from a peer, is skipped, at any batch. A range whose session bytes are
-missing or not those the leader planned (their digest differs) stalls its partition only, until the bytes come.
+Same instructions and same session bytes give the same merged bytes. The merged log is its own
+applied index: what is already there, from before a restart or copied from a peer, is skipped, at
+any batch. A range whose session bytes are missing or not those the leader planned (their digest
+differs) stalls its partition only, until the bytes come.
 
-Invariant: bytes are appended only for committed instructions, at exactly the offsets the instruction names.
+Invariant: bytes are appended only for committed instructions, at exactly the offsets the
+instruction names.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a partition stalls: it needs `part` (None: offsets below `offset`, which only peers have)."""
+    """Why a partition stalls: it needs `part` (None: offsets below `offset`, which only peers
+    have).
+    """
 
     partition: int
     offset: int
@@ -58,7 +62,9 @@ class PartitionMerger:
         self.log = log
         self.missing: Missing | None = None
         self.samples: dict[int, int] = {}
-        """Offset -> running checksum, at the ends of some instructions, the same ones on every node."""
+        """Offset -> running checksum, at the ends of some instructions, the same ones on every
+        node.
+        """
         self._reader = reader
         self._batch_bytes = batch_bytes
         self._queue: deque[Merge] = deque()
@@ -86,7 +92,9 @@ class PartitionMerger:
         self.missing = None
 
     def step(self) -> int:
-        """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes are missing."""
+        """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
+        are missing.
+        """
         while self._queue:
             self._drop_executed()
             if not self._queue:
@@ -148,7 +156,9 @@ class PartitionMerger:
         return len(written)
 
     def _output(self, part: Range) -> bytearray | None:
-        """The batches a range adds; None when the session bytes are not here, or not those that were planned."""
+        """The batches a range adds; None when the session bytes are not here, or not those that
+        were planned.
+        """
         data = self._reader.read_range(part)
         if data is None:
             return None

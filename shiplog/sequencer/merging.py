@@ -1,10 +1,12 @@
-"""Runs the mergers on the event loop, makes merged logs durable behind them, and tells readers what is new.
+"""Runs the mergers on the event loop, makes merged logs durable behind them, and tells readers what
+is new.
 
-Work is done in slices of about a millisecond, so that heartbeats go out while gigabytes are merged. The merged log is
-off the path of acknowledgements: it is synced every `sync_interval_s`, and what a majority has merged-durable releases
-the inputs.
+Work is done in slices of about a millisecond, so that heartbeats go out while gigabytes are merged.
+The merged log is off the path of acknowledgements: it is synced every `sync_interval_s`, and what a
+majority has merged-durable releases the inputs.
 
-Invariant: `merged_durable` never runs ahead of a finished sync; listeners are told only of executed bytes.
+Invariant: `merged_durable` never runs ahead of a finished sync; listeners are told only of executed
+bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.logformat.topic_file import OtherTopic
 from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import Merge
@@ -84,10 +86,12 @@ class Merging:
         self.on_durable: Callable[[], None] = lambda: None
         fs.make_directory(directory)
 
-    # --- partitions --------------------------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     def follow(self, machine: StateMachine) -> None:
-        """Open what the state machine has and this node has not; let go of partitions of deleted topics."""
+        """Open what the state machine has and this node has not; let go of partitions of deleted
+        topics.
+        """
         state = machine.state
         for number in self.partitions.keys() - state.partitions.keys():
             self._let_go(number)
@@ -102,7 +106,9 @@ class Merging:
         self.partitions[number] = MergedPartition(topic, index, log, merger)
 
     def _open_log(self, path: str, topic: Topic, index: int) -> MergedLog:
-        """The log; what a deleted topic of the same name left here while this node was away is removed."""
+        """The log; what a deleted topic of the same name left here while this node was away is
+        removed.
+        """
         try:
             return MergedLog.open(
                 self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
@@ -122,7 +128,7 @@ class Merging:
         gone.log.close()
         self._fs.remove_tree(gone.log.path)
 
-    # --- executing ---------------------------------------------------------------------------------------------
+    # --- executing --------------------------------------------------------------------------------
 
     def enqueue(self, merge: Merge) -> None:
         """A merge instruction is committed."""
@@ -143,7 +149,7 @@ class Merging:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One slice of work: a range of each ready partition in turn, until the slice is used up."""
+        """One slice of work: a range of each ready partition in turn, until it is used up."""
         self._scheduled = False
         budget = SLICE_BYTES
         while self._ready and budget > 0:
@@ -171,7 +177,7 @@ class Merging:
             partition.merger.drop_pending()
 
     def seek_gaps(self, machine: StateMachine) -> None:
-        """After a snapshot: ask for merged bytes that no pending instruction will produce."""
+        """After a snapshot: ask for merged bytes that no pending instruction makes."""
         for number, partition in self.partitions.items():
             wanted = machine.state.partitions[number].next_offset
             first = next(iter(partition.merger.pending), None)
@@ -180,7 +186,9 @@ class Merging:
                 self.on_stall(Missing(number, wanted, None))
 
     def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
-        """A majority agrees on these checksums: a partition that differs here stops serving, loudly."""
+        """A majority agrees on these checksums: a partition that differs here stops serving,
+        loudly.
+        """
         for number, offset, checksum in values:
             partition = self.partitions.get(number)
             own = None if partition is None else partition.merger.samples.get(offset)
@@ -206,7 +214,7 @@ class Merging:
         self.partitions[number].changed()
         self.wake(number)
 
-    # --- durability --------------------------------------------------------------------------------------------
+    # --- durability -------------------------------------------------------------------------------
 
     async def run_syncer(self) -> None:
         """Make merged logs durable at intervals, until cancelled."""

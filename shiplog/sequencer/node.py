@@ -1,10 +1,10 @@
 """One sequencer node: builds the parts, connects them, runs them, stops them.
 
-Everything runs on one event loop; only waiting for the disk happens in threads. A part that meets a broken invariant or
-a failing Raft disk ends the node; a failing session disk only ends its intake.
+Everything runs on one event loop; only waiting for the disk happens in threads. A part that meets a
+broken invariant or a failing Raft disk ends the node; a failing session disk only ends its intake.
 
-Invariant: positions are stated to others only once this node has applied what was committed before it started
-(DESIGN §11.14).
+Invariant: positions are stated to others only once this node has applied what was committed before
+it started (DESIGN §11.14).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
 from shiplog.sequencer.commands import NodeStarted, Place
-from shiplog.sequencer.coordinator import Coordinator, Ends
+from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
 from shiplog.sequencer.intake import Intake
@@ -38,19 +38,18 @@ from shiplog.sequencer.peers import (
     PeerLink,
     PeerMessage,
     make_hello,
-    make_report,
-    make_run_ended,
 )
 from shiplog.sequencer.planner import Planner, PlannerLimits
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica, decode_body
+from shiplog.sequencer.reporter import Reporter
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
 from shiplog.wire.admin import NodeState
-from shiplog.wire.messages import Cursors, Forward, Forwarded, PartitionOffset, Report, RunEnded
+from shiplog.wire.messages import Cursors, Forward, Forwarded, Report, RunEnded
 
 log = logging.getLogger(__name__)
 
@@ -84,15 +83,13 @@ class Node:
         self._syncers: list[GroupSync] = []
         self._failed: asyncio.Future[None] | None = None
         self._server: Server | None = None
-        self._unreported: dict[int, Place] = {}
-        self._stated_merged: dict[int, int] = {}
         self.directory = NodeDirectory.open(
             fs, config.data, cluster=config.cluster, node=config.name, bootstrap=bootstrap
         )
         self._build(fs)
         self._connect_parts()
 
-    # --- building ----------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def _build(self, fs: FileSystem) -> None:
         config = self.config
@@ -161,6 +158,16 @@ class Node:
             for number, peer in enumerate(config.peers)
             if number != self.number
         }
+        self.reporter = Reporter(
+            self.number,
+            self.directory.record.boot,
+            replica=self.replica,
+            coordinator=self.coordinator,
+            intake=self.intake,
+            merging=self.merging,
+            links=self.links,
+            leader=lambda: self.group.raft.leader,
+        )
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
         self.repair = Repair(self, self._tls, self._rng)
         self._pending_at_start = body.pending
@@ -191,14 +198,14 @@ class Node:
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
-        intake.on_durable = self._durable
+        intake.on_durable = self.reporter.state
         intake.on_received = self.source.session_changed
-        intake.on_ended = self._ended
-        coordinator.on_cursors = self._cursors
+        intake.on_ended = self.reporter.run_ended
+        coordinator.on_cursors = self.reporter.cursors
         self.merging.on_stall = self.repair.stalled
-        self.merging.on_durable = self._state_merged
+        self.merging.on_durable = self.reporter.state_merged
 
-    # --- running -----------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     async def start(self) -> int:
         """Open the port and join the cluster: the port that is listened on."""
@@ -286,8 +293,8 @@ class Node:
             number: partition.next_offset
             for number, partition in self.replica.machine.state.partitions.items()
         }
-        self._state_positions()
-        while not self._executed(wanted):
+        self.reporter.state_all()
+        while not self._executed(wanted):  # noqa: ASYNC110 - a look every 50 ms is cheap
             await asyncio.sleep(HOUSEKEEPING_S)
         self.state = NodeState.LIVE
         command = NodeStarted(self.config.name, self.directory.record.boot)
@@ -315,7 +322,7 @@ class Node:
         next_marks = self.clock.now() + MARKS_INTERVAL_S
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            self._report_to_all()
+            self.reporter.tick()
             self.coordinator.tick()
             self.repair.tick()
             if self.clock.now() >= next_marks:
@@ -323,101 +330,12 @@ class Node:
                 self.sessions.save_marks()
                 self.merging.save_marks()
 
-    # --- reporting ---------------------------------------------------------------------------------------------
-
-    @property
-    def _may_state(self) -> bool:
-        return self.state is NodeState.LIVE or bool(self.coordinator.views[self.number].boot)
-
-    def _state_positions(self) -> None:
-        """State every position, to ourselves and all peers: this node is (again) as current as the cluster."""
-        inputs = self.replica.machine.state.inputs.values()
-        places = {entry.number: self._vouched(entry.number) for entry in inputs}
-        self.coordinator.positions(self.number, self.directory.record.boot, places)
-        self._state_merged()
-        for number in self.links:
-            self._send_full_report(number)
-
-    def _vouched(self, number: int) -> Place:
-        entry = self.replica.machine.state.inputs[number]
-        if self.config.fsync is Fsync.ALWAYS:
-            return self.sessions.durable(entry)
-        return self.sessions.written(entry)
-
-    def _durable(self, places: Mapping[int, Place]) -> None:
-        """Positions became durable: tell the leader at once, the others soon."""
-        if not self._may_state:
-            return
-        self.coordinator.positions(self.number, self.directory.record.boot, places)
-        leader = self.group.raft.leader
-        if leader is not None and leader != self.number:
-            self._send_peer(leader, self._make_report(places))
-        self._unreported.update(places)
-
-    def _make_report(self, places: Mapping[int, Place]) -> Report:
-        return make_report(boot=self.directory.record.boot, places=places)
-
-    def _report_to_all(self) -> None:
-        """What changed since the last time, to every peer; runs that wait to be closed, every time."""
-        for session, (run_id, ends) in list(self.intake.ended.items()):
-            self._ended(session, run_id, ends)
-        merged = self.coordinator.views[self.number].merged_durable
-        changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
-        if not self._may_state or not (self._unreported or changed):
-            return
-        report = make_report(
-            boot=self.directory.record.boot,
-            places=self._unreported,
-            merged=changed,
-            samples=self.merging.samples() if changed else None,
-        )
-        self._stated_merged.update(changed)
-        self._unreported = {}
-        self._send_all(report)
-
-    def _send_full_report(self, number: int) -> None:
-        if not self._may_state:
-            return
-        view = self.coordinator.views[self.number]
-        report = make_report(
-            boot=self.directory.record.boot,
-            places=view.places,
-            merged=view.merged_durable,
-            samples=self.merging.samples(),
-        )
-        self._send_peer(number, report)
-
-    def _send_all(self, message: PeerMessage) -> None:
-        for number in self.links:
-            self._send_peer(number, message)
-
-    def _state_merged(self) -> None:
-        if self._may_state:
-            self.coordinator.merged(
-                self.number, self.merging.merged_durable(), self.merging.samples()
-            )
-
-    def _ended(self, session: str, run_id: str, ends: Ends) -> None:
-        self.coordinator.run_ended(session, run_id, ends)
-        self._send_all(make_run_ended(session, run_id, ends))
-
-    def _cursors(self, cursors: Mapping[int, int]) -> None:
-        """The leader knows what a majority has merged-durable: here, and to all."""
-        self._released(cursors)
-        self._send_all(Cursors(tuple(PartitionOffset(*item) for item in cursors.items())))
-
-    def _released(self, cursors: Mapping[int, int]) -> None:
-        self.coordinator.cursors.update(cursors)
-        self.intake.released(self.replica.merged_by_majority(cursors))
-
-    # --- events ------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _run_changed(self, session: str) -> None:
         self.coordinator.run_changed(session)
         self.intake.run_changed(session)
-        if self._may_state:
-            inputs = self.replica.machine.inputs_of(session)
-            self._durable({entry.number: self._vouched(entry.number) for entry in inputs})
+        self.reporter.state_session(session)
 
     def _topic_gone(self, inputs: list[int]) -> None:
         self.intake.topic_gone(inputs)
@@ -428,15 +346,14 @@ class Node:
         self.coordinator.leadership_changed()
         leader = self.group.raft.leader
         if leader is not None and leader != self.number:
-            self._send_full_report(leader)
+            self.reporter.tell_everything(leader)
 
     def _installed(self) -> None:
         """A snapshot replaced the state: all that was derived from the old one is stale."""
         self.coordinator.leadership_changed()
-        if self._may_state:
-            self._state_positions()
+        self.reporter.state_again()
 
-    # --- peers -------------------------------------------------------------------------------------------------
+    # --- peers ------------------------------------------------------------------------------------
 
     def _send_raft(self, to: int, messages: Sequence[Any]) -> None:
         self.links[to].send_raft(messages)
@@ -454,7 +371,7 @@ class Node:
             case Report():
                 self._on_report(node, message)
             case Cursors():
-                self._released(dict(message.merged))
+                self.reporter.released(dict(message.merged))
             case Forward():
                 self._spawn(self.proposer.serve(node, message))
             case Forwarded():
@@ -473,7 +390,7 @@ class Node:
 
     def on_peer_connected(self, node: int) -> None:
         """The connection to a peer stands: it hears everything anew."""
-        self._send_full_report(node)
+        self.reporter.tell_everything(node)
 
     def on_peer_gone(self, node: int) -> None:
         """The connection a peer dialled broke."""

@@ -1,10 +1,12 @@
-"""Connections between the nodes of a cluster: Raft messages, position reports, cursors and forwarded proposals.
+"""Connections between the nodes of a cluster: Raft messages, position reports, cursors and
+forwarded proposals.
 
-Each node dials every other one; what it has to say goes over the connection it dialled, what it is told comes over those
-the others dialled. Bulk data has connections of its own, so these are never behind it.
+Each node dials every other one; what it has to say goes over the connection it dialled, what it is
+told comes over those the others dialled. Bulk data has connections of its own, so these are never
+behind it.
 
-Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it misses Raft repeats, and
-reports are stated anew with every connection.
+Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it
+misses Raft repeats, and reports are stated anew with every connection.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The leader's planner: from positions and batch headers to merge instructions.
 
-It takes, per input, what a majority and the leader itself hold durably, cuts it at batch boundaries, drops what was
-merged before, and orders the inputs fairly: round robin, with a bound per input and per entry, so that a flood from
-one publisher delays the others by one entry at most. It proposes nothing it would have to wait for: when idle, one
-record is an instruction.
+It takes, per input, what a majority and the leader itself hold durably, cuts it at batch
+boundaries, drops what was merged before, and orders the inputs fairly: round robin, with a bound
+per input and per entry, so that a flood from one publisher delays the others by one entry at most.
+It proposes nothing it would have to wait for: when idle, one record is an instruction.
 
-Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied lives in `_places`,
-`_tails` and the dedup view, and is dropped with leadership (DESIGN §11.11).
+Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied
+lives in `_places`, `_tails` and the dedup view, and is dropped with leadership (DESIGN §11.11).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIGEST_MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class PlannerLimits:
-    """Bounds of one round; each bounds the memory of a node and the time of one turn of its loop."""
+    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
 
     entry_bytes: int = 4 << 20
     input_bytes: int = 1 << 20
@@ -50,7 +50,7 @@ class SessionBytes(Protocol):
     """The leader's own session logs."""
 
     def sealed_length(self, number: int, place: Place) -> int | None:
-        """The length of the file `place` is in, if it will never grow."""
+        """The length of the file of `place`, if it will never grow."""
 
     def read(self, number: int, place: Place, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
@@ -154,7 +154,7 @@ class Planner:
         self._closing.add(session)
 
     def run_changed(self, session: str) -> None:
-        """A run of the session was closed or opened: its inputs are where the state machine says."""
+        """A run was closed or opened: its inputs are where the state machine says."""
         self._closing.discard(session)
         for entry in self._machine.inputs_of(session):
             self._places.pop(entry.number, None)
@@ -167,7 +167,9 @@ class Planner:
     def plan(
         self, available: Mapping[int, Place], source: SessionBytes, *, term: int, now_ms: int
     ) -> list[Merge]:
-        """The next instructions, at most one for each partition; empty if there is nothing to merge."""
+        """The next instructions, at most one for each partition; empty if there is nothing to
+        merge.
+        """
         limits = self._limits
         budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
         drafts: dict[int, _Draft] = {}
@@ -184,7 +186,7 @@ class Planner:
             if draft.ranges
         ]
 
-    # --- choosing ----------------------------------------------------------------------------------------------
+    # --- choosing ---------------------------------------------------------------------------------
 
     def _in_turn(self, available: Mapping[int, Place]) -> Sequence[Input]:
         """Inputs with something new, starting behind the one that was first last time."""
@@ -284,10 +286,12 @@ class Planner:
         )
         return scan.end
 
-    # --- dedup -------------------------------------------------------------------------------------------------
+    # --- dedup ------------------------------------------------------------------------------------
 
     def _take_judged(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
-        """Plan batches that carry a producer id, each with its verdict; alike neighbours share a range."""
+        """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
+        range.
+        """
         headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
         for header in headers:
             start, size, records, crc = header[0], header[1], header[2], header[9]
@@ -348,7 +352,7 @@ class Planner:
             draft.sequences.setdefault(facts.producer_id, []).append(sequence)
         return judged.verdict, judged.detail
 
-    # --- finishing ---------------------------------------------------------------------------------------------
+    # --- finishing --------------------------------------------------------------------------------
 
     def _finish(self, draft: _Draft, *, term: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""

@@ -1,7 +1,9 @@
-"""Proposing from any node: locally when it leads, else through the leader, until the outcome is known.
+"""Proposing from any node: locally when it leads, else through the leader, until the outcome is
+known.
 
-Commands proposed here are idempotent, so a proposal whose fate is unknown (leadership moved) is simply repeated. The
-outcome is the one of this node's own state machine: by the time it is returned, the command is applied here.
+Commands proposed here are idempotent, so a proposal whose fate is unknown (leadership moved) is
+simply repeated. The outcome is the one of this node's own state machine: by the time it is
+returned, the command is applied here.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Proposer:
         self._asked: dict[int, asyncio.Future[Forwarded]] = {}
 
     async def propose(self, command: AnyCommand) -> Any:
-        """The command's outcome, applied here. Raises TimeoutError when no leader answers for long."""
+        """The command's outcome, applied here. Raises TimeoutError when no leader answers."""
         async with asyncio.timeout(PROPOSE_TIMEOUT_S):
             while True:
                 try:
@@ -75,7 +77,7 @@ class Proposer:
             del self._asked[request]
         return True if answer.code == "" else Rejection(answer.code, answer.message)
 
-    # --- as asked by and answered to peers ---------------------------------------------------------------------
+    # --- as asked by and answered to peers --------------------------------------------------------
 
     def answered(self, message: Forwarded) -> None:
         """The leader's answer to one of our requests."""

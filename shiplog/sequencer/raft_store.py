@@ -1,10 +1,11 @@
 """The files of one Raft group: log files, hard state in them, and the two newest snapshots.
 
-`wal.<sequence>` files are appended to and rolled; each begins with the hard state of its moment, so that older files can be
-removed one by one once their entries are behind the cut. `snapshot.<index>` files are written aside and renamed.
+`wal.<sequence>` files are appended to and rolled; each begins with the hard state of its moment, so
+that older files can be removed one by one once their entries are behind the cut. `snapshot.<index>`
+files are written aside and renamed.
 
-Invariant: what is unreadable is never removed or cut, unless nothing behind it was ever promised (a torn tail): a damaged
-log or snapshot stops the node with a message that names the file.
+Invariant: what is unreadable is never removed or cut, unless nothing behind it was ever promised (a
+torn tail): a damaged log or snapshot stops the node with a message that names the file.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class RaftStore:
         """The last entry covered by the loaded snapshot."""
         return 0 if self.snapshot is None else self.snapshot.last_index
 
-    # --- loading -----------------------------------------------------------------------------------------------
+    # --- loading ----------------------------------------------------------------------------------
 
     def _load_logs(self) -> None:
         sequences = self._numbers("wal.")
@@ -163,8 +164,8 @@ class RaftStore:
 
     def _damaged(self, path: str, reason: str) -> str:
         return (
-            f"{path} is damaged: {reason}. Nothing was changed. Remedy: keep a copy of the data directory, then "
-            "start this node with an empty one, to be filled from its peers"
+            f"{path} is damaged: {reason}. Nothing was changed. Remedy: keep a copy of the data "
+            "directory, then start this node with an empty one, to be filled from its peers"
         )
 
     def _numbers(self, prefix: str) -> list[int]:
@@ -175,7 +176,7 @@ class RaftStore:
     def _path(self, prefix: str, number: int) -> str:
         return os.path.join(self._directory, f"{prefix}{number:020d}")
 
-    # --- writing -----------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def write(self, effects: Effects) -> None:
         """Append what the core wants saved; durable after the next sync. Raises DiskFault."""
@@ -228,7 +229,7 @@ class RaftStore:
         if mark.sequence == self._files[-1].sequence:
             self._synced = max(self._synced, mark.position)
 
-    # --- snapshots and cutting ---------------------------------------------------------------------------------
+    # --- snapshots and cutting --------------------------------------------------------------------
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot of this node's own, off the event loop. Raises DiskFault."""

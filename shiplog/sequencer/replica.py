@@ -1,10 +1,11 @@
 """One node's replica of the cluster's state: applies entries and passes on what they mean here.
 
-Two cursors stay apart: the state machine advances as soon as an entry is committed, the mergers when the bytes are
-there. Between the two lie the pending instructions, which every snapshot carries.
+Two cursors stay apart: the state machine advances as soon as an entry is committed, the mergers
+when the bytes are there. Between the two lie the pending instructions, which every snapshot
+carries.
 
-Invariant: entries are applied once, in order; a snapshot body read back gives the same state and the same pending
-instructions.
+Invariant: entries are applied once, in order; a snapshot body read back gives the same state and
+the same pending instructions.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Replica:
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
 
-    # --- starting and snapshots --------------------------------------------------------------------------------
+    # --- starting and snapshots -------------------------------------------------------------------
 
     def start(self, pending: list[Merge], index: int) -> None:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
@@ -108,7 +109,7 @@ class Replica:
         self.on_installed()
         self._wake_waiters()
 
-    # --- applying ----------------------------------------------------------------------------------------------
+    # --- applying ---------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> list[Any]:
         """Apply one committed entry."""
@@ -172,10 +173,10 @@ class Replica:
         """Pass on that leadership moved."""
         self.on_role_changed()
 
-    # --- cursors -----------------------------------------------------------------------------------------------
+    # --- cursors ----------------------------------------------------------------------------------
 
     def merged_by_majority(self, cursors: Mapping[int, int]) -> list[int]:
-        """A majority has merged-durable up to these offsets: the inputs whose released place moved."""
+        """What a majority has merged-durable: the inputs whose released place moved."""
         moved: list[int] = []
         for number, offset in cursors.items():
             marks = self._marks.get(number)
@@ -186,7 +187,7 @@ class Replica:
                         moved.append(entry)
         return moved
 
-    # --- waiting -----------------------------------------------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------------------
 
     async def wait_applied(self, index: int) -> None:
         """Return once entry `index` is applied here."""

@@ -1,6 +1,7 @@
 """The node's copies of session logs, by input number: the bytes that merge instructions speak of.
 
-Invariant: a file of an input is opened once; its durable position is only ever raised by a finished sync.
+Invariant: a file of an input is opened once; its durable position is only ever raised by a finished
+sync.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class SessionStore:
             self._fs.remove_tree(path)
 
     def durable(self, entry: Input) -> Place:
-        """Up to where this node can vouch for an input: its bytes on disk, or that they are merged already."""
+        """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
+        already.
+        """
         roll, byte = self.log(entry.number).durable(entry.run)
         return max(Place(entry.run, roll, byte), entry.place)
 
@@ -85,7 +88,7 @@ class SessionStore:
             if file.roll >= entry.roll
         )
 
-    # --- for the planner and the merger ------------------------------------------------------------------------
+    # --- for the planner and the merger -----------------------------------------------------------
 
     def sealed_length(self, number: int, place: Place) -> int | None:
         """The length of the file `place` is in, if it will never grow."""

@@ -1,10 +1,13 @@
-"""Takes a snapshot of the replica every few seconds, when something changed, and cuts the Raft log behind it.
+"""Takes a snapshot of the replica every few seconds, when something changed, and cuts the Raft log
+behind it.
 
-A snapshot counts only once the merged bytes it implies are on disk; the log is cut only behind the older of the two kept
-snapshots, and only behind what a majority has merged-durable (DESIGN §11.4). The interval grows with the snapshot's size,
-so that writing them never takes more than a small share of the node's time.
+A snapshot counts only once the merged bytes it implies are on disk; the log is cut only behind the
+older of the two kept snapshots, and only behind what a majority has merged-durable (DESIGN §11.4).
+The interval grows with the snapshot's size, so that writing them never takes more than a small
+share of the node's time.
 
-Invariant: at any moment one of the kept snapshots, the log behind it and the merged files give the whole state.
+Invariant: at any moment one of the kept snapshots, the log behind it and the merged files give the
+whole state.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ TAIL_ENTRIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut at it."""
+    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut
+    at it.
+    """
 
     snapshot: Snapshot
     offsets: dict[int, int]
@@ -85,7 +90,9 @@ class Snapshotter:
         return len(snapshot.data)
 
     def _cut(self) -> None:
-        """Cut the log behind the older kept snapshot, if a majority has merged-durable what it covers."""
+        """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
+        covers.
+        """
         if len(self._taken) < 2:
             return
         older = self._taken[0]

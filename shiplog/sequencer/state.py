@@ -1,10 +1,12 @@
-"""The replicated state machine: the same commands in the same order give the same state on every node.
+"""The replicated state machine: the same commands in the same order give the same state on every
+node.
 
-It holds topics, sessions and their runs, the merged position of every input, the next offset of every partition and
-what dedup must remember. It knows nothing of files: whether merged bytes are already written here is the merger's
-cursor, not this one (docs/ARCHITECTURE.md, "Two cursors").
+It holds topics, sessions and their runs, the merged position of every input, the next offset of
+every partition and what dedup must remember. It knows nothing of files: whether merged bytes are
+already written here is the merger's cursor, not this one (docs/ARCHITECTURE.md, "Two cursors").
 
-Invariant: a command whose preconditions do not hold changes nothing and answers with a Rejection, on every node.
+Invariant: a command whose preconditions do not hold changes nothing and answers with a Rejection,
+on every node.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from shiplog.sequencer.commands import (
 
 STATE_VERSION = 1
 BATCHES_REMEMBERED = 5
-"""Batches kept per producer and partition, as Kafka does, to answer a retry with its first offset."""
+"""Batches kept per producer and partition, as Kafka does, to answer a retry with its first offset.
+"""
 
 
 class Topic(msgspec.Struct):
@@ -172,7 +175,7 @@ class StateMachine:
         """Apply one committed command: the value its proposer waits for, or a Rejection."""
         return _APPLY[type(command)](self, command)
 
-    # --- lookups -----------------------------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------
 
     def topic_named(self, name: str) -> Topic | None:
         """The living topic of that name."""
@@ -208,7 +211,7 @@ class StateMachine:
         runs = () if known is None else known.runs
         return next((run for run in runs if run.run_id == run_id), None)
 
-    # --- topics ------------------------------------------------------------------------------------------------
+    # --- topics -----------------------------------------------------------------------------------
 
     def _create_topic(self, command: CreateTopic) -> Topic | Rejection:
         if command.name in self.state.names:
@@ -243,7 +246,7 @@ class StateMachine:
                 watermarks.pop(number, None)
         return topic
 
-    # --- sessions ----------------------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def _open_run(self, command: OpenRun) -> Run | Rejection:
         session = self.state.sessions.get(command.session)
@@ -346,7 +349,7 @@ class StateMachine:
         self.state.boots[command.node] = command.boot
         return command.boot
 
-    # --- merging -----------------------------------------------------------------------------------------------
+    # --- merging ----------------------------------------------------------------------------------
 
     def _merge(self, command: Merge) -> Merge | Rejection:
         partition = self.state.partitions.get(command.partition)
@@ -365,7 +368,9 @@ class StateMachine:
         return command
 
     def _places_after(self, command: Merge) -> dict[int, Place] | None:
-        """Where each input stands after the instruction; None if a range starts elsewhere, or its run is closed."""
+        """Where each input stands after the instruction; None if a range starts elsewhere, or its
+        run is closed.
+        """
         places: dict[int, Place] = {}
         for part in command.ranges:
             entry = self.state.inputs.get(part.input)
@@ -414,7 +419,9 @@ def follows(place: Place, part: Range) -> bool:
 
 
 def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
-    """Add a batch to a producer's memory, forgetting those of an older epoch and all but the newest few."""
+    """Add a batch to a producer's memory, forgetting those of an older epoch and all but the newest
+    few.
+    """
     if batches and batches[-1].epoch != sequence.epoch:
         batches.clear()
     batches.append(sequence)

@@ -1,4 +1,6 @@
-"""The planner: fair, bounded, cut at batches, dedup'ed, and consistent with what the state machine accepts."""
+"""The planner: fair, bounded, cut at batches, dedup'ed, and consistent with what the state machine
+accepts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Raft's files: what was written is there again, torn tails are cut, damage stops the node and removes nothing."""
+"""Raft's files: what was written is there again, torn tails are cut, damage stops the node and
+removes nothing.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ def test_files_roll_and_are_removed_behind_the_cut(
     assert again.entries[0].index <= 31
     assert again.entries[-1].index == 50
     assert again.hard_state == HardState(1, 0, 50)
-    assert again.snapshot is not None and again.snapshot.last_index == 40
+    assert again.snapshot is not None
+    assert again.snapshot.last_index == 40
 
 
 def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(

@@ -1,4 +1,4 @@
-"""The state machine: preconditions, runs, sessions, topics, and that a snapshot of it is all of it."""
+"""The state machine: preconditions, runs, sessions, topics; a snapshot of it is all of it."""
 
 from __future__ import annotations
 
@@ -109,12 +109,14 @@ def test_a_number_taken_by_another_run_id_is_renumbered(machine: StateMachine) -
 
 def test_two_directories_cannot_share_a_session(machine: StateMachine) -> None:
     answer = machine.apply(open_run("r9", session_id="d2"))
-    assert isinstance(answer, Rejection) and answer.code == "SESSION_CONFLICT"
+    assert isinstance(answer, Rejection)
+    assert answer.code == "SESSION_CONFLICT"
 
 
 def test_another_identity_cannot_take_a_session(machine: StateMachine) -> None:
     answer = machine.apply(open_run("r0", identity="thief"))
-    assert isinstance(answer, Rejection) and answer.code == "SESSION_CONFLICT"
+    assert isinstance(answer, Rejection)
+    assert answer.code == "SESSION_CONFLICT"
 
 
 def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
@@ -123,7 +125,8 @@ def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
     machine.apply(RetireSession("ewr"))
     assert machine.apply(open_run("r9", session_id="d2", number=0)).number == 1
     answer = machine.apply(open_run("r0"))
-    assert isinstance(answer, Rejection) and answer.code == "SESSION_FENCED"
+    assert isinstance(answer, Rejection)
+    assert answer.code == "SESSION_FENCED"
 
 
 def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
@@ -131,9 +134,11 @@ def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
     machine.apply(DeleteTopic("t1"))
     machine.apply(CreateTopic("t2", "flights", 1, {}, 2))
     topic = machine.topic_named("flights")
-    assert topic is not None and topic.partition_numbers == [3]
+    assert topic is not None
+    assert topic.partition_numbers == [3]
     assert machine.state.partitions[3].next_offset == 0
-    assert machine.state.inputs == {} and machine.state.producers[5] == {}
+    assert machine.state.inputs == {}
+    assert machine.state.producers[5] == {}
 
 
 def test_only_five_batches_are_remembered(machine: StateMachine) -> None:

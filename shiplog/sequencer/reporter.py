@@ -1,0 +1,141 @@
+"""What a node says of itself to the others: positions, cursors, checksums, ended runs.
+
+New positions go to the leader at once and to the other peers a little later, together; a peer that
+(re)connects hears everything anew. Nothing is said before `state_all`: until this node has applied
+what was committed before it started, it cannot know what its files are worth (DESIGN §11.14).
+
+Invariant: a position is stated only when this node can vouch for it: durable (with
+`fsync=interval`: written), or merged according to the replicated state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from shiplog.sequencer.commands import Place
+from shiplog.sequencer.coordinator import Coordinator, Ends
+from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.peers import PeerLink, make_report, make_run_ended
+from shiplog.sequencer.replica import Replica
+from shiplog.wire.messages import Cursors, PartitionOffset, RunEnded
+
+
+class Reporter:
+    """One node's reports."""
+
+    def __init__(
+        self,
+        number: int,
+        boot: int,
+        *,
+        replica: Replica,
+        coordinator: Coordinator,
+        intake: Intake,
+        merging: Merging,
+        links: Mapping[int, PeerLink],
+        leader: Callable[[], int | None],
+    ) -> None:
+        self._number = number
+        self._boot = boot
+        self._replica = replica
+        self._coordinator = coordinator
+        self._intake = intake
+        self._merging = merging
+        self._links = links
+        self._leader = leader
+        self._may_state = False
+        self._unreported: dict[int, Place] = {}
+        self._stated_merged: dict[int, int] = {}
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def state_all(self) -> None:
+        """State every position, here and to all peers: this node is as current as the cluster."""
+        self._may_state = True
+        inputs = self._replica.machine.state.inputs.values()
+        places = {entry.number: self._intake.vouched(entry) for entry in inputs}
+        self._coordinator.positions(self._number, self._boot, places)
+        self.state_merged()
+        for number in self._links:
+            self.tell_everything(number)
+
+    def state_again(self) -> None:
+        """The replicated state was replaced: what was said before may be stale."""
+        if self._may_state:
+            self.state_all()
+
+    def state(self, places: Mapping[int, Place]) -> None:
+        """Positions moved: tell the leader at once, the others soon."""
+        if not self._may_state:
+            return
+        self._coordinator.positions(self._number, self._boot, places)
+        leader = self._leader()
+        if leader is not None and leader != self._number:
+            self._links[leader].send(make_report(boot=self._boot, places=places))
+        self._unreported.update(places)
+
+    def state_session(self, session: str) -> None:
+        """A run of the session was opened or closed: its inputs stand elsewhere."""
+        inputs = self._replica.machine.inputs_of(session)
+        self.state({entry.number: self._intake.vouched(entry) for entry in inputs})
+
+    def state_merged(self) -> None:
+        """More is merged-durable here."""
+        if self._may_state:
+            self._coordinator.merged(
+                self._number, self._merging.merged_durable(), self._merging.samples()
+            )
+
+    # --- telling peers ----------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Tell all peers what changed since the last time, and which runs wait to be closed."""
+        for session, (run_id, ends) in list(self._intake.ended.items()):
+            self.run_ended(session, run_id, ends)
+        merged = self._coordinator.views[self._number].merged_durable
+        changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
+        if not self._may_state or not (self._unreported or changed):
+            return
+        report = make_report(
+            boot=self._boot,
+            places=self._unreported,
+            merged=changed,
+            samples=self._merging.samples() if changed else None,
+        )
+        self._stated_merged.update(changed)
+        self._unreported = {}
+        for link in self._links.values():
+            link.send(report)
+
+    def tell_everything(self, number: int) -> None:
+        """Tell one peer all there is: it just connected, or just became leader."""
+        if not self._may_state:
+            return
+        view = self._coordinator.views[self._number]
+        report = make_report(
+            boot=self._boot,
+            places=view.places,
+            merged=view.merged_durable,
+            samples=self._merging.samples(),
+        )
+        self._links[number].send(report)
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender connected here has finished a run: the leader has to know."""
+        self._coordinator.run_ended(session, run_id, ends)
+        self._send_all(make_run_ended(session, run_id, ends))
+
+    def cursors(self, cursors: Mapping[int, int]) -> None:
+        """This node leads and knows what a majority has merged-durable: here, and to all."""
+        self.released(cursors)
+        self._send_all(Cursors(tuple(PartitionOffset(*item) for item in cursors.items())))
+
+    def released(self, cursors: Mapping[int, int]) -> None:
+        """A majority has merged-durable up to these offsets: inputs below are released."""
+        self._coordinator.cursors.update(cursors)
+        self._intake.released(self._replica.merged_by_majority(cursors))
+
+    def _send_all(self, message: RunEnded | Cursors) -> None:
+        for link in self._links.values():
+            link.send(message)

@@ -1,0 +1,125 @@
+"""Three whole nodes in one event loop, over real TLS and real files; their intake is driven directly."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.config.load import load_node
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.files import OsFileSystem
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.node import Node
+from shiplog.wire.admin import NodeState
+
+DEADLINE_S = 20.0
+
+
+def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None]]) -> None:
+    """Run `body` with `count` started nodes, and stop them."""
+
+    async def main() -> None:
+        nodes = make_nodes(path, count)
+        for node in nodes:
+            await node.start()
+        try:
+            await until(lambda: all(node.state is NodeState.LIVE for node in nodes), "all Live")
+            await body(nodes)
+        finally:
+            for node in nodes:
+                await node.stop()
+
+    asyncio.run(main())
+
+
+def make_nodes(path: Path, count: int, *, bootstrap: bool = True) -> list[Node]:
+    """Nodes of the cluster in `path`, made if it is new; not started."""
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
+    cluster.prepare()
+    nodes = []
+    for number, local in enumerate(cluster.nodes):
+        config = load_node(local.config_file)
+        node = Node(
+            config,
+            fs=OsFileSystem(),
+            clock=SystemClock(),
+            tls=ReloadingContext(config.tls),
+            rng=random.Random(number),
+            bootstrap=bootstrap,
+        )
+        nodes.append(node)
+    return nodes
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; fail when it does not hold in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DEADLINE_S
+    while not condition():
+        if loop.time() > deadline:
+            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+        await asyncio.sleep(0.01)
+
+
+def batch(*values: bytes) -> bytes:
+    """Record batches of these values."""
+    return kernels.build_batches(
+        list(values), timestamps=1, batch_bytes=1 << 16, max_record_bytes=1 << 20
+    )
+
+
+class Session:
+    """A publisher's session, sent by hand to any node."""
+
+    def __init__(self, name: str, topic: str = "t") -> None:
+        self.name = name
+        self.topic = topic
+        self.session_id = str(uuid.uuid4())
+        self.run_id = uuid.uuid4().hex
+        self.data = b""
+
+    async def open(self, node: Node, *, run: int = 0) -> Any:
+        """Open the run and the input at a node."""
+        await node.intake.open_run(
+            identity="shiplog://publisher/x",
+            session=self.name,
+            session_id=self.session_id,
+            run=run,
+            run_id=self.run_id,
+            dedup_id=None,
+            dedup_base=None,
+        )
+        return await node.intake.open_input(
+            identity="shiplog://publisher/x",
+            session=self.name,
+            run_id=self.run_id,
+            topic=self.topic,
+            partition=0,
+        )
+
+    async def send(self, nodes: list[Node], data: bytes, *, run: int = 0) -> None:
+        """Send the next bytes to some nodes."""
+        start = len(self.data)
+        self.data += data
+        for node in nodes:
+            opened = await self.open(node, run=run)
+            node.intake.append(opened.input, run, 0, start, data)
+
+
+def merged(node: Node, topic: str = "t") -> bytes:
+    """A node's merged log."""
+    partition = next(p for p in node.merging.partitions.values() if p.topic == topic)
+    log = partition.log
+    return b"".join(log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size)
+
+
+def offset(node: Node, topic: str = "t") -> int:
+    """How far a node has merged."""
+    found = [p for p in node.merging.partitions.values() if p.topic == topic]
+    return found[0].log.next_offset if found else 0

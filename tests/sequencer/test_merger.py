@@ -1,0 +1,174 @@
+"""The merger: same instructions and same session bytes give the same merged bytes, from any start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.errors import InvariantError
+from shiplog.logformat.files import OsFileSystem
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.sequencer.commands import Merge, Range, Verdict
+from shiplog.sequencer.merger import PartitionMerger
+
+BATCH_BYTES = 1 << 20
+
+
+class Sessions:
+    """Session bytes by input; what is in `lost` is not held here."""
+
+    def __init__(self) -> None:
+        self.data: dict[int, bytes] = {}
+        self.lost: set[int] = set()
+
+    def read_range(self, part: Range) -> bytearray | None:
+        if part.input in self.lost:
+            return None
+        return bytearray(self.data[part.input][part.start : part.stop])
+
+
+def batches(*counts: int) -> bytes:
+    return b"".join(
+        kernels.build_batches(
+            [b"v%d" % number for number in range(count)],
+            timestamps=7,
+            batch_bytes=1 << 20,
+            max_record_bytes=1 << 20,
+        )
+        for count in counts
+    )
+
+
+def take(number: int, data: bytes, start: int = 0) -> Range:
+    scan = kernels.scan(data)
+    stop = start + len(data)
+    return Range(number, 0, 0, start, stop, scan.records, len(data), scan.digest)
+
+
+def merge(base: int, *ranges: Range, roll: bool = False) -> Merge:
+    return Merge(1, base, 5, 1000, roll, list(ranges))
+
+
+def open_log(path: Path) -> MergedLog:
+    return MergedLog.open(OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0)
+
+
+def make(path: Path, sessions: Sessions) -> PartitionMerger:
+    return PartitionMerger(1, open_log(path), sessions, BATCH_BYTES)
+
+
+def run(merger: PartitionMerger) -> None:
+    while merger.step():
+        pass
+
+
+def content(merger: PartitionMerger) -> bytes:
+    log = merger.log
+    return b"".join(log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size)
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    sessions = Sessions()
+    sessions.data = {1: batches(3, 2), 2: batches(4)}
+    return sessions
+
+
+def instructions(sessions: Sessions) -> list[Merge]:
+    first = take(1, batches(3))
+    second = take(2, sessions.data[2])
+    third = take(1, batches(2), start=first.stop)
+    return [merge(0, first, second), merge(7, third)]
+
+
+def test_ranges_are_copied_with_offsets_and_epoch(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    for instruction in instructions(sessions):
+        merger.enqueue(instruction)
+    run(merger)
+    assert merger.log.next_offset == 9
+    records = kernels.decode_records(content(merger), 0, len(content(merger)), "t", 0, lambda *_: b"")
+    assert [record.offset for record in records] == list(range(9))
+    assert not list(merger.pending)
+
+
+def test_missing_bytes_stall_and_go_on_when_they_come(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    sessions.lost.add(2)
+    for instruction in instructions(sessions):
+        merger.enqueue(instruction)
+    run(merger)
+    assert merger.log.next_offset == 3
+    assert merger.missing is not None
+    assert merger.missing.offset == 7
+    sessions.lost.clear()
+    run(merger)
+    assert merger.missing is None
+    assert merger.log.next_offset == 9
+
+
+def test_other_bytes_than_planned_are_never_merged(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    (first, second) = instructions(sessions)
+    sessions.data[2] = batches(4).replace(b"v3", b"w3")
+    merger.enqueue(first)
+    merger.enqueue(second)
+    run(merger)
+    assert merger.log.next_offset == 3
+    assert merger.missing is not None
+
+
+def test_an_instruction_rolls_the_segment(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    first, second = instructions(sessions)
+    merger.enqueue(first)
+    merger.enqueue(merge(7, *second.ranges, roll=True))
+    run(merger)
+    assert [segment.base_offset for segment in merger.log.segments()] == [0, 7]
+
+
+def test_skipped_ranges_add_nothing(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    skipped = Range(1, 0, 0, 0, 10, 0, 0, 1, int(Verdict.DUPLICATE))
+    merger.enqueue(merge(0, skipped))
+    merger.enqueue(merge(0, take(2, sessions.data[2])))
+    run(merger)
+    assert merger.log.next_offset == 4
+
+
+def test_instructions_out_of_order_break_an_invariant(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    merger.enqueue(instructions(sessions)[0])
+    with pytest.raises(InvariantError):
+        merger.enqueue(merge(99, take(2, sessions.data[2])))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.data())
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_restart_anywhere_gives_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], data: st.DataObject
+) -> None:
+    sessions = Sessions()
+    sessions.data = {1: batches(*counts)}
+    whole = make(tmp_path_factory.mktemp("whole"), sessions)
+    whole.enqueue(merge(0, take(1, sessions.data[1])))
+    run(whole)
+    expected = content(whole)
+
+    path = tmp_path_factory.mktemp("restarted")
+    held = data.draw(st.integers(0, len(counts)), label="batches already merged")
+    log = open_log(path)
+    prefix = expected[: len(batches(*counts[:held]))]
+    if prefix:
+        log.append_copy(0, 0, prefix)
+    merger = PartitionMerger(1, log, sessions, BATCH_BYTES)
+    merger.enqueue(merge(0, take(1, sessions.data[1])))
+    run(merger)
+    assert content(merger) == expected
+    assert merger.log.checksum == whole.log.checksum

@@ -1,0 +1,121 @@
+"""Whole nodes: intake to merged log, with the cluster's decisions in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shiplog.replicator.interfaces import Refused
+from shiplog.sequencer.node import Node
+from shiplog.wire.errors import FaultCode
+from tests.sequencer.cluster import Session, batch, make_nodes, merged, offset, run_with, until
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_a_majority_has_is_merged_alike_everywhere(tmp_path: Path, count: int) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"1", b"2", b"3"))
+        await session.send(nodes, batch(b"4"))
+        await until(lambda: all(offset(node) == 4 for node in nodes), "4 records everywhere")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, count, body)
+
+
+def test_a_restart_gives_the_same_log(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    async def first(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"1", b"2"))
+        await until(lambda: all(offset(node) == 2 for node in nodes), "2 records everywhere")
+        seen.append(merged(nodes[0]))
+
+    async def second(nodes: list[Node]) -> None:
+        assert [merged(node) for node in nodes] == seen * 3
+
+    run_with(tmp_path, 3, first)
+    run_with(tmp_path, 3, second)
+
+
+def test_bytes_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        for node in nodes:
+            await session.open(node)
+        await session.send(nodes[:1], batch(b"only here"))
+        await until(lambda: all(offset(node) == 1 for node in nodes), "the record everywhere")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        first, second = Session("a"), Session("a")
+        second.session_id = first.session_id
+        await first.send(nodes, batch(b"1"))
+        await second.send(nodes, batch(b"2"), run=1)
+        await until(lambda: all(offset(node) == 2 for node in nodes), "both runs")
+        assert nodes[0].replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
+
+    run_with(tmp_path, 3, body)
+
+
+def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").open(nodes[0])
+        with pytest.raises(Refused) as refused:
+            await Session("a").open(nodes[0])
+        assert refused.value.code is FaultCode.SESSION_CONFLICT
+
+    run_with(tmp_path, 1, body)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda data: data[:-1], FaultCode.INVALID_BATCH),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), FaultCode.INVALID_BATCH),
+        (lambda data: data[:8] + b"\x7f\xff\xff\xff" + data[12:], FaultCode.INVALID_BATCH),
+        (lambda data: data[:57] + b"\x7f\xff\xff\xff" + data[61:], FaultCode.INVALID_BATCH),
+        (lambda data: b"", None),
+    ],
+)
+def test_bad_batches_are_refused_and_nothing_is_written(
+    tmp_path: Path, spoil: object, code: FaultCode | None
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        opened = await session.open(nodes[0])
+        data = spoil(batch(b"good"))  # type: ignore[operator]
+        if code is not None:
+            with pytest.raises(Refused) as refused:
+                nodes[0].intake.append(opened.input, 0, 0, 0, data)
+            assert refused.value.code is code
+        entry = nodes[0].replica.machine.state.inputs[opened.input]
+        assert nodes[0].sessions.written(entry).byte == 0
+        await session.send(nodes, batch(b"good"))
+        await until(lambda: offset(nodes[0]) == 1, "the good one")
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        opened = await Session("a").open(nodes[0])
+        data = batch(b"1")
+        with pytest.raises(Refused) as refused:
+            nodes[0].intake.append(opened.input, 0, 0, 5, data)
+        assert refused.value.code is FaultCode.GAP
+        nodes[0].intake.append(opened.input, 0, 0, 0, data)
+        nodes[0].intake.append(opened.input, 0, 0, 0, data + data)
+        await until(lambda: offset(nodes[0]) == 2, "two records")
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
+    nodes = make_nodes(tmp_path, 1, bootstrap=False)
+    assert not nodes[0].group.raft.may_vote
+    assert "may not vote" in nodes[0].trouble()

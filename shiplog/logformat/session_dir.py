@@ -123,13 +123,12 @@ class SessionDirectory:
         file = os.path.join(name, SESSION_FILE)
         record = read_json_file(fs, file, SessionFile)
         if record is None:
-            record = SessionFile(
-                session=session, id=session_id, identity=identity, cluster=cluster
-            )
+            record = SessionFile(session=session, id=session_id, identity=identity, cluster=cluster)
             write_json_file(fs, file, record)
         if record.session != session:
-            raise UnsupportedFormat(f"{name} belongs to session {record.session!r}, not
-            {session!r}")
+            raise UnsupportedFormat(
+                f"{name} belongs to session {record.session!r}, not {session!r}"
+            )
         return cls(fs, name, record)
 
     def lock(self) -> None:

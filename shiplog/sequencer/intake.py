@@ -96,6 +96,8 @@ class Intake:
         """Claim or find a run. An older run of the session is ended first. Raises Refused."""
         check_session_name(session)
         command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base)
+        if self._is_known(command):
+            return self._opened(self._known_run(session, run_id))
         deadline = asyncio.get_running_loop().time() + CLOSE_WAIT_S
         while True:
             outcome = await self._propose(command)
@@ -104,6 +106,14 @@ class Intake:
             if outcome.code != "RUN_OPEN":
                 raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
             await self._close_open_run(session, deadline)
+
+    def _is_known(self, command: OpenRun) -> bool:
+        """Whether the run is in the replicated state already, by the same directory and identity."""
+        session = self._replica.machine.state.sessions.get(command.session)
+        if session is None or session.identity != command.identity:
+            return False
+        known = self._replica.machine.run_of(command.session, command.run_id)
+        return known is not None and session.session_id == command.session_id
 
     def _known_run(self, session: str, run_id: str) -> Run:
         run = self._replica.machine.run_of(session, run_id)
@@ -149,10 +159,14 @@ class Intake:
         if not 0 <= partition < known.partitions:
             message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
             raise Refused(FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition")
-        outcome = await self._propose(OpenInput(session, known.topic_id, partition))
-        if isinstance(outcome, Rejection):
-            raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
-        entry = self._entry(session, known.topic_id, partition)
+        entry = self._find_entry(session, run_id, known.topic_id, partition)
+        if entry is None:
+            outcome = await self._propose(OpenInput(session, known.topic_id, partition))
+            if isinstance(outcome, Rejection):
+                raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
+            entry = self._find_entry(session, run_id, known.topic_id, partition)
+        if entry is None:
+            raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,
@@ -174,13 +188,14 @@ class Intake:
             raise Refused(FaultCode.UNKNOWN_TOPIC, message, f"shiplog topic create {name}")
         return topic
 
-    def _entry(self, session: str, topic_id: str, partition: int) -> Input:
+    def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
+        """The input, if it is known here and stands in this run."""
         machine = self._replica.machine
-        known = machine.partition_of(topic_id, partition)
-        entry = None if known is None else machine.input_of(session, known.number)
-        if entry is None:
-            raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
-        return entry
+        partition = machine.partition_of(topic_id, index)
+        run = machine.open_run_of(session)
+        if partition is None or run is None or run.run_id != run_id:
+            return None
+        return machine.input_of(session, partition.number)
 
     def _position(self, entry: Input) -> InputPosition:
         """Where the sender resumes: behind what is written here, or what is merged if that is

@@ -199,7 +199,7 @@ class Node:
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
         intake.on_durable = self.reporter.state
-        intake.on_received = self.source.session_changed
+        intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
         self.merging.on_stall = self.repair.stalled
@@ -331,6 +331,11 @@ class Node:
                 self.merging.save_marks()
 
     # --- events -----------------------------------------------------------------------------------
+
+    def _received(self, number: int) -> None:
+        """An input has more bytes here: a partition may have waited for them, and peers may."""
+        self.merging.wake(self.replica.machine.state.inputs[number].partition)
+        self.source.session_changed(number)
 
     def _run_changed(self, session: str) -> None:
         self.coordinator.run_changed(session)

@@ -129,6 +129,7 @@ class Replica:
 
     def _apply(self, command: AnyCommand) -> Any:
         gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else {}
+        before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             if isinstance(command, Merge):
@@ -139,10 +140,19 @@ class Replica:
         elif isinstance(command, CreateTopic | DeleteTopic):
             self._topic_changed(gone)
         elif isinstance(command, OpenRun | CloseRun | RetireSession):
-            self.on_run_changed(command.session)
+            if self._newest_run(command) != before:
+                self.on_run_changed(command.session)
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
         return outcome
+
+    def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
+        """(run id, closed) of the newest run of the session that a command is about."""
+        if not isinstance(command, OpenRun | CloseRun | RetireSession):
+            return None
+        session = self.machine.state.sessions.get(command.session)
+        run = session.runs[-1] if session is not None and session.runs else None
+        return None if run is None else (run.run_id, run.closed)
 
     def _merged(self, merge: Merge) -> None:
         places = {part.input: Place(part.run, part.roll, part.stop) for part in merge.ranges}

@@ -9,12 +9,7 @@ written over by the next append and cut off by `seal`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from shiplog.logformat.files import File
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from shiplog.logformat.files import Bytes, File
 
 FIRST_STEP_BYTES = 1 << 20
 LAST_STEP_BYTES = 64 << 20
@@ -31,10 +26,10 @@ class AppendFile:
         self._reserved = size
         self._step = FIRST_STEP_BYTES
 
-    def append(self, data: Buffer) -> int:
+    def append(self, data: Bytes) -> int:
         """Write all of `data` at the end; the position it got. Raises DiskFault: nothing counts."""
         position = self.size
-        end = position + memoryview(data).nbytes
+        end = position + len(data)
         if end > self._reserved:
             self._reserve(end)
         self.file.pwrite(data, position)

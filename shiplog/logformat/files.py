@@ -14,17 +14,24 @@ import fcntl
 import os
 import shutil
 import stat
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from shiplog.logformat.disk_errors import DiskFault, DiskFull, NoSuchFile, fault_of, translated
 from shiplog.logformat.errors import CorruptLog, DirectoryInUse
 from shiplog.logformat.os_file import OsFile
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+__all__ = [
+    "Bytes",
+    "DiskFault",
+    "DiskFull",
+    "File",
+    "FileSystem",
+    "NoSuchFile",
+    "OsFileSystem",
+    "StrPath",
+]
 
-__all__ = ["DiskFault", "DiskFull", "File", "FileSystem", "NoSuchFile", "OsFileSystem", "StrPath"]
-
+Bytes: TypeAlias = bytes | bytearray | memoryview
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
 DIRECTORY_MODE = 0o700
@@ -50,10 +57,10 @@ class File(Protocol):
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
-    def pread_into(self, buffer: Buffer, position: int) -> int:
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
         """Fill the buffer; the number of bytes read, fewer only at the end of the file."""
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: Bytes, position: int) -> None:
         """Write all of `data`. Raises DiskFull, DiskFault: a part may have been written."""
 
     def truncate(self, size: int) -> None:
@@ -123,7 +130,7 @@ class FileSystem(Protocol):
     def read_file(self, path: StrPath, limit_bytes: int) -> bytes:
         """A small file whole. Raises NoSuchFile, CorruptLog when it is longer."""
 
-    def write_atomically(self, path: StrPath, data: Buffer, *, durable: bool = True) -> None:
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         """Replace a small file: after a crash it holds the old or the new contents (only if
         `durable`).
         """
@@ -242,7 +249,7 @@ class OsFileSystem:
             raise CorruptLog(file.path, limit_bytes, f"is longer than {limit_bytes} bytes")
         return data
 
-    def write_atomically(self, path: StrPath, data: Buffer, *, durable: bool = True) -> None:
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         """Replace a small file."""
         name = os.fspath(path)
         temporary = name + TEMPORARY_SUFFIX
@@ -254,7 +261,7 @@ class OsFileSystem:
         if durable:
             self.sync_directory(os.path.dirname(name) or ".")
 
-    def _write_new(self, path: str, data: Buffer, *, durable: bool) -> None:
+    def _write_new(self, path: str, data: Bytes, *, durable: bool) -> None:
         file = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             file.pwrite(data, 0)

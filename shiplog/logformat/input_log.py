@@ -12,22 +12,18 @@ cut or deleted, except by `release`, `release_run` and `start_at`.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from shiplog.logformat.append_file import AppendFile
 from shiplog.logformat.batch_walk import extent
 from shiplog.logformat.errors import CorruptLog, LogFormatError, NotContiguous
 from shiplog.logformat.file_cache import FileCache
-from shiplog.logformat.files import File, FileSystem, StrPath
+from shiplog.logformat.files import Bytes, File, FileSystem, StrPath
 from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
 from shiplog.logformat.input_repair import RunRepair
 from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Position, Run
 from shiplog.logformat.input_tail import InputTail
 from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
 from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic, read_topic_id
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
 
@@ -187,7 +183,7 @@ class InputLog:
         count = self._held_from(run, roll, start, stop)
         return self._file(run, roll).pread(count, start) if count > 0 else b""
 
-    def read_into(self, buffer: Buffer, run: int, roll: int, start: int) -> int:
+    def read_into(self, buffer: bytearray | memoryview, run: int, roll: int, start: int) -> int:
         """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
         `read`.
         """
@@ -215,7 +211,7 @@ class InputLog:
 
     # --- appending -----------------------------------------------------------------------------
 
-    def append(self, run: int, roll: int, byte: int, data: Buffer) -> None:
+    def append(self, run: int, roll: int, byte: int, data: Bytes) -> None:
         """Write whole batches at the end of a run.
 
         Raises:
@@ -254,8 +250,7 @@ class InputLog:
     def _add_file(self, run: Run, roll: int) -> HeldFile:
         self._fs.open(self._path(data_name(run.number, roll)), create=True).close()
         self._touch_directory()
-        held = run.files[roll] = HeldFile(roll, run.begin_of(roll))
-        return held
+        return run.add(HeldFile(roll, run.begin_of(roll)))
 
     def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
         self._require_writer()
@@ -382,7 +377,7 @@ class InputLog:
 
     def _remove_file(self, run: Run, roll: int) -> None:
         """The data goes first: a marker without it is a leftover, and known as one."""
-        held = run.files.pop(roll)
+        held = run.remove(roll)
         self._forget(run.number, roll)
         self._fs.unlink(self._path(data_name(run.number, roll)))
         if held.is_sealed:

@@ -73,7 +73,7 @@ class RunRepair:
         size = self.fs.size(path)
         if roll < run.durable[0]:
             if length == size:
-                run.files[roll] = HeldFile(roll, size, is_sealed=True)
+                run.add(HeldFile(roll, size, is_sealed=True))
                 return True
             return self._damage(run, roll, names, f"{size} bytes, {length} were durable")
         file = self.fs.open(path, writable=True)
@@ -86,7 +86,7 @@ class RunRepair:
         if any(later > roll for later in names.data) or run.durable > (roll, run.begin_of(roll)):
             return self._damage(run, roll, names, "the file is missing")
         self.fs.open(path, create=True).close()  # a crash came between the marker and the file
-        run.files[roll] = HeldFile(roll, run.begin_of(roll))
+        run.add(HeldFile(roll, run.begin_of(roll)))
         return False
 
     def _take_up_tail(self, run: Run, roll: int, names: RunNames, file: File, size: int) -> bool:
@@ -106,7 +106,7 @@ class RunRepair:
             reason = checked.reason or "longer than when it was sealed"
             self.damaged.append(CorruptLog(file.path, end, f"{reason}; what was cut is in {copy}"))
         file.truncate(end)
-        held = run.files[roll] = HeldFile(roll, max(end, run.begin_of(roll)), end == length)
+        held = run.add(HeldFile(roll, max(end, run.begin_of(roll)), end == length))
         if checked.last_start >= 0:
             run.last = (checked.last_start, checked.last_crc)
         if not held.is_sealed:
@@ -123,7 +123,7 @@ class RunRepair:
         self._drop_later(run.number, roll, names, set_them_aside=True)
         end = restore_prefix(self.fs, aside, path, begin)
         self.fs.sync_directory(self.directory)
-        run.files[roll] = HeldFile(roll, end)
+        run.add(HeldFile(roll, end))
         run.durable, run.hint, run.last = (roll, end), begin, None
         self.damaged.append(CorruptLog(path, end, f"{reason}; the file is now {aside}"))
         return False

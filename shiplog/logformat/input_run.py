@@ -61,6 +61,8 @@ class Run:
     start: Position
     durable: Position
     files: dict[int, HeldFile] = field(default_factory=dict)
+    newest: HeldFile | None = None
+    """The file with the highest roll."""
     hint: int = 0
     """A batch boundary in the file of `durable`, at or before it."""
     last_append: Position | None = None
@@ -68,10 +70,16 @@ class Run:
     last: tuple[int, int] | None = None
     """(start, CRC field) of the last batch, if it is known."""
 
-    @property
-    def newest(self) -> HeldFile | None:
-        """The file with the highest roll."""
-        return self.files[next(reversed(self.files))] if self.files else None
+    def add(self, held: HeldFile) -> HeldFile:
+        """A file was added; its roll is above all others."""
+        self.files[held.roll] = self.newest = held
+        return held
+
+    def remove(self, roll: int) -> HeldFile:
+        """A file is gone."""
+        held = self.files.pop(roll)
+        self.newest = next(reversed(self.files.values()), None)
+        return held
 
     @property
     def end(self) -> Position:
@@ -90,10 +98,16 @@ class Run:
         """
         if position <= self.durable or position > self.end:
             return False
-        same_file = position[0] == self.durable[0]
-        self.hint = self.durable[1] if same_file else self.begin_of(position[0])
+        self.hint = self._boundary_before(position)
         self.durable = position
         return True
+
+    def _boundary_before(self, position: Position) -> int:
+        """A known batch boundary in the same file, as close as possible."""
+        last = self.last_append
+        if last is not None and last[0] == position[0] and position == self.end:
+            return last[1]
+        return self.durable[1] if self.durable[0] == position[0] else self.begin_of(position[0])
 
     def mark(self) -> RunMark:
         """What the marks file says of this run."""

@@ -51,7 +51,7 @@ class InputTail:
             start = max(names.start, (min(names.data), 0))
             run = self._runs.setdefault(number, Run(number, start, durable=start))
             for roll in [roll for roll in run.files if roll not in names.data or roll < start[0]]:
-                del run.files[roll]
+                run.remove(roll)
                 self._files.drop((number, roll))
             run.start = run.durable = start
             held = run.files.get(start[0])
@@ -64,7 +64,7 @@ class InputTail:
         newest = run.newest
         roll = run.start[0] if newest is None else newest.roll
         while names is not None and roll in names.data:
-            held = run.files.setdefault(roll, HeldFile(roll, run.begin_of(roll)))
+            held = run.files.get(roll) or run.add(HeldFile(roll, run.begin_of(roll)))
             if not held.is_sealed and not self._extend(run, held, names.sealed.get(roll), hint):
                 return
             roll += 1

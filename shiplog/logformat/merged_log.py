@@ -11,7 +11,6 @@ below the durable mark is ever cut or deleted.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +24,7 @@ from shiplog.logformat.errors import (
     UnsupportedFormat,
 )
 from shiplog.logformat.file_cache import FileCache
-from shiplog.logformat.files import File, FileSystem, NoSuchFile, StrPath
+from shiplog.logformat.files import Bytes, File, FileSystem, NoSuchFile, StrPath
 from shiplog.logformat.input_log import ReadOnly
 from shiplog.logformat.json_files import OtherTopic, Versioned, read_json_file, write_json_file
 from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
@@ -36,9 +35,6 @@ from shiplog.logformat.merged_tail import MergedTail
 from shiplog.logformat.segment import Growth, Segment
 from shiplog.logformat.segment_chain import SegmentChain
 from shiplog.logformat.segment_reader import OffsetNotHeld, SegmentReader
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["MergedLog", "OffsetNotHeld", "Segment"]
 
@@ -214,7 +210,7 @@ class MergedLog:
 
     # --- appending -----------------------------------------------------------------------------
 
-    def append(self, data: Buffer, *, base_offset: int, leader_epoch: int) -> int:
+    def append(self, data: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> int:
         """Give whole batches their offsets, in place, and write them; the next offset.
 
         Raises:
@@ -227,9 +223,9 @@ class MergedLog:
             raise NotContiguous(
                 f"{self.path}: records for offset {base_offset}, the next is {growing.next_offset}"
             )
-        return self._write(data, growing.assign(data, memoryview(data).nbytes, leader_epoch))
+        return self._write(data, growing.assign(data, len(data), leader_epoch))
 
-    def append_copy(self, segment_base: int, byte: int, data: Buffer) -> int:
+    def append_copy(self, segment_base: int, byte: int, data: Bytes) -> int:
         """Write batches that have their offsets, as another copy of this log has them.
 
         Byte 0 of a segment that starts at the next offset seals the one before.
@@ -239,7 +235,7 @@ class MergedLog:
             CorruptBatch: a batch is not whole or not valid; nothing was written.
             DiskFull, DiskFault: nothing counts as written.
         """
-        size = memoryview(data).nbytes
+        size = len(data)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end != size:
             raise CorruptBatch(scan.end, scan.error or "the last batch is cut")
@@ -251,7 +247,7 @@ class MergedLog:
             )
         return self._write(data, self._chain.growing.measure(data, size))
 
-    def _write(self, data: Buffer, growth: Growth) -> int:
+    def _write(self, data: Bytes, growth: Growth) -> int:
         writer = self._writer or self._open_segment()
         position = writer.log.append(data)
         growing = self._chain.growing

@@ -11,13 +11,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING
 
 from shiplog.logformat._fallocate import reserve
 from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -69,7 +65,7 @@ class OsFile:
             data += self.pread(size - len(data), position + len(data))
         return data
 
-    def pread_into(self, buffer: Buffer, position: int) -> int:
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
         """Fill the buffer; the number of bytes read."""
         if self._failed or self._closed:
             self._require_sound("read")
@@ -85,15 +81,14 @@ class OsFile:
             raise fault_of(self._path, "read", error) from error
         return done
 
-    def pwrite(self, data: Buffer, position: int) -> None:
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of `data`."""
         if self._failed or self._closed:
             self._require_sound("write")
         try:
             done = os.pwrite(self._descriptor, data, position)
-            view = memoryview(data)
-            while done < view.nbytes:
-                done += os.pwrite(self._descriptor, view[done:], position + done)
+            while done < len(data):
+                done += os.pwrite(self._descriptor, memoryview(data)[done:], position + done)
         except OSError as error:
             raise fault_of(self._path, "write", error) from error
 

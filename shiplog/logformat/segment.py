@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import msgspec
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.errors import CorruptBatch
+from shiplog.logformat.files import Bytes
 from shiplog.logformat.index import OffsetIndex, TimeIndex
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 INDEX_INTERVAL_BYTES = 4096
 
@@ -60,8 +58,7 @@ class SealedSegment(msgspec.Struct, frozen=True, array_like=True):
     time_checksum: int
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """What an append does to a segment, kept apart until the bytes are written."""
 
     size: int
@@ -93,7 +90,7 @@ class GrowingSegment:
         self.times = TimeIndex(base_offset)
         self.max_timestamp, self.max_timestamp_offset = self.times.last
 
-    def assign(self, data: Buffer, size: int, leader_epoch: int) -> Growth:
+    def assign(self, data: Bytes, size: int, leader_epoch: int) -> Growth:
         """Give the batches in the writable `data` their offsets. Raises CorruptBatch."""
         points: list[Point] = []
         next_offset, since = kernels.assign_offsets(
@@ -109,7 +106,7 @@ class GrowingSegment:
         )
         return Growth(size, next_offset, since, points)
 
-    def measure(self, data: Buffer, size: int) -> Growth:
+    def measure(self, data: Bytes, size: int) -> Growth:
         """The same for batches that have the next offsets already. Raises CorruptBatch."""
         points: list[Point] = []
         next_offset, since = walk_offsets(
@@ -124,7 +121,7 @@ class GrowingSegment:
         )
         return Growth(size, next_offset, since, points)
 
-    def grow(self, data: Buffer, growth: Growth) -> None:
+    def grow(self, data: Bytes, growth: Growth) -> None:
         """The bytes of a growth are written."""
         for last_offset, position, timestamp, timestamp_offset in growth.points:
             self._raise_timestamp(timestamp, timestamp_offset)
@@ -135,11 +132,13 @@ class GrowingSegment:
         self.next_offset = growth.next_offset
         self.bytes_since_index = growth.bytes_since_index
 
-    def _raise_by_rest(self, data: Buffer, growth: Growth) -> None:
+    def _raise_by_rest(self, data: Bytes, growth: Growth) -> None:
         """The batches from the last point on: few, as the next point would come after 4 KiB."""
         start = growth.points[-1][1] - self.size if growth.points else 0
         headers = kernels.batch_headers(data, start, growth.size)
-        offset = growth.next_offset - sum(header[2] for header in headers)
+        offset = growth.next_offset
+        for header in headers:
+            offset -= header[2]
         for header in headers:
             offset += header[2]
             self._raise_timestamp(header[5], offset - 1)
@@ -178,7 +177,7 @@ class GrowingSegment:
 
 
 def walk_offsets(
-    data: Buffer,
+    data: Bytes,
     start: int,
     stop: int,
     base_offset: int,

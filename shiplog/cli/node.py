@@ -1,7 +1,7 @@
 """`shiplog node`: one sequencer node, in the foreground.
 
-Invariant: SIGTERM and SIGINT stop it cleanly (leadership handed over, everything durable) with exit code 0; anything that
-ends it otherwise is one message and a non-zero exit.
+Invariant: SIGTERM and SIGINT stop it cleanly (leadership handed over, everything durable) with exit
+code 0; anything that ends it otherwise is one message and a non-zero exit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import signal
+from typing import Any
 
 import click
 
@@ -18,7 +19,7 @@ from shiplog.config.load import load_node
 from shiplog.config.types import NodeConfig
 from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.loop import run
+from shiplog.runtime.loop import handle_exception, run
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.node_dir import NodeDirectoryError
@@ -35,8 +36,8 @@ from shiplog.sequencer.raft_store import RaftStoreError
 def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) -> None:
     """Run one node of a cluster until SIGTERM or SIGINT.
 
-    The first start of a new cluster's node needs --bootstrap, once. An empty directory without it is a node that lost
-    its memory: it may not vote.
+    The first start of a new cluster's node needs --bootstrap, once. An empty directory without it
+    is a node that lost its memory: it may not vote.
 
     \b
     Examples:
@@ -70,6 +71,7 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     port = await node.start()
@@ -84,3 +86,11 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         stopping.cancel()
         failing.cancel()
     await node.stop()
+
+
+def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error in a callback: the part it came from stopped half way, so the node cannot go on."""
+    handle_exception(loop, context)
+    error = context.get("exception")
+    if error is not None:
+        node.fail(error)

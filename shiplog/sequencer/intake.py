@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.dedup import dedup_producer_id
-from shiplog.logformat.files import DiskFault
+from shiplog.logformat.files import DiskFault, DiskFull
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.replicator.interfaces import (
     InputPosition,
@@ -71,6 +71,7 @@ class Intake:
         self._wake = asyncio.Event()
         self._listeners: list[IntakeListener] = []
         self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._stopped_for_good = False
         self.stopped: str | None = None
         """Why this node takes nothing in, if it does not."""
         self.ended: dict[str, tuple[str, Ends]] = {}
@@ -241,7 +242,7 @@ class Intake:
         try:
             held.append(entry.run, at[0], at[1], fresh)
         except DiskFault as fault:
-            self.stop(str(fault))
+            self.stop(str(fault), for_good=not isinstance(fault, DiskFull))
             raise Refused(FaultCode.DISK_FULL, str(fault), "free space on this node") from fault
         self._mark_dirty(number)
 
@@ -337,7 +338,7 @@ class Intake:
             try:
                 await self._round()
             except DiskFault as fault:
-                self.stop(str(fault))
+                self.stop(str(fault), for_good=True)
                 return
 
     async def _round(self) -> None:
@@ -358,11 +359,18 @@ class Intake:
             self.on_durable(places)
             self._tell(places)
 
-    def stop(self, reason: str) -> None:
-        """Take nothing in any more: the disk is full or failing."""
+    def stop(self, reason: str, *, for_good: bool = False) -> None:
+        """Take nothing in: the disk is full, or failing (`for_good`)."""
         if self.stopped is None:
             self.stopped = reason
+            self._stopped_for_good = for_good
             log.error("intake stopped: %s", reason)
+
+    def resume(self) -> None:
+        """The disk has room (again)."""
+        if self.stopped is not None and not self._stopped_for_good:
+            log.warning("intake resumed")
+            self.stopped = None
 
     # --- acknowledgements -------------------------------------------------------------------------
 

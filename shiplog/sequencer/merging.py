@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from shiplog.logformat.errors import InvariantError
-from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
 from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import Refused, StreamListener
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20
 SYNC_INTERVAL_S = 0.1
+FULL_RETRY_S = 1.0
 
 
 class MergedPartition:
@@ -155,7 +156,7 @@ class Merging:
         while self._ready and budget > 0:
             number, partition = next(iter(self._ready.items()))
             del self._ready[number]
-            done = partition.merger.step()
+            done = self._step(number, partition)
             if done == 0:
                 self._rested(partition)
                 continue
@@ -166,6 +167,17 @@ class Merging:
         if self._ready:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
+
+    def _step(self, number: int, partition: MergedPartition) -> int:
+        """Execute one range. A full disk is waited out, a failing one halts the partition."""
+        try:
+            return partition.merger.step()
+        except DiskFull as fault:
+            log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
+            asyncio.get_running_loop().call_later(FULL_RETRY_S, self.wake, number)
+        except DiskFault as fault:
+            self.halt(number, str(fault))
+        return 0
 
     def _rested(self, partition: MergedPartition) -> None:
         if partition.merger.missing is not None:

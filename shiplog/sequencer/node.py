@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -235,10 +236,14 @@ class Node:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or task.exception() is None:
-            return
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End the node: a part of it met an error it was not made for."""
         if self._failed is not None and not self._failed.done():
-            self._failed.set_exception(task.exception() or RuntimeError("task failed"))
+            self._failed.set_exception(error)
 
     async def run_until_failure(self) -> None:
         """Wait for a part to fail, and raise its error."""
@@ -311,6 +316,15 @@ class Node:
             troubles.append(f"input {number}: {reason}")
         return "; ".join(troubles)[:1000]
 
+    def _watch_disk(self) -> None:
+        """Stop intake while too little is free for Raft and for merging what was accepted."""
+        usage = shutil.disk_usage(self.config.data)
+        used_percent = 100 * usage.used / (usage.used + usage.free)
+        if used_percent >= self.config.disk_stop_percent:
+            self.intake.stop(f"the disk is {used_percent:.0f} % full")
+        else:
+            self.intake.resume()
+
     def _executed(self, wanted: Mapping[int, int]) -> bool:
         partitions = self.merging.partitions
         return all(
@@ -327,6 +341,7 @@ class Node:
             self.repair.tick()
             if self.clock.now() >= next_marks:
                 next_marks = self.clock.now() + MARKS_INTERVAL_S
+                self._watch_disk()
                 self.sessions.save_marks()
                 self.merging.save_marks()
 

@@ -1,4 +1,4 @@
-"""What end-to-end tests share: publishing, reading back, waiting for conditions, comparing files."""
+"""What end-to-end tests share: publishing, reading back, waiting, comparing files."""
 
 from __future__ import annotations
 

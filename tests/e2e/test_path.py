@@ -1,4 +1,6 @@
-"""The whole path with real processes: what is published is there, once, in order, the same everywhere."""
+"""The whole path with real processes: what is published is there, once, in order, the same
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -154,8 +156,10 @@ def test_a_subscriber_fails_over_at_the_same_byte(world: World) -> None:
             node.kill()
         publisher.append_many(numbers(2_000, 4_000))
         wait_for(
-            lambda: received.extend(subscriber.batch(max_records=4_000, timeout=0.5))
-            or len(received) >= 4_000,
+            lambda: (
+                received.extend(subscriber.batch(max_records=4_000, timeout=0.5))
+                or len(received) >= 4_000
+            ),
             "the rest after the fail-over",
         )
     assert [record.value for record in received] == numbers(0, 4_000)
@@ -172,10 +176,12 @@ def test_a_subscriber_may_start_anywhere(world: World, start: str | int) -> None
             expected = 100 if start == "latest" else 600
             received: list[bytes | None] = []
             wait_for(
-                lambda: received.extend(
-                    record.value for record in subscriber.batch(max_records=600, timeout=0.5)
-                )
-                or len(received) >= expected,
+                lambda: (
+                    received.extend(
+                        record.value for record in subscriber.batch(max_records=600, timeout=0.5)
+                    )
+                    or len(received) >= expected
+                ),
                 "records from the start position",
             )
     assert received == numbers(2_100 - expected, 2_100)

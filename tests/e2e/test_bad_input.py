@@ -1,0 +1,217 @@
+"""What strangers, careless operators and broken clients hand a node: an answer, never a crash."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shiplog.cli.admin_client import AdminError, node_status
+from shiplog.cli.local_cluster import LocalNode
+from shiplog.config.load import load_node
+from shiplog.config.pki import Role, create_authority, issue
+from shiplog.config.render import render_node
+from shiplog.config.types import ClientConfig, TlsFiles
+from shiplog.publisher.errors import PublisherError
+from tests.e2e.harness import World, wait_for
+
+
+def alive(world: World, node: LocalNode) -> None:
+    """The node still runs and still takes records."""
+    assert node.pid is not None
+    with world.publisher("alive") as publisher:
+        publisher.append(b"still here")
+        publisher.wait_merged(timeout=30)
+
+
+def client_with(world: World, tls: TlsFiles) -> ClientConfig:
+    known = world.cluster.client_config()
+    return ClientConfig(nodes=known.nodes, cluster=known.cluster, tls=tls)
+
+
+def test_plaintext_and_garbage_are_refused(single: World) -> None:
+    node = single.cluster.nodes[0]
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(2000), b"\0" * 70_000):
+        with socket.create_connection(tuple(node.address), timeout=10) as raw:
+            raw.sendall(data)
+            raw.settimeout(10)
+            received = b""
+            while block := raw.recv(4096):
+                received += block
+            assert b"shiplog" not in received
+    alive(single, node)
+
+
+def test_tls_1_2_is_refused(single: World) -> None:
+    node = single.cluster.nodes[0]
+    tls = single.cluster.client_config().tls
+    context = ssl.create_default_context(cafile=tls.ca)
+    context.check_hostname = False
+    context.load_cert_chain(tls.cert, tls.key)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with (
+        socket.create_connection(tuple(node.address), timeout=10) as raw,
+        pytest.raises(ssl.SSLError),
+    ):
+        context.wrap_socket(raw)
+    alive(single, node)
+
+
+def test_a_certificate_of_another_authority_is_refused(single: World, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    create_authority(other, "other")
+    files = issue(other, Role.CLIENT, "local")
+    ours = single.cluster.client_config().tls
+    config = client_with(single, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
+    with pytest.raises(AdminError, match=r"(?i)certificate|unknown ca|refused"):
+        node_status(config, single.cluster.nodes[0].address)
+    alive(single, single.cluster.nodes[0])
+
+
+def test_an_identity_without_the_right_is_refused(single: World) -> None:
+    pki = str(Path(single.cluster.directory) / "pki")
+    files = issue(pki, Role.PUBLISHER, "nobody")
+    ours = single.cluster.client_config().tls
+    tls = TlsFiles(ca=ours.ca, cert=files.cert, key=files.key)
+    config = client_with(single, tls)
+    with pytest.raises(AdminError, match="no administrator"):
+        node_status(config, single.cluster.nodes[0].address)
+    directory = str(single.directory / "denied")
+    from shiplog import Publisher
+
+    with Publisher("t", session="x", directory=directory, config=config) as publisher:
+        publisher.append(b"denied")
+        with pytest.raises(TimeoutError, match="may not"):
+            publisher.wait_merged(timeout=3)
+    alive(single, single.cluster.nodes[0])
+
+
+def test_two_directories_cannot_claim_one_session(single: World) -> None:
+    with single.publisher("a", directory=str(single.directory / "one")) as first:
+        first.append(b"mine")
+        first.wait_merged(timeout=30)
+        with single.publisher("a", directory=str(single.directory / "two")) as second:
+            second.append(b"also mine?")
+            with pytest.raises(TimeoutError, match=r"(?i)another directory"):
+                second.wait_merged(timeout=3)
+        first.append(b"still mine")
+        first.wait_merged(timeout=30)
+    assert [record.value for record in single.read(2)] == [b"mine", b"still mine"]
+
+
+def test_one_directory_is_one_process(single: World) -> None:
+    with single.publisher("a"), pytest.raises((PublisherError, Exception), match="held by"):
+        single.publisher("a")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A", "a" * 200, "a\0b", ".a"])
+def test_names_outside_the_grammar_are_refused(tmp_path: Path, name: str) -> None:
+    from shiplog import Publisher
+    from shiplog.logformat.errors import InvalidName
+
+    with pytest.raises(InvalidName):
+        Publisher("t", session=name, directory=str(tmp_path))
+
+
+def start_node(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shiplog", "node", "--config", str(config), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def edited(world: World, change: dict[str, object]) -> Path:
+    """The node's configuration with some values changed, in a file of its own."""
+    node = world.cluster.nodes[0]
+    text = render_node(load_node(node.config_file))
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, str(new))
+    path = world.directory / "edited.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_data_directory_of_another_cluster_is_not_touched(single: World) -> None:
+    single.cluster.stop()
+    config = edited(single, {'cluster = "local"': 'cluster = "elsewhere"'})
+    ended = start_node(config)
+    assert ended.returncode == 1
+    assert "belongs to cluster 'local'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_newer_format_version_is_not_touched(single: World) -> None:
+    single.cluster.stop()
+    node = single.cluster.nodes[0]
+    file = Path(node.data) / "node.json"
+    record = json.loads(file.read_text()) | {"format_version": 99}
+    file.write_text(json.dumps(record))
+    ended = start_node(Path(node.config_file))
+    assert ended.returncode == 1
+    assert "format version 99" in ended.stderr
+    assert json.loads(file.read_text()) == record
+
+
+def test_a_contradictory_configuration_names_file_key_and_value(single: World) -> None:
+    config = edited(single, {'fsync = "always"': 'fsync = "sometimes"'})
+    ended = start_node(config)
+    assert ended.returncode == 2
+    for word in (str(config), "fsync", "sometimes", "always"):
+        assert word in ended.stderr
+
+
+def test_a_missing_configuration_is_one_message(tmp_path: Path) -> None:
+    ended = start_node(tmp_path / "none.toml")
+    assert ended.returncode == 2
+    assert "none.toml" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_damaged_raft_log_stops_the_node_with_a_message(single: World) -> None:
+    with single.publisher("a") as publisher:
+        publisher.append_many([b"x"] * 100)
+        publisher.wait_merged(timeout=30)
+    single.cluster.stop()
+    node = single.cluster.nodes[0]
+    (file,) = (Path(node.data) / "raft" / "0").glob("wal.*")
+    data = bytearray(file.read_bytes())
+    data[60] ^= 0xFF
+    file.write_bytes(data)
+    ended = start_node(Path(node.config_file))
+    assert ended.returncode == 1
+    assert str(file) in ended.stderr
+    assert file.read_bytes() == data
+
+
+def test_a_wiped_node_comes_back_without_a_vote_and_catches_up(world: World) -> None:
+    with world.publisher("a") as publisher:
+        publisher.append_many([b"%d" % number for number in range(1_000)])
+        publisher.wait_merged(timeout=30)
+        wiped = world.followers()[0]
+        wiped.stop()
+        shutil.rmtree(wiped.data)
+        command = [sys.executable, "-m", "shiplog", "node", "--config", wiped.config_file]
+        with open(wiped.log_file, "ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            publisher.append(b"after")
+            publisher.wait_merged(timeout=30)
+
+            def caught_up() -> bool:
+                status = world.status(wiped)
+                if status is None:
+                    return False
+                trouble = next(info.detail for info in status.nodes if info.name == wiped.name)
+                offsets = [info.end_offset for info in status.partitions]
+                return "may not vote" in trouble and offsets == [1_001]
+
+            wait_for(caught_up, "the wiped node has everything")
+        finally:
+            process.terminate()
+            process.wait()
+    world.assert_identical()

@@ -1,0 +1,114 @@
+"""The command line against a real cluster, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from tests.e2e.harness import World
+
+
+def shiplog(world: World, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run one command."""
+    command = [sys.executable, "-m", "shiplog", *arguments]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def as_json(world: World, *arguments: str, stdin: str = "") -> Any:
+    """Run one command with --json; its output."""
+    ended = shiplog(world, *arguments, "--json", stdin=stdin)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
+    config = ("--config", world.cluster.client_file)
+    where = str(world.directory / "pub")
+    lines = "".join(f"line {number}\n" for number in range(1_000))
+    published = as_json(
+        world,
+        "publish",
+        *config,
+        *("--topic", "lines", "--session", "s", "--dir", where, "--wait"),
+        stdin=lines,
+    )
+    assert published["records"] == 1_000
+    copy = str(world.directory / "sub")
+    read = shiplog(
+        world,
+        "subscribe",
+        *config,
+        *("--topic", "lines", "--dir", copy, "--from", "earliest", "--max", "1000"),
+    )
+    assert read.returncode == 0, read.stderr
+    assert read.stdout == lines
+
+    topics = as_json(world, "topic", "list", *config)
+    assert [topic["name"] for topic in topics] == ["lines"]
+    described = as_json(world, "topic", "describe", "lines", *config)
+    assert described["partitions"][0]["end_offset"] == 1_000
+    status = as_json(world, "status", *config)
+    assert len(status["nodes"]) == 3
+
+    world.wait_offset(1_000, topic="lines")
+    nodes = [node.data for node in world.cluster.nodes]
+    verified = shiplog(world, "verify", *nodes, copy)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_topics_are_created_and_deleted(single: World) -> None:
+    config = ("--config", single.cluster.client_file)
+    assert shiplog(single, "topic", "create", "t", *config, "--partitions", "3").returncode == 0
+    again = shiplog(single, "topic", "create", "t", *config)
+    assert again.returncode == 1
+    assert "exists" in again.stderr
+    assert as_json(single, "topic", "describe", "t", *config)["topic"]["partitions"] == 3
+    assert shiplog(single, "topic", "delete", "t", *config).returncode == 0
+    assert as_json(single, "topic", "list", *config) == []
+
+
+def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> None:
+    config = ("--config", single.cluster.client_file)
+    with single.publisher("a") as publisher:
+        publisher.append(b"old")
+        publisher.wait_merged(timeout=30)
+    assert shiplog(single, "topic", "delete", "t", *config).returncode == 0
+    with single.publisher("b") as publisher:
+        publisher.append(b"new")
+        publisher.wait_merged(timeout=30)
+    assert [record.value for record in single.read(1, name="fresh")] == [b"new"]
+
+
+def test_a_retired_session_can_be_taken_over(single: World) -> None:
+    config = ("--config", single.cluster.client_file)
+    with single.publisher("a", directory=str(single.directory / "one")) as publisher:
+        publisher.append(b"first")
+        publisher.wait_merged(timeout=30)
+    assert shiplog(single, "session", "retire", "a", *config).returncode == 0
+    with single.publisher("a", directory=str(single.directory / "two")) as publisher:
+        publisher.append(b"second")
+        publisher.wait_merged(timeout=30)
+    assert [record.value for record in single.read(2)] == [b"first", b"second"]
+
+
+def test_verify_finds_a_difference(world: World) -> None:
+    with world.publisher("a") as publisher:
+        publisher.append_many([b"%d" % number for number in range(500)])
+        publisher.wait_merged(timeout=30)
+    world.wait_offset(500)
+    world.cluster.stop()
+    nodes = [node.data for node in world.cluster.nodes]
+    assert shiplog(world, "verify", *nodes).returncode == 0
+    import os
+    from pathlib import Path
+
+    log = Path(nodes[1], "merged", "t-0", f"{0:020d}.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    os.sync()
+    assert shiplog(world, "verify", *nodes).returncode == 1

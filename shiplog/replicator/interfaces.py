@@ -96,7 +96,11 @@ class IntakeListener(Protocol):
     def on_progress(
         self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
     ) -> None:
-        """Positions of a run of an input; each one never goes back while the run is the same."""
+        """Positions of a run of an input; each one never goes back while the run is the same.
+
+        `merged` is merged-durable on a majority. It goes on after a run was closed, and after a
+        newer one has begun; then each of the two runs has a call of its own.
+        """
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
@@ -124,7 +128,11 @@ class Intake(Protocol):
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:
-        """One partition of an open run. Raises Refused."""
+        """One partition of a run, open or closed; listeners soon hear its positions as they are.
+
+        Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
+        Raises Refused.
+        """
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview

@@ -1,0 +1,53 @@
+"""What the ends of replicator connections have in common.
+
+Invariant: a frame that has no place in a conversation ends it with PROTOCOL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shiplog.runtime.connection import EXPECTED_ERRORS
+from shiplog.runtime.faults import fault_of
+from shiplog.runtime.transport import Connection
+from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.messages import AnyMessage
+
+
+class ReplicatorHandler:
+    """The parts of runtime.transport.Handler that most handlers do nothing with."""
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Raft has connections of its own."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT on a replicator's connection")
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """DATA, in the direction that has none."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "DATA in the wrong direction")
+
+    def on_writable(self) -> None:
+        """Nothing waits to be sent."""
+
+
+def unexpected(message: AnyMessage) -> ProtocolFault:
+    """The fault of a message that does not belong here."""
+    return ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")
+
+
+def fail(connection: Connection, error: Exception) -> None:
+    """End a connection because of an error outside its callbacks, as one inside them would."""
+    if not isinstance(error, EXPECTED_ERRORS):
+        context = {"message": "a replicator's connection failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+    connection.close(fault_of(error))
+
+
+@contextmanager
+def failing(connection: Connection) -> Iterator[None]:
+    """What is raised inside ends the connection, and goes no further."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the seam between a node and its connections
+        fail(connection, error)

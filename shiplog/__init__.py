@@ -1,9 +1,48 @@
 """Kafka-compatible log shipping: what an application imports.
 
-Invariant: everything public is listed in `__all__`.
+Names are resolved when first used, so that a publisher never loads what only a subscriber needs.
+Invariant: everything public is listed in `__all__`; the rest of the package is internal.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shiplog.logformat._kernels import Record
+    from shiplog.publisher import AsyncPublisher, Publisher
+    from shiplog.subscriber import AsyncSubscriber, Subscriber
+
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+__all__ = [
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "Publisher",
+    "Record",
+    "Subscriber",
+    "__version__",
+]
+
+_MODULES = {
+    "AsyncPublisher": "shiplog.publisher",
+    "AsyncSubscriber": "shiplog.subscriber",
+    "Publisher": "shiplog.publisher",
+    "Record": "shiplog.logformat._kernels",
+    "Subscriber": "shiplog.subscriber",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used (PEP 562)."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(__all__)

@@ -16,7 +16,6 @@ does not fit into 32 bits is left out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.files import File
@@ -42,20 +41,6 @@ class _Index:
 
     def __len__(self) -> int:
         return len(self._entries) // self._entry.size
-
-    @property
-    def data(self) -> bytes:
-        """The entries as they are on disk."""
-        return bytes(self._entries)
-
-    def is_rising(self) -> bool:
-        """Whether every entry is greater than the one before, in both fields."""
-        last = (-1, -1)
-        for entry in self._entry.iter_unpack(self._entries):
-            if entry[0] <= last[0] or entry[1] <= last[1]:
-                return False
-            last = (entry[0], entry[1])
-        return True
 
     def _append(self, first: int, second: int) -> None:
         if max(second, first if self._entry is _OFFSET_ENTRY else 0) > _LARGEST:
@@ -143,11 +128,6 @@ class OffsetIndex(_Index):
         """Drop the entries of batches that start at or behind `position`."""
         self.keep(self._count_up_to(1, position - 1))
 
-    def entries(self) -> Iterator[tuple[int, int]]:
-        """All (offset, position)."""
-        for relative, position in self._entry.iter_unpack(self._entries):
-            yield self.base_offset + relative, position
-
 
 class TimeIndex(_Index):
     """The .timeindex of one segment."""
@@ -178,8 +158,3 @@ class TimeIndex(_Index):
     def keep_up_to(self, offset: int) -> None:
         """Drop the entries that speak of offsets behind `offset`."""
         self.keep(self._count_up_to(1, offset - self.base_offset))
-
-    def entries(self) -> Iterator[tuple[int, int]]:
-        """All (timestamp, offset)."""
-        for timestamp, relative in self._entry.iter_unpack(self._entries):
-            yield timestamp, self.base_offset + relative

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shiplog.consensus import NotLeader
+from shiplog.consensus import Busy, NotLeader
 from shiplog.runtime.clock import Clock
-from shiplog.sequencer.commands import AnyCommand, Checkpoint, CloseRun, Merge, Place
+from shiplog.sequencer.commands import AnyCommand, Checkpoint, CloseRun, Place
 from shiplog.sequencer.group import Group
 from shiplog.sequencer.planner import Planner, majority_place
 from shiplog.sequencer.session_store import SessionStore
@@ -171,18 +171,22 @@ class Coordinator:
         if not merges:
             self._candidates.clear()
             return False
-        return self._propose(merges)
-
-    def _propose(self, merges: Sequence[Merge]) -> bool:
-        try:
-            index, future = self._group.propose(merges)
-        except NotLeader:
+        index = self._propose(merges)
+        if index is None:
             self._planner.reset()
             return False
-        future.add_done_callback(_retrieved)
-        if not future.done():
+        if index > self._group.applied_index:
             self._planner.proposed(index)
         return True
+
+    def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
+        """The entry's index; None when this node may not propose now: it will be looked at again."""
+        try:
+            index, future = self._group.propose(commands)
+        except (NotLeader, Busy):
+            return None
+        future.add_done_callback(_retrieved)
+        return index
 
     def _available(self) -> dict[int, Place]:
         """Candidate inputs with more than is planned: what a majority and this node hold."""
@@ -210,11 +214,9 @@ class Coordinator:
             run = self._machine.open_run_of(name)
             if session is None or run is None or run.run_id != run_id:
                 continue
-            if self._wholly_merged(session, ends):
+            if self._wholly_merged(session, ends) and self._propose([CloseRun(name, run_id)]):
                 self._planner.closing(name)
-                _, future = self._group.propose([CloseRun(name, run_id)])
-                future.add_done_callback(_retrieved)
-                del self.ended[name]
+                self.ended.pop(name, None)
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
         """Whether every byte of the open run that a reachable node holds, or the sender named, is
@@ -273,8 +275,7 @@ class Coordinator:
         self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
         values = self._agreed_samples()
         if values:
-            _, future = self._group.propose([Checkpoint(values)])
-            future.add_done_callback(_retrieved)
+            self._propose([Checkpoint(values)])
 
     def _agreed_samples(self) -> list[tuple[int, int, int]]:
         """The newest sample of each partition that a majority reports alike, if newer than the

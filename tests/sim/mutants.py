@@ -134,23 +134,6 @@ def vote_for_anyone() -> Iterator[None]:
 
 
 @contextmanager
-def vote_before_own_save() -> Iterator[None]:
-    """A candidate asks for votes and counts its own before its term is durable."""
-    original = Raft.take_effects
-
-    def take_effects(self: Raft) -> Effects:
-        core = self._core
-        early = [item for item in core.send_after_save_queue if isinstance(item[1], Vote)]
-        core.send_queue.extend(early)
-        for item in early:
-            core.send_after_save_queue.remove(item)
-        return original(self)
-
-    with patch.object(Raft, "take_effects", take_effects):
-        yield
-
-
-@contextmanager
 def count_the_untrusted() -> Iterator[None]:
     """Acknowledgements of a node that lost its disk count."""
 
@@ -273,7 +256,6 @@ MUTANTS = (
     commit_older_terms,
     count_before_save,
     vote_for_anyone,
-    vote_before_own_save,
     count_the_untrusted,
     votes_of_the_wiped,
     keep_conflicting_suffix,

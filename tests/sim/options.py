@@ -34,6 +34,7 @@ class Options:
     snapshot_bytes: int
     clock_skew: float
     wipes: bool
+    coups: bool
     config: RaftConfig
 
 
@@ -65,6 +66,7 @@ def from_seed(seed: int) -> Options:
         snapshot_bytes=draw.choice((10, 1000, 5000)),
         clock_skew=draw.choice((0.0, 0.0, 0.05, 0.2)),
         wipes=voters >= 3 and draw.random() < 0.25,
+        coups=draw.random() < 0.2,
         config=RaftConfig(
             max_append_bytes=draw.choice((64, 500, 1 << 20)),
             max_inflight=draw.choice((1, 4, 64)),

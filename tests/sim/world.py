@@ -229,7 +229,7 @@ class World:
         if self.healed:
             self._guard_compact()
             return
-        faults = (
+        faults: tuple[Callable[[], None], ...] = (
             self._crash_one,
             self._crash_one,
             self._crash_all,
@@ -246,6 +246,8 @@ class World:
             self._slow_disk,
             self._wipe,
         )
+        if self.options.coups and self.chance.random() < 0.7:
+            faults = (self._depose, self._mend)
         self.chance.choice(faults)()
 
     def _any_node(self) -> SimNode:
@@ -269,12 +271,15 @@ class World:
         self._cut_off(self._any_node())
 
     def _depose(self) -> None:
-        """The leader is cut off and everybody else notices."""
+        """The leader is no longer heard, hears but some of the others, and all of them notice."""
         leader = self._leader()
-        if leader is not None:
-            self._cut_off(leader)
-            for other in self.nodes:
-                self._notice(other, leader)
+        if leader is None:
+            return
+        for other in self.nodes:
+            self._cuts.add((leader.number, other.number))
+            if self.chance.random() < 0.6:
+                self._cuts.add((other.number, leader.number))
+            self._notice(other, leader)
 
     def _cut_off(self, alone: SimNode) -> None:
         for node in self.nodes:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import signal
+import sys
 from typing import Any
 
 import click
@@ -53,6 +54,7 @@ def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) ->
             talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         run(serve(config, bootstrap=bootstrap))
     except (NodeDirectoryError, RaftStoreError, DiskFault) as error:

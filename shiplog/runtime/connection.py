@@ -51,8 +51,9 @@ from shiplog.wire.messages import AnyMessage, Fault, Ping, decode_message, encod
 
 log = logging.getLogger(__name__)
 
-HIGH_WATER_BYTES = 4 << 20
-LOW_WATER_BYTES = 1 << 20
+HIGH_WATER_BYTES = 1 << 20
+LOW_WATER_BYTES = 256 << 10
+"""What waits in this process for the socket; more would fall out of the processor's cache."""
 TURN_BYTES = 1 << 20
 """Received from one connection before others have their turn."""
 SCRATCH_BYTES = 256 << 10

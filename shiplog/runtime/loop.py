@@ -10,6 +10,7 @@ Invariant: no InvariantError is survived, wherever in the loop it came up.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -24,11 +25,17 @@ log = logging.getLogger(__name__)
 EXIT_SOFTWARE = 70
 """sysexits(3): an internal error."""
 
+KEPT_BLOCK_BYTES = 16 << 20
+KEPT_TOTAL_BYTES = 64 << 20
+_M_TRIM_THRESHOLD = -1  # mallopt(3)
+_M_MMAP_THRESHOLD = -3
+
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on a uvloop event loop until it returns."""
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_guarded(main))
 
@@ -38,6 +45,19 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     loop.set_exception_handler(handle_exception)
     return loop
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed blocks of up to some MiB for the next use.
+
+    By default glibc returns them to the kernel at once and gets them anew, zeroed, page by page:
+    for data that passes through in pieces of 64 KiB and more, that was a quarter of the CPU time of
+    sending. Does nothing where there is no mallopt.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, KEPT_TOTAL_BYTES)
 
 
 def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

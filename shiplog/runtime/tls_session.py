@@ -14,7 +14,7 @@ import ssl
 
 from shiplog.runtime.receive_buffer import ReceiveBuffer
 
-PIECE_BYTES = 128 << 10
+PIECE_BYTES = 64 << 10
 """Encrypted and handed to the socket at once; larger pieces were measured to be slower."""
 
 

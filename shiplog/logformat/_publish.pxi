@@ -80,3 +80,47 @@ cdef int write_whole(int descriptor, const uint8_t *data, size_t size, int64_t p
         position += done
         size -= <size_t>done
     return 0
+
+
+cdef uint8_t written_record[WRITE_HOLDING]  # only touched while the GIL is held, from filling to writing
+
+
+def write_record(
+    int descriptor, int64_t position, int64_t limit, value, key, headers, int64_t timestamp, int64_t max_record_bytes,
+) -> int:
+    """Build a batch of one record, as `build_record` does, and write it at a position of a file.
+
+    Returns the position behind it; or -1, with nothing written, if that would pass `limit`, or the batch is no small
+    write (see `write_at`).
+
+    Raises:
+        RecordTooLarge, TypeError: nothing was written.
+        OSError: a part may have been written.
+    """
+    cdef Item item
+    cdef Heap heap
+    cdef Producer producer
+    cdef bytes key_bytes = as_bytes(key), value_bytes = as_bytes(value)
+    cdef int64_t size
+    cdef int error
+    memset(&heap, 0, sizeof(Heap))
+    check_record_limit(max_record_bytes)
+    try:
+        take_item(&item, key_bytes, value_bytes, headers, &heap, 0, max_record_bytes)
+        item.offset_delta = 0
+        item.timestamp_delta = 0
+        item.body_size = <int32_t>body_size(&item, 0, 0)
+        size = HEADER + varint_size(item.body_size) + item.body_size
+        if size > WRITE_HOLDING or position + size > limit:
+            return -1
+        put_record(written_record + HEADER, &item, heap.data)
+    finally:
+        release(&heap)
+    producer.id = -1
+    producer.epoch = -1
+    producer.base_sequence = -1
+    finish_batch(written_record, size, 0, 1, timestamp, timestamp, &producer)
+    error = write_whole(descriptor, written_record, <size_t>size, position)
+    if error != 0:
+        raise OSError(error, strerror(error).decode())
+    return position + size

@@ -181,3 +181,13 @@ def decode_columns(
 ) -> Columns: ...
 def murmur2(data: Buffer) -> int: ...
 def write_at(descriptor: int, data: Buffer, position: int) -> None: ...
+def write_record(
+    descriptor: int,
+    position: int,
+    limit: int,
+    value: Buffer | None,
+    key: Buffer | None,
+    headers: _Headers | None,
+    timestamp: int,
+    max_record_bytes: int,
+) -> int: ...

@@ -26,6 +26,9 @@ from shiplog.sequencer.node import Node
 from shiplog.sequencer.node_dir import NodeDirectoryError
 from shiplog.sequencer.raft_store import RaftStoreError
 
+SWITCH_INTERVAL_S = 0.0005
+"""A finished fsync waits for the interpreter lock at most so long while the event loop is busy."""
+
 
 @click.command()
 @click.option(

@@ -53,7 +53,7 @@ class Served(Protocol):
         """The next offset of a merged log; 0 for a session log."""
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
-        """Whole batches from `byte`: at most `limit_bytes`, but at least one. Raises LogFormatError."""
+        """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
 
 
 class ServedMerged:

@@ -1,0 +1,270 @@
+"""A session's directory as its push client sees it: runs, inputs, and what changes in them.
+
+Changes are noticed with inotify (one instance for the directory and all inputs); `poll` looks at
+everything again, because inotify can miss. The directory may be written by another process.
+
+Invariant: a run that is over stays over: it has its end noted, a newer run exists, or once nobody
+held the writer's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+
+from shiplog.logformat.directory_watch import DirectoryWatch
+from shiplog.logformat.errors import DirectoryInUse, LogFormatError
+from shiplog.logformat.files import FileSystem, NoSuchFile
+from shiplog.logformat.input_names import RunNames, parse_names
+from shiplog.logformat.json_files import OtherTopic
+from shiplog.logformat.session_dir import RunFile, SessionDirectory
+from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic
+from shiplog.replicator.session_tail import PieceCache, RunTail
+from shiplog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
+
+log = logging.getLogger(__name__)
+
+InputName = tuple[str, int]
+"""(topic, partition)."""
+
+_GREW = Mask.MODIFY
+_NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
+
+
+class _InputDirectory:
+    """One input's directory: its names, and the tails of its runs that somebody follows."""
+
+    def __init__(self, fs: FileSystem, path: str, pieces: PieceCache) -> None:
+        self.path = path
+        self.names: dict[int, RunNames] = {}
+        self.tails: dict[int, RunTail] = {}
+        self._fs = fs
+        self._pieces = pieces
+        self._watch = DirectoryWatch(fs, path)
+
+    def look(self, *, always: bool) -> bool:
+        """List the directory (if it may have changed); whether a run has come or gone."""
+        before = self.names.keys()
+        if self._watch.needs_listing() or always:
+            names = parse_names(self._fs.list_directory(self.path))
+            self.names = {run: found for run, found in names.items() if found.data}
+            for run, tail in self.tails.items():
+                tail.look(names.get(run, RunNames()))
+        return before != self.names.keys()
+
+    def notice(self) -> None:
+        """Its files may have grown."""
+        for tail in tuple(self.tails.values()):
+            tail.notice()
+
+    def tail(self, run: int) -> RunTail:
+        """The tail of one run."""
+        tail = self.tails.get(run)
+        if tail is None:
+            tail = self.tails[run] = RunTail(self._fs, self.path, run, self._pieces)
+            tail.look(self.names.get(run, RunNames()))
+        return tail
+
+
+class LocalSession:
+    """One session's directory. Not thread-safe."""
+
+    def __init__(self, fs: FileSystem, path: str, on_change: Callable[[], None]) -> None:
+        self.path = path
+        self.fs = fs
+        self.runs: list[RunFile] = []
+        """By number."""
+        self.fault: LogFormatError | None = None
+        """What was wrong when the directory was looked at last."""
+        self._on_change = on_change
+        self._directory: SessionDirectory | None = None
+        self._watch = DirectoryWatch(fs, path)
+        self._inputs: dict[InputName, _InputDirectory] = {}
+        self._pieces = PieceCache()
+        self._abandoned: set[int] = set()
+        self._inotify: Inotify | None = None
+        self._watched: dict[int, InputName | None] = {}
+        """inotify's watch -> the input; None: the session's own directory."""
+
+    # --- what there is ------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> tuple[str, str] | None:
+        """(name, id) of the session; None before there is one."""
+        record = None if self._directory is None else self._directory.record
+        return None if record is None else (record.session, record.id)
+
+    @property
+    def has_inotify(self) -> bool:
+        """Whether changes are noticed at once."""
+        return self._inotify is not None
+
+    def inputs_of(self, run: int) -> list[InputName]:
+        """The inputs that have files of this run."""
+        return [name for name, directory in self._inputs.items() if run in directory.names]
+
+    def tail(self, run: int, name: InputName) -> RunTail:
+        """Follow one run of one input that has files of it."""
+        return self._inputs[name].tail(run)
+
+    def is_over(self, run: int) -> bool:
+        """Whether nothing will ever be added to this run."""
+        known = next((known for known in self.runs if known.run == run), None)
+        ended = known is None or known.end is not None or run in self._abandoned
+        return ended or run < self.runs[-1].run
+
+    def input_path(self, name: InputName) -> str:
+        """The directory of an input."""
+        return self._inputs[name].path
+
+    # --- topics -------------------------------------------------------------------------------
+
+    def bind(self, name: InputName, topic_id: str) -> bool:
+        """Note which topic an input is shipped to; False: it was another one."""
+        try:
+            bind_topic(self.fs, self._inputs[name].path, topic_id)
+        except OtherTopic:
+            return False
+        return True
+
+    def unbind(self, name: InputName) -> None:
+        """The next run may go to another topic of this name."""
+        path = os.path.join(self._inputs[name].path, TOPIC_FILE)
+        if self.fs.exists(path):
+            self.fs.unlink(path)
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Watch, and take in what there is."""
+        try:
+            self._inotify = Inotify()
+            self._inotify.attach(asyncio.get_running_loop(), self._on_events)
+        except OSError as error:
+            log.warning("no inotify, polling instead: %s", error)
+        self.poll()
+
+    def poll(self) -> None:
+        """Look at everything; also whether the writer of the newest run is still there."""
+        self._guarded(self._look_at_all)
+
+    def forget_run(self, run: int) -> None:
+        """The files of a run were removed."""
+        for directory in self._inputs.values():
+            tail = directory.tails.pop(run, None)
+            if tail is not None:
+                tail.close()
+        self.poll()
+
+    def close(self) -> None:
+        """Watch no more, and close all files."""
+        if self._inotify is not None:
+            self._inotify.close()
+        for directory in self._inputs.values():
+            for tail in directory.tails.values():
+                tail.close()
+
+    def _look_at_all(self) -> None:
+        changed = self._look_at_session(always=False)
+        for name in tuple(self._inputs):
+            changed |= self._look_at_input(name, always=False)
+        changed |= self._probe_writer()
+        if changed:
+            self._on_change()
+        for directory in self._inputs.values():
+            directory.notice()
+
+    def _look_at_session(self, *, always: bool) -> bool:
+        """Runs and inputs; whether there is news."""
+        if self._directory is None:
+            try:
+                self._directory = SessionDirectory.open(self.fs, self.path)
+            except NoSuchFile:
+                return False
+            self._add_watch(self.path, None)
+        elif not self._watch.needs_listing() and not always:
+            return False
+        runs = self._directory.runs()
+        changed = runs != self.runs
+        self.runs = runs
+        return self._add_inputs(self._directory) or changed
+
+    def _add_inputs(self, directory: SessionDirectory) -> bool:
+        new = [name for name in directory.inputs() if name not in self._inputs]
+        for name in new:
+            path = directory.input_path(*name)
+            self._add_watch(path, name)
+            self._inputs[name] = _InputDirectory(self.fs, path, self._pieces)
+            self._look_at_input(name, always=True)
+        return bool(new)
+
+    def _look_at_input(self, name: InputName, *, always: bool) -> bool:
+        try:
+            return self._inputs[name].look(always=always)
+        except NoSuchFile:  # somebody has removed the whole directory
+            del self._inputs[name]
+            return True
+
+    def _probe_writer(self) -> bool:
+        """Whether the newest run turns out to be abandoned: nobody holds the writer's lock."""
+        if self._directory is None or not self.runs or self.is_over(self.runs[-1].run):
+            return False
+        probe = SessionDirectory(self.fs, self.path, self._directory.record)
+        try:
+            probe.lock()
+        except DirectoryInUse:
+            return False
+        probe.close()
+        self._abandoned.add(self.runs[-1].run)
+        return True
+
+    def _guarded(self, look: Callable[[], None]) -> None:
+        """A fault of the disk or of a file is shown, and looked at again with the next poll."""
+        try:
+            look()
+        except LogFormatError as error:
+            if str(error) != str(self.fault):
+                log.error("session directory %s: %s", self.path, error)
+            self.fault = error
+        else:
+            self.fault = None
+
+    # --- inotify ------------------------------------------------------------------------------
+
+    def _add_watch(self, path: str, name: InputName | None) -> None:
+        if self._inotify is None:
+            return
+        try:
+            self._watched[self._inotify.add(path, DIRECTORY_CHANGED | Mask.DELETE)] = name
+        except OSError as error:
+            log.warning("%s is polled, not watched: %s", path, error)
+
+    def _on_events(self, events: list[Event]) -> None:
+        self._guarded(lambda: self._take(events))
+
+    def _take(self, events: Iterable[Event]) -> None:
+        changes: dict[int, Mask] = {}
+        for event in events:
+            changes[event.watch] = changes.get(event.watch, Mask(0)) | event.mask
+            if event.mask & Mask.OVERFLOW:
+                self._look_at_all()
+                return
+        for watch, mask in changes.items():
+            if mask & Mask.IGNORED:
+                self._watched.pop(watch, None)
+            elif watch in self._watched:
+                self._changed(self._watched[watch], mask)
+
+    def _changed(self, name: InputName | None, mask: Mask) -> None:
+        if name is None:
+            if mask & _NAMES_CHANGED and self._look_at_session(always=True):
+                self._on_change()
+            return
+        if name not in self._inputs:
+            return
+        if mask & _NAMES_CHANGED and self._look_at_input(name, always=True):
+            self._on_change()
+        if name in self._inputs:
+            self._inputs[name].notice()

@@ -172,7 +172,7 @@ class Intake:
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=self._position(entry),
+            position=self.position(entry),
             merged=(entry.roll, entry.byte),
         )
 
@@ -198,7 +198,7 @@ class Intake:
             return None
         return machine.input_of(session, partition.number)
 
-    def _position(self, entry: Input) -> InputPosition:
+    def position(self, entry: Input) -> InputPosition:
         """Where the sender resumes: behind what is written here, or what is merged if that is
         further.
         """

@@ -23,7 +23,7 @@ from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import Merge
-from shiplog.sequencer.merger import Missing, PartitionMerger, RangeReader
+from shiplog.sequencer.merger import PartitionMerger, RangeReader
 from shiplog.sequencer.state import StateMachine, Topic
 from shiplog.wire.errors import FaultCode
 
@@ -83,7 +83,6 @@ class Merging:
         self._scheduled = False
         self._dirty: set[int] = set()
         self.partitions: dict[int, MergedPartition] = {}
-        self.on_stall: Callable[[Missing], None] = lambda missing: None
         self.on_durable: Callable[[], None] = lambda: None
         fs.make_directory(directory)
 
@@ -158,7 +157,6 @@ class Merging:
             del self._ready[number]
             done = self._step(number, partition)
             if done == 0:
-                self._rested(partition)
                 continue
             budget -= done
             self._dirty.add(number)
@@ -179,23 +177,10 @@ class Merging:
             self.halt(number, str(fault))
         return 0
 
-    def _rested(self, partition: MergedPartition) -> None:
-        if partition.merger.missing is not None:
-            self.on_stall(partition.merger.missing)
-
     def drop_pending(self) -> None:
         """Forget all queued instructions: a snapshot brings those that count."""
         for partition in self.partitions.values():
             partition.merger.drop_pending()
-
-    def seek_gaps(self, machine: StateMachine) -> None:
-        """After a snapshot: ask for merged bytes that no pending instruction makes."""
-        for number, partition in self.partitions.items():
-            wanted = machine.state.partitions[number].next_offset
-            first = next(iter(partition.merger.pending), None)
-            wanted = wanted if first is None else first.base_offset
-            if partition.log.next_offset < wanted:
-                self.on_stall(Missing(number, wanted, None))
 
     def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
         """A majority agrees on these checksums: a partition that differs here stops serving,

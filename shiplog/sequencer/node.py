@@ -170,7 +170,17 @@ class Node:
             leader=lambda: self.group.raft.leader,
         )
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
-        self.repair = Repair(self, self._tls, self._rng)
+        self.repair = Repair(
+            config,
+            machine=machine,
+            merging=self.merging,
+            sessions=self.sessions,
+            intake=self.intake,
+            tls=self._tls,
+            clock=self.clock,
+            boot=self.directory.record.boot,
+            ask=self._peers_to_ask,
+        )
         self._pending_at_start = body.pending
 
     def _new_syncer(self) -> GroupSync:
@@ -203,7 +213,6 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
-        self.merging.on_stall = self.repair.stalled
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------
@@ -269,6 +278,7 @@ class Node:
         self.sessions.close()
         self.store.close()
         self.directory.close()
+        self.state = NodeState.OFFLINE
 
     async def _hand_over(self) -> None:
         """Give leadership to the most advanced peer, and wait a moment for it to take it."""
@@ -374,6 +384,12 @@ class Node:
         self.reporter.state_again()
 
     # --- peers ------------------------------------------------------------------------------------
+
+    def _peers_to_ask(self) -> list[int]:
+        """Connected peers, the leader first: it has all merged bytes or can make them."""
+        leader = self.group.raft.leader
+        connected = [n for n in self.links if self.coordinator.views[n].connected]
+        return sorted(connected, key=lambda number: number != leader)
 
     def _send_raft(self, to: int, messages: Sequence[Any]) -> None:
         self.links[to].send_raft(messages)

@@ -1,7 +1,259 @@
-"""Gets what this node lacks from its peers: session bytes while they exist, else the merged bytes.
+"""Gets what this node lacks from its peers: session bytes while they exist, and merged bytes.
 
-A partition that stalls waits a moment (its publisher is probably still sending), then pulls. Which
-peer is asked is who said it has more.
+A node that sees a peer ahead on an input for a moment, with nothing coming from the publisher,
+pulls the difference, so that whatever reached one living node is merged (DESIGN §11.7). A partition
+that stalls, for want of session bytes or behind an installed snapshot, copies the merged bytes.
+
+Invariant: what is pulled passes the same checks as what is pushed or merged here; one pull at a
+time for each input and each partition.
 """
 
 from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shiplog.config.types import NodeConfig
+from shiplog.logformat.errors import LogFormatError
+from shiplog.replicator.repair_pull import (
+    CopyPlace,
+    MergedName,
+    PullRefused,
+    RepairPull,
+    SessionName,
+)
+from shiplog.runtime.clock import Clock
+from shiplog.runtime.errors import RuntimeFault
+from shiplog.runtime.log import log_event
+from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
+from shiplog.sequencer.commands import Place
+from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.merging import MergedPartition, Merging
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import Input, StateMachine
+from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.messages import NO_BATCH, Hello, Role
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 0.05
+"""How long something may be missing before it is pulled: its publisher is probably sending it."""
+RETRY_S = 0.5
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """Something that is missing: since when, and what it would bring this node to."""
+
+    since: float
+    goal: Place | int
+    node: int
+
+
+class Repair:
+    """One node's pulls from its peers."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        machine: StateMachine,
+        merging: Merging,
+        sessions: SessionStore,
+        intake: Intake,
+        tls: ReloadingContext,
+        clock: Clock,
+        boot: int,
+        ask: Callable[[], list[int]],
+    ) -> None:
+        """`ask` names the peers to ask for merged bytes, the best first."""
+        self._machine = machine
+        self._merging = merging
+        self._sessions = sessions
+        self._intake = intake
+        self._clock = clock
+        self._ask = ask
+        self._inputs: dict[int, _Wanted] = {}
+        self._partitions: dict[int, _Wanted] = {}
+        self._busy: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._attempts = 0
+        hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
+        self._pulls = {
+            number: RepairPull(peer.address, tls, identity=NODE_PREFIX + peer.name, hello=hello)
+            for number, peer in enumerate(config.peers)
+            if peer.name != config.name
+        }
+
+    # --- noticing ---------------------------------------------------------------------------------
+
+    def peer_reported(self, node: int, places: Mapping[int, Place]) -> None:
+        """A peer said up to where it holds inputs."""
+        for number, place in places.items():
+            entry = self._machine.state.inputs.get(number)
+            if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
+                continue
+            known = self._inputs.get(number)
+            if known is None or place > known.goal:  # type: ignore[operator]
+                since = self._clock.now() if known is None else known.since
+                self._inputs[number] = _Wanted(since, place, node)
+
+    def tick(self) -> None:
+        """Start the pulls that are due; to be called a few times in `PATIENCE_S`."""
+        if not self._pulls:
+            return
+        now = self._clock.now()
+        for number, wanted in list(self._inputs.items()):
+            self._look_at_input(number, wanted, now)
+        for number, partition in self._merging.partitions.items():
+            self._look_at_partition(number, partition, now)
+
+    def _look_at_input(self, number: int, wanted: _Wanted, now: float) -> None:
+        entry = self._machine.state.inputs.get(number)
+        if entry is None or not isinstance(wanted.goal, Place):
+            del self._inputs[number]
+            return
+        if wanted.goal.run != entry.run or self._sessions.written(entry) >= wanted.goal:
+            del self._inputs[number]
+            return
+        quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))
+        if now - quiet_since > PATIENCE_S:
+            work = self._pull_session(entry, wanted.goal, wanted.node)
+            self._start("input", number, wanted, work)
+
+    def _look_at_partition(self, number: int, partition: MergedPartition, now: float) -> None:
+        goal = self._gap(number, partition)
+        if goal is None:
+            self._partitions.pop(number, None)
+            return
+        wanted = self._partitions.get(number)
+        if wanted is None or wanted.goal != goal:
+            since = now if wanted is None else wanted.since
+            wanted = self._partitions[number] = _Wanted(since, goal, -1)
+        if now - wanted.since > PATIENCE_S:
+            work = self._pull_merged(number, partition, goal)
+            self._start("partition", number, wanted, work)
+
+    def _gap(self, number: int, partition: MergedPartition) -> int | None:
+        """The offset up to which merged bytes are needed from a peer; None if none are."""
+        if partition.fault is not None:
+            return None
+        first = next(iter(partition.merger.pending), None)
+        known = self._machine.state.partitions[number].next_offset
+        begin = known if first is None else first.base_offset
+        if partition.log.next_offset < begin:
+            return begin
+        missing = partition.merger.missing
+        return None if missing is None else missing.offset
+
+    def _start(
+        self, kind: str, number: int, wanted: _Wanted, work: Coroutine[Any, Any, None]
+    ) -> None:
+        key = (kind, number)
+        if key in self._busy:
+            work.close()
+            return
+        task = asyncio.create_task(self._guarded(work, wanted), name=f"repair {kind} {number}")
+        self._busy[key] = task
+        task.add_done_callback(lambda _: self._busy.pop(key, None))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None], wanted: _Wanted) -> None:
+        """Run a pull; after a failure, the same thing is tried again a little later."""
+        try:
+            await work
+        except (RuntimeFault, ProtocolFault, LogFormatError) as error:
+            log_event(log, logging.INFO, "repair failed", error=error)
+        wanted.since = self._clock.now() + RETRY_S
+
+    # --- pulling ----------------------------------------------------------------------------------
+
+    async def _pull_session(self, entry: Input, goal: Place, node: int) -> None:
+        names = self._machine.state
+        partition = names.partitions[entry.partition]
+        topic = names.topics[partition.topic_id]
+        stream = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
+        sink = _SessionSink(self._intake, self._sessions, entry, goal)
+        start = CopyPlace(*self._intake.position(entry))
+        try:
+            await self._pulls[node].session(stream, start, sink)
+        except PullRefused as refused:
+            if refused.code is not FaultCode.OUT_OF_RANGE:
+                raise
+            self._intake.start_at(entry.number, entry.run, entry.roll, entry.byte)
+
+    async def _pull_merged(self, number: int, partition: MergedPartition, goal: int) -> None:
+        peers = self._ask()
+        if not peers:
+            return
+        self._attempts += 1
+        peer = peers[self._attempts % len(peers)]
+        stream = MergedName(partition.topic, partition.topic_id, partition.index)
+        log_event(
+            log,
+            logging.INFO,
+            "copying merged bytes",
+            partition=f"{partition.topic}-{partition.index}",
+            first=partition.log.next_offset,
+            until=goal,
+        )
+        sink = _MergedSink(self._merging, number, partition, goal)
+        await self._pulls[peer].merged(stream, _end_of(partition), sink)
+
+    async def close(self) -> None:
+        """End every pull."""
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pull in self._pulls.values():
+            pull.close()
+
+
+def _end_of(partition: MergedPartition) -> CopyPlace:
+    """Where the merged log ends here, and the batch before that."""
+    segment, byte = partition.log.end()
+    last = partition.log.last_batch()
+    if last is None or last[0] != segment:
+        return CopyPlace(segment, byte, NO_BATCH, 0)
+    return CopyPlace(segment, byte, last[1], last[2])
+
+
+@dataclass(slots=True)
+class _SessionSink:
+    """Takes pulled session bytes in, as if pushed."""
+
+    intake: Intake
+    sessions: SessionStore
+    entry: Input
+    goal: Place
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        self.intake.append(self.entry.number, self.goal.run, file, byte, data)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        self.intake.seal(self.entry.number, self.goal.run, file, length)
+
+    def has_enough(self) -> bool:
+        return self.sessions.written(self.entry) >= self.goal
+
+
+@dataclass(slots=True)
+class _MergedSink:
+    """Appends pulled merged bytes; instructions that they cover are skipped."""
+
+    merging: Merging
+    number: int
+    partition: MergedPartition
+    goal: int
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        self.partition.log.append_copy(file, byte, bytearray(data))
+        self.merging.copied(self.number)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        """The next segment begins with its first bytes."""
+
+    def has_enough(self) -> bool:
+        return self.partition.log.next_offset >= self.goal

@@ -105,7 +105,6 @@ class Replica:
         self._merging.drop_pending()
         self._marks.clear()
         self.start(body.pending, snapshot.last_index)
-        self._merging.seek_gaps(self.machine)
         self.on_installed()
         self._wake_waiters()
 

@@ -33,7 +33,8 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
             await body(nodes)
         finally:
             for node in nodes:
-                await node.stop()
+                if node.state is not NodeState.OFFLINE:
+                    await node.stop()
 
     asyncio.run(main())
 
@@ -116,7 +117,9 @@ def merged(node: Node, topic: str = "t") -> bytes:
     """A node's merged log."""
     partition = next(p for p in node.merging.partitions.values() if p.topic == topic)
     log = partition.log
-    return b"".join(log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size)
+    return b"".join(
+        log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size
+    )
 
 
 def offset(node: Node, topic: str = "t") -> int:

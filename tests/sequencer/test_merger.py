@@ -54,7 +54,9 @@ def merge(base: int, *ranges: Range, roll: bool = False) -> Merge:
 
 
 def open_log(path: Path) -> MergedLog:
-    return MergedLog.open(OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0)
+    return MergedLog.open(
+        OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0
+    )
 
 
 def make(path: Path, sessions: Sessions) -> PartitionMerger:
@@ -68,7 +70,9 @@ def run(merger: PartitionMerger) -> None:
 
 def content(merger: PartitionMerger) -> bytes:
     log = merger.log
-    return b"".join(log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size)
+    return b"".join(
+        log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size
+    )
 
 
 @pytest.fixture
@@ -91,7 +95,9 @@ def test_ranges_are_copied_with_offsets_and_epoch(tmp_path: Path, sessions: Sess
         merger.enqueue(instruction)
     run(merger)
     assert merger.log.next_offset == 9
-    records = kernels.decode_records(content(merger), 0, len(content(merger)), "t", 0, lambda *_: b"")
+    records = kernels.decode_records(
+        content(merger), 0, len(content(merger)), "t", 0, lambda *_: b""
+    )
     assert [record.offset for record in records] == list(range(9))
     assert not list(merger.pending)
 

@@ -119,3 +119,21 @@ def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
     nodes = make_nodes(tmp_path, 1, bootstrap=False)
     assert not nodes[0].group.raft.may_vote
     assert "may not vote" in nodes[0].trouble()
+
+
+def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None:
+    async def first(nodes: list[Node]) -> None:
+        away = nodes[2]
+        await away.stop()
+        session = Session("a")
+        for number in range(20):
+            await session.send(nodes[:2], batch(b"%d" % number))
+        await until(lambda: all(offset(node) == 20 for node in nodes[:2]), "a majority has them")
+        await nodes[0].snapshotter.take()
+
+    async def second(nodes: list[Node]) -> None:
+        await until(lambda: all(offset(node) == 20 for node in nodes), "the third one too")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, first)
+    run_with(tmp_path, 3, second)

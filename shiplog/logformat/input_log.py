@@ -266,6 +266,7 @@ class InputLog:
             NotContiguous: (roll, length) is not the end of the run.
             DiskFault: the disk fails.
         """
+        self._require_writer()
         state = self._runs.get(run) or self._begin_run(run, roll, length)
         held = state.newest
         if held is None or (held.roll, held.size) != (roll, length):
@@ -285,11 +286,13 @@ class InputLog:
             NotContiguous: the run already reaches further.
             DiskFault: the disk fails.
         """
+        self._require_writer()
         state = self._runs.get(run) or self._begin_run(run, 0, 0)
         if (roll, byte) < state.end:
             raise self._not_contiguous(run, roll, byte)
         old = state.start
         if (roll, byte) == old and not state.files:
+            self._add_file(state, roll)
             return
         self._create(from_name(run, roll, byte))  # from here on, whatever happens
         for lower in [lower for lower in state.files if lower < roll]:
@@ -352,25 +355,25 @@ class InputLog:
 
     def release(self, run: int, roll: int) -> None:
         """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault."""
+        self._require_writer()
         state = self._runs.get(run)
         if state is None:
             return
-        self._require_writer()
         gone = [held.roll for held in state.files.values() if held.roll <= roll and held.is_sealed]
         for number in gone:
             self._remove_file(state, number)
         if gone and state.start < (gone[-1] + 1, 0):
             self._remove_marker(from_name(run, *state.start))
-            state.start = (gone[-1] + 1, 0)
+            state.start, state.last = (gone[-1] + 1, 0), None
             if state.durable < state.start:
                 state.durable, state.hint = state.start, 0
 
     def release_run(self, run: int) -> None:
         """Remove all of a closed run. Raises DiskFault."""
+        self._require_writer()
         state = self._runs.pop(run, None)
         if state is None:
             return
-        self._require_writer()
         for roll in list(state.files):
             self._remove_file(state, roll)
         self._remove_marker(from_name(run, *state.start))

@@ -93,7 +93,8 @@ class RunRepair:
         """A file that reaches above the mark: check from shortly below the mark on, and cut."""
         begin = run.begin_of(roll)
         is_marked = roll == run.durable[0]
-        checked = extent(file, run.hint if is_marked else begin, size)
+        stop = min(size, names.sealed.get(roll, size))
+        checked = extent(file, run.hint if is_marked else begin, stop)
         if is_marked and checked.end < run.durable[1]:
             reason = checked.reason or f"{size} bytes, {run.durable[1]} were durable"
             return self._damage(run, roll, names, reason)
@@ -101,7 +102,7 @@ class RunRepair:
 
     def _cut(self, run: Run, roll: int, names: RunNames, file: File, checked: Extent) -> bool:
         length = names.sealed.get(roll)
-        end = checked.end if length is None else min(checked.end, length)
+        end = checked.end
         if self.keep_what_is_cut and (copy := keep_copy(self.fs, file, end)) is not None:
             reason = checked.reason or "longer than when it was sealed"
             self.damaged.append(CorruptLog(file.path, end, f"{reason}; what was cut is in {copy}"))

@@ -13,7 +13,7 @@ from shiplog.logformat.directory_watch import DirectoryWatch
 from shiplog.logformat.file_cache import FileCache
 from shiplog.logformat.files import FileSystem, NoSuchFile
 from shiplog.logformat.input_names import RunNames, data_name, parse_names
-from shiplog.logformat.input_run import HeldFile, InputMarks, Run
+from shiplog.logformat.input_run import HeldFile, InputMarks, Position, Run
 
 
 class InputTail:
@@ -53,10 +53,17 @@ class InputTail:
             for roll in [roll for roll in run.files if roll not in names.data or roll < start[0]]:
                 run.remove(roll)
                 self._files.drop((number, roll))
-            run.start = run.durable = start
-            held = run.files.get(start[0])
-            if held is not None and held.size < start[1]:
-                held.size, run.last, run.last_append = start[1], None, None
+            if start != run.start:
+                self._move_start(run, start)
+
+    @staticmethod
+    def _move_start(run: Run, start: Position) -> None:
+        """The writer released, or gave up, what was below."""
+        run.start = run.durable = start
+        run.last = run.last_append = None
+        held = run.files.get(start[0])
+        if held is not None:
+            held.size = max(held.size, start[1])
 
     def _follow(self, run: Run, hint: tuple[int, int] | None) -> None:
         """Add whole batches, file after file, as far as they reach."""

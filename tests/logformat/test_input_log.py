@@ -1,0 +1,378 @@
+"""An input log: what it refuses, what it finds damaged, and how a reader follows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat import input_log
+from shiplog.logformat.errors import CorruptLog, LogFormatError, NotContiguous, UnsupportedFormat
+from shiplog.logformat.files import DiskFull, NoSuchFile
+from shiplog.logformat.input_log import InputFile, InputLog
+from shiplog.logformat.json_files import OtherTopic
+from tests.logformat.full_disk import small_disk
+from tests.logformat.storage import FS, TOPIC_ID, batch, open_input, sync_input
+
+ONE, TWO, THREE = batch(1), batch(2, records=3), batch(3, size=500)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the log is."""
+    return tmp_path / "flights-0"
+
+
+def write(path: Path, *files: list[bytes], sync: bool = True) -> InputLog:
+    """Run 0 with these files, all sealed but the last."""
+    log = open_input(path)
+    for roll, several in enumerate(files):
+        for data in several:
+            log.append(0, roll, log.end(0)[1], data)
+        if roll + 1 < len(files):
+            log.seal(0, roll, log.end(0)[1])
+    if sync:
+        sync_input(log, 0)
+        log.save_marks()
+    return log
+
+
+# --- refusing ------------------------------------------------------------------------------------
+
+
+def test_only_the_end_of_a_run_can_be_appended_to(path: Path) -> None:
+    log = write(path, [ONE], [TWO])
+    for place in ((0, len(ONE)), (1, 0), (1, len(TWO) + 1), (2, 0)):
+        with pytest.raises(NotContiguous, match=f"ends at 1:{len(TWO)}"):
+            log.append(0, *place, ONE)
+        with pytest.raises(NotContiguous):
+            log.seal(0, *place)
+    for place in ((0, 1), (1, 0)):
+        with pytest.raises(NotContiguous, match="ends at 0:0"):
+            log.append(7, *place, ONE)
+    with pytest.raises(NotContiguous):
+        log.start_at(0, 1, len(TWO) - 1)
+    assert log.runs() == [0]
+    log.append(0, *log.end(0), b"")
+    log.close()
+
+
+def test_another_topic_is_refused(path: Path) -> None:
+    write(path, [ONE]).close()
+    with pytest.raises(OtherTopic, match=f"belongs to topic id {TOPIC_ID}, not to other") as other:
+        InputLog.open(FS, path, topic_id="other")
+    assert other.value.path == str(path)
+    FS.remove_tree(path)
+    again = InputLog.open(FS, path, topic_id="other")
+    assert again.end(0) == (0, 0)
+    again.close()
+
+
+def test_a_publisher_learns_the_topic_id_later(path: Path) -> None:
+    log = InputLog.open(FS, path)
+    log.append(0, 0, 0, ONE)
+    assert log.topic_id is None
+    log.bind_topic(TOPIC_ID)
+    log.bind_topic(TOPIC_ID)
+    with pytest.raises(OtherTopic):
+        log.bind_topic("other")
+    log.close()
+    again = InputLog.open(FS, path)
+    assert again.topic_id == TOPIC_ID
+    again.close()
+
+
+def test_a_newer_format_is_left_alone(path: Path) -> None:
+    write(path, [ONE]).close()
+    (path / "topic.json").write_text('{"format_version": 9}')
+    before = sorted(os.listdir(path))
+    with pytest.raises(UnsupportedFormat, match="format version 9"):
+        open_input(path)
+    assert sorted(os.listdir(path)) == before
+
+
+@pytest.mark.parametrize("name", ["log.0.0", "topic.json", "log.0.1"])
+def test_planted_things_are_not_followed(path: Path, name: str) -> None:
+    write(path, [ONE], [TWO], sync=False).close()
+    (path / name).rename(path.parent / "outside")
+    before = (path.parent / "outside").read_bytes()
+    (path / name).symlink_to(path.parent / "outside")
+    with pytest.raises(CorruptLog, match=name.replace(".", r"\.")):
+        open_input(path)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(CorruptLog, match=name.replace(".", r"\.")):
+        open_input(path)
+    assert (path.parent / "outside").read_bytes() == before
+
+
+def test_a_linked_directory_is_refused(path: Path, tmp_path: Path) -> None:
+    write(path, [ONE]).close()
+    (tmp_path / "link").symlink_to(path)
+    for read_only in (False, True):
+        with pytest.raises(CorruptLog, match="link"):
+            open_input(tmp_path / "link", read_only=read_only)
+
+
+def test_a_reader_changes_nothing(path: Path) -> None:
+    write(path, [ONE], sync=False).close()
+    (path / "log.0.0").write_bytes(ONE + b"torn")
+    before = {name: (path / name).read_bytes() for name in sorted(os.listdir(path))}
+    reader = open_input(path, read_only=True)
+    changes: list[Callable[[], object]] = [
+        lambda: reader.append(0, 0, len(ONE), ONE),
+        lambda: reader.append(1, 0, 0, ONE),
+        lambda: reader.seal(0, 0, len(ONE)),
+        lambda: reader.start_at(0, 5, 0),
+        lambda: reader.release_run(0),
+        lambda: reader.bind_topic("x"),
+        reader.save_marks,
+    ]
+    for change in changes:
+        with pytest.raises(LogFormatError, match="reading only"):
+            change()
+    reader.close()
+    assert {name: (path / name).read_bytes() for name in sorted(os.listdir(path))} == before
+    with pytest.raises(NoSuchFile):
+        open_input(path.parent / "nothing", read_only=True)
+
+
+# --- durability ----------------------------------------------------------------------------------
+
+
+def test_marks_never_lead(path: Path) -> None:
+    log = write(path, [ONE, TWO])
+    assert log.durable(0) == (0, len(ONE + TWO))
+    log.mark_durable(0, 0, 1 << 30)  # of a log that was longer once
+    log.mark_durable(0, 0, len(ONE))
+    log.mark_durable(5, 0, 3)
+    assert log.durable(0) == (0, len(ONE + TWO))
+    assert log.durable(5) == (0, 0)
+    log.close()
+
+
+def test_what_survived_a_crash_above_the_mark_is_synced_first(path: Path) -> None:
+    log = write(path, [ONE])
+    log.append(0, 0, len(ONE), TWO)
+    log.seal(0, 0, len(ONE + TWO))
+    log.append(0, 1, 0, THREE)
+    log.close()
+    log = open_input(path)
+    assert (log.end(0), log.durable(0)) == ((1, len(THREE)), (0, len(ONE)))
+    assert log.dirty()
+    names = [os.path.basename(file.path) for file in log.take_dirty()]
+    assert {"log.0.0", "log.0.1", "flights-0"} <= set(names)
+    log.mark_durable(0, 1, len(THREE))
+    log.save_marks()
+    log.take_dirty()
+    log.close()
+    log = open_input(path)
+    assert not log.dirty()
+    log.close()
+
+
+def test_marks_are_saved_as_a_log_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_log, "SAVE_MARKS_EVERY_BYTES", 1000)
+    log = open_input(path)
+    for _ in range(5):
+        log.append(0, 0, log.end(0)[1], THREE)
+        sync_input(log, 0)
+    log.close()
+    log = open_input(path)
+    assert log.durable(0)[1] >= 4 * len(THREE) - 1000
+    log.close()
+
+
+def append_until_full(log: InputLog, data: bytes) -> int:
+    """Append copies of `data` until the disk is full; how many there was room for."""
+    for count in range(1000):
+        try:
+            log.append(0, *log.end(0), data)
+        except DiskFull:
+            return count
+    raise AssertionError("the disk never filled up")
+
+
+def test_a_full_disk_loses_nothing_that_counted(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        log = open_input(disk / "flights-0")
+        data = batch(9, size=30_000)
+        count = append_until_full(log, data)
+        assert log.end(0) == (0, count * len(data))
+        assert log.read(0, 0, 0, 1 << 30) == data * count
+        log.close()
+        log = open_input(disk / "flights-0")
+        assert log.end(0) == (0, count * len(data))
+        assert log.damaged == []
+        log.release_run(0)
+        log.append(1, 0, 0, data)  # there is room again
+        log.close()
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def reopened(path: Path, *, position: int) -> InputLog:
+    """The log, opened again, which was found damaged at a byte of a file."""
+    log = open_input(path)
+    assert log.damaged[-1].position == position
+    return log
+
+
+def test_a_bad_batch_below_the_mark_is_set_aside(path: Path) -> None:
+    write(path, [ONE, TWO, THREE]).close()
+    file = path / "log.0.0"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[len(ONE + TWO) + 100] ^= 1
+    file.write_bytes(spoilt)
+    log = reopened(path, position=len(ONE + TWO))
+    assert "CRC" in str(log.damaged[0])
+    assert (path / "log.0.0.quarantined-1").read_bytes() == spoilt
+    assert (log.end(0), log.durable(0)) == ((0, len(ONE + TWO)),) * 2
+    assert log.read(0, 0, 0, 9999) == ONE + TWO
+    assert log.last_batch(0) == (len(ONE), kernels.scan(TWO).last_crc)
+    log.append(0, 0, len(ONE + TWO), THREE)
+    log.close()
+    log = open_input(path)
+    assert (log.damaged, log.end(0)) == ([], (0, len(ONE + TWO + THREE)))
+    log.close()
+
+
+def test_a_file_shorter_than_its_mark_is_damage(path: Path) -> None:
+    write(path, [ONE, TWO]).close()
+    os.truncate(path / "log.0.0", len(ONE) + 5)
+    log = reopened(path, position=len(ONE))
+    assert log.end(0) == (0, len(ONE))
+    assert (path / "log.0.0.quarantined-1").read_bytes() == ONE + TWO[:5]
+    log.close()
+
+
+@pytest.mark.parametrize("how", ["missing", "shorter", "longer", "unsealed"])
+def test_a_damaged_sealed_file_takes_its_successors_with_it(path: Path, how: str) -> None:
+    write(path, [ONE], [TWO, ONE], [THREE]).close()
+    middle = path / "log.0.1"
+    match how:
+        case "missing":
+            middle.unlink()
+        case "shorter":
+            os.truncate(middle, len(TWO) + 3)
+        case "longer":
+            middle.write_bytes(TWO + ONE + ONE)
+        case "unsealed":
+            (path / f"log.0.1.sealed-{len(TWO + ONE)}").unlink()
+    log = open_input(path)
+    kept = {"missing": b"", "shorter": TWO, "longer": TWO + ONE + ONE, "unsealed": TWO + ONE}[how]
+    assert log.end(0) == (1, len(kept))
+    assert log.files()[0] == InputFile(0, 0, len(ONE), sealed=True)
+    assert log.read(0, 1, 0, 9999) == kept
+    assert (path / "log.0.2.quarantined-1").read_bytes() == THREE
+    assert {os.path.basename(error.path) for error in log.damaged} == {"log.0.1", "log.0.2"}
+    log.close()
+    log = open_input(path)
+    assert log.damaged == []
+    log.close()
+
+
+def test_set_aside_files_get_new_names(path: Path) -> None:
+    for number in (1, 2, 3):
+        log = open_input(path)
+        log.append(0, 0, 0, ONE)
+        sync_input(log, 0)
+        log.save_marks()
+        log.close()
+        os.truncate(path / "log.0.0", number)
+        log = open_input(path)
+        assert log.end(0) == (0, 0)
+        log.close()
+        assert (path / f"log.0.0.quarantined-{number}").read_bytes() == ONE[:number]
+
+
+def test_leftovers_of_a_release_are_removed(path: Path) -> None:
+    log = write(path, [ONE], [TWO], [])
+    log.close()
+    (path / "log.0.0").unlink()  # a crash came before its marker was removed
+    log = open_input(path)
+    assert log.damaged == []
+    assert (log.start(0), log.end(0)) == ((1, 0), (2, 0))
+    assert not list(path.glob("log.0.0*"))
+    log.release_run(0)
+    log.close()
+    assert sorted(os.listdir(path)) == ["marks", "topic.json"]
+    assert open_input(path).runs() == []
+
+
+# --- tailing -------------------------------------------------------------------------------------
+
+
+def test_a_torn_tail_means_not_yet(path: Path) -> None:
+    log = write(path, [ONE])
+    reader = open_input(path, read_only=True)
+    whole = ONE + TWO + THREE
+    with open(path / "log.0.0", "r+b") as file:
+        for size in range(len(ONE), len(whole) + 1):
+            file.seek(0)
+            file.write(whole[:size])
+            file.flush()
+            before = reader.end(0)
+            changed = reader.refresh()
+            end = max(end for end in (len(ONE), len(ONE + TWO), len(whole)) if end <= size)
+            assert reader.end(0) == (0, end)
+            assert changed == (before != (0, end))
+    assert reader.read(0, 0, 0, 9999) == whole
+    reader.close()
+    log.close()
+
+
+def test_an_invalid_batch_is_looked_at_again(path: Path) -> None:
+    write(path, [ONE]).close()
+    (path / "log.0.0").write_bytes(ONE + bytes(len(TWO)))
+    reader = open_input(path, read_only=True)
+    assert reader.end(0) == (0, len(ONE))
+    assert not reader.refresh()
+    (path / "log.0.0").write_bytes(ONE + TWO)
+    assert reader.refresh()
+    assert reader.end(0) == (0, len(ONE + TWO))
+    reader.close()
+
+
+def test_a_reader_sees_new_files_and_runs(path: Path) -> None:
+    log = open_input(path)
+    reader = open_input(path, read_only=True)
+    assert not reader.refresh()
+    for run in (0, 3):
+        for roll in range(3):
+            log.append(run, roll, 0, ONE)
+            assert reader.refresh()
+            assert reader.end(run) == (roll, len(ONE))
+            assert reader.sealed_length(run, roll) is None
+            log.seal(run, roll, len(ONE))
+            assert reader.refresh()
+            assert reader.sealed_length(run, roll) == len(ONE)
+    log.release_run(0)
+    assert reader.refresh()
+    assert (reader.runs(), reader.end(0)) == ([3], (0, 0))
+    reader.close()
+    log.close()
+
+
+def test_a_released_file_that_is_still_open_reads_on(path: Path) -> None:
+    log = write(path, [ONE], [TWO])
+    reader = open_input(path, read_only=True)
+    assert reader.read(0, 0, 0, 999) == ONE
+    log.release(0, 0)
+    assert reader.read(0, 0, 0, 999) == ONE
+    other = open_input(path, read_only=True)
+    assert other.read(0, 0, 0, 999) == b""
+    other.close()
+    reader.close()
+    log.close()
+
+
+def test_a_writer_has_nothing_to_refresh(path: Path) -> None:
+    log = open_input(path)
+    with pytest.raises(LogFormatError, match="nobody else changes it"):
+        log.refresh()
+    log.close()

@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections import deque
 
-from shiplog.consensus import HardState, Raft, RaftConfig, Role
+from shiplog.consensus import HardState, Raft, RaftConfig, Role, Snapshot
 
 NODES = (0, 1, 2)
 ENTRY = b"x" * 64
@@ -43,30 +44,30 @@ def make_group() -> list[Raft]:
 
 
 def settle(nodes: list[Raft]) -> int:
-    """Carry out effects until there are none; how many entries were applied."""
+    """Carry out effects, of nodes that got something to do, until there are none left.
+
+    Answers how many entries were applied, by all nodes together.
+    """
     applied = 0
-    busy = True
-    while busy:
-        busy = False
-        for sender, node in enumerate(nodes):
-            effects = node.take_effects()
-            if not effects:
-                continue
-            busy = True
+    touched = deque([0])
+    while touched:
+        sender = touched.popleft()
+        node = nodes[sender]
+        while effects := node.take_effects():
             for to, message in effects.send:
                 nodes[to].step(sender, message, 10.0)
+                touched.append(to)
             if effects.must_sync or effects.send_after_save:
                 node.saved(effects.token)
                 for to, message in effects.send_after_save:
                     nodes[to].step(sender, message, 10.0)
+                    touched.append(to)
             applied += len(effects.apply)
     return applied
 
 
 def cut_logs(nodes: list[Raft]) -> None:
     """Keep memory bounded, as a real node does."""
-    from shiplog.consensus import Snapshot
-
     for node in nodes:
         index = node.applied_index
         node.compact(index, Snapshot(index, node.term_at(index) or 0, NODES, (), b"state"))
@@ -91,6 +92,7 @@ def measure(batch: int, seconds: float) -> tuple[float, float]:
 
 
 def main() -> None:
+    """Command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

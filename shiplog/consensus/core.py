@@ -9,17 +9,18 @@ Invariant: term and commit never decrease; `leadership` exists exactly while the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shiplog.consensus.effects import Addressed, Effects
+from shiplog.consensus.effects import NOTHING, Addressed, Effects
 from shiplog.consensus.log import RaftLog
 from shiplog.consensus.messages import Append, Message
 from shiplog.consensus.progress import Progress
 from shiplog.consensus.readindex import ForwardedReads, LeaderReads
 from shiplog.consensus.saves import Saves
 from shiplog.consensus.snapshots import SnapshotReceiver
-from shiplog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
+from shiplog.consensus.types import HardState, RaftConfig, Role, Snapshot
 from shiplog.logformat.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Leadership:
         "last_append",
         "noop_index",
         "progress",
+        "proposed",
         "quorum_deadline",
         "quorum_since",
         "reads",
@@ -62,6 +64,8 @@ class Leadership:
         self.transfer_to: int | None = None
         self.transfer_deadline = 0.0
         self.uncommitted_bytes = 0
+        self.proposed: deque[tuple[int, int]] = deque()
+        """(last index, bytes) of each proposal that is not committed; sums to uncommitted_bytes."""
         self.dirty = True
         """Something may have to be sent to followers when effects are taken."""
         self.last_append: Append | None = None
@@ -101,6 +105,7 @@ class Core:
         "send_queue",
         "snapshot",
         "term",
+        "touched",
         "vote",
         "voters",
         "votes",
@@ -153,6 +158,8 @@ class Core:
         self.send_after_save_queue: list[Addressed] = []
         self.reads: list[tuple[int, int | None]] = []
         self.changed = False
+        self.touched = True
+        """Something was called that may have caused effects since they were taken."""
         self._handed = hard_state
         self.retry_deadline = now
         self.draw_election_timeout()
@@ -241,48 +248,46 @@ class Core:
 
     def take_effects(self) -> Effects:
         """Everything queued since the last call."""
-        saves, log = self.saves, self.log
-        snapshot, self.installing = self.installing, None
-        entries: list[Entry] = []
-        if log.last_index > saves.handed_index:
-            entries = log.entries(saves.handed_index + 1, log.last_index + 1)
-        hard_state, vote_changed = self._changed_hard_state()
-        send, self.send_queue = self.send_queue, []
-        send_after_save, self.send_after_save_queue = self.send_after_save_queue, []
-        reads, self.reads = self.reads, []
-        changed, self.changed = self.changed, False
-        if entries or send_after_save or hard_state is not None or snapshot is not None:
-            token = saves.hand_out(log.last_index, self.term)
-        else:
-            token = saves.last_token()
-        return Effects(
-            send=send,
-            snapshot=snapshot,
-            entries=entries,
-            hard_state=hard_state,
-            must_sync=bool(entries) or vote_changed or snapshot is not None,
-            token=token,
-            send_after_save=send_after_save,
-            apply=self._take_applicable(),
-            reads=reads,
-            role_changed=changed,
-        )
-
-    def _changed_hard_state(self) -> tuple[HardState | None, bool]:
-        known = self._handed
+        saves, log, known = self.saves, self.log, self._handed
+        handed_index, last_index = saves.handed_index, log.last_index
         vote_changed = known.term != self.term or known.vote != self.vote
-        if not vote_changed and known.commit == self.commit:
-            return None, False
-        self._handed = HardState(self.term, self.vote, self.commit)
-        return self._handed, vote_changed
+        state_changed = vote_changed or known.commit != self.commit
+        saving = last_index > handed_index or state_changed or self.installing is not None
+        apply_to = min(self.commit, saves.durable_index)
+        self.touched = False
+        if not (
+            saving
+            or self.send_queue
+            or self.send_after_save_queue
+            or apply_to > self.applied
+            or self.reads
+            or self.changed
+        ):
+            return NOTHING
+        if state_changed:
+            self._handed = HardState(self.term, self.vote, self.commit)
+        entries = log.entries(handed_index + 1, last_index + 1) if last_index > handed_index else []
+        if saving or self.send_after_save_queue:
+            saves.hand_out(last_index, self.term)
+        effects = Effects(
+            self.send_queue,
+            self.installing,
+            entries,
+            self._handed if state_changed else None,
+            bool(entries) or vote_changed or self.installing is not None,
+            saves.last_token,
+            self.send_after_save_queue,
+            log.entries(self.applied + 1, apply_to + 1) if apply_to > self.applied else [],
+            self.reads,
+            self.changed,
+        )
+        self._forget_handed(max(self.applied, apply_to))
+        return effects
 
-    def _take_applicable(self) -> list[Entry]:
-        """Committed entries that are durable here too: a snapshot of their effects never runs ahead
-        of the log.
-        """
-        stop = min(self.commit, self.saves.durable_index)
-        if stop <= self.applied:
-            return []
-        entries = self.log.entries(self.applied + 1, stop + 1)
-        self.applied = stop
-        return entries
+    def _forget_handed(self, applied: int) -> None:
+        self.send_queue = []
+        self.send_after_save_queue = []
+        self.reads = []
+        self.installing = None
+        self.changed = False
+        self.applied = applied

@@ -40,13 +40,19 @@ class Effects(msgspec.Struct, frozen=True):
     """The role, the term or the known leader changed."""
 
     def __bool__(self) -> bool:
-        return bool(
-            self.send
-            or self.apply
-            or self.entries
-            or self.send_after_save
-            or self.hard_state is not None
-            or self.reads
-            or self.role_changed
-            or self.snapshot is not None
-        )
+        return self is not NOTHING
+
+
+NOTHING = Effects(
+    send=[],
+    snapshot=None,
+    entries=[],
+    hard_state=None,
+    must_sync=False,
+    token=0,
+    send_after_save=[],
+    apply=[],
+    reads=[],
+    role_changed=False,
+)
+"""The batch of a core that wants nothing."""

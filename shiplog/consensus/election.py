@@ -11,7 +11,6 @@ Invariant: one vote per term, durable before it is told to anybody, the candidat
 
 from __future__ import annotations
 
-from shiplog.consensus import replication
 from shiplog.consensus.core import Core, Leadership
 from shiplog.consensus.messages import Message, PreVote, PreVoteReply, TimeoutNow, Vote, VoteReply
 from shiplog.consensus.quorum import Tally, tally
@@ -72,13 +71,20 @@ def on_timeout_now(core: Core, sender: int, message: TimeoutNow) -> None:
 
 
 def on_pre_vote(core: Core, sender: int, message: PreVote) -> None:
-    """Would we elect the sender? Nothing changes here by answering."""
+    """Would we elect the sender?
+
+    Of two nodes that ask each other, the one with the older log, or else the higher number, gives
+    way: when all lose their leader at the same moment, they must not split the vote and wait for
+    another timeout.
+    """
     if core.in_lease:
         return
-    if message.term > core.term and _may_elect(core, sender, message):
-        core.send(sender, PreVoteReply(message.term, granted=True))
-    else:
-        core.send(sender, PreVoteReply(core.term, granted=False))
+    granted = message.term > core.term and _may_elect(core, sender, message)
+    if granted and core.role is Role.PRE_CANDIDATE:
+        granted = (message.last_term, message.last_index, -sender) > _rank(core)
+        if granted:
+            core.become_follower(core.term, None)
+    core.send(sender, PreVoteReply(message.term if granted else core.term, granted))
 
 
 def on_vote(core: Core, sender: int, message: Vote) -> None:
@@ -111,6 +117,10 @@ def _may_elect(core: Core, sender: int, message: PreVote | Vote) -> bool:
     if not core.promotable or sender not in core.voters:
         return False
     return (message.last_term, message.last_index) >= (core.log.last_term, core.log.last_index)
+
+
+def _rank(core: Core) -> tuple[int, int, int]:
+    return core.log.last_term, core.log.last_index, -core.node_id
 
 
 def _become_candidate(core: Core, *, transfer: bool) -> None:
@@ -164,4 +174,3 @@ def _become_leader(core: Core) -> None:
     core.elected = core.node_id
     core.leadership = Leadership(core)
     core.log.append([Entry(core.log.last_index + 1, core.term, b"")])
-    replication.start(core, core.leadership)

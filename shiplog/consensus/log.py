@@ -29,7 +29,8 @@ class RaftLog:
         self.base_term = base_term
         self.last_index = base_index
         self._entries: list[Entry] = []
-        self.append(entries)
+        for entry in entries:
+            self.append((entry,))
 
     @property
     def last_term(self) -> int:
@@ -48,17 +49,20 @@ class RaftLog:
         return self.term_at(index) == term
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add entries behind the last one. Raises InvariantError if they don't follow it."""
-        index, term = self.last_index, self.last_term
-        for entry in entries:
-            index += 1
-            if entry.index != index or entry.term < term:
-                raise InvariantError(
-                    f"entry ({entry.index}, {entry.term}) cannot follow ({index - 1}, {term})"
-                )
-            term = entry.term
+        """Add entries, dense among themselves, behind the last one.
+
+        Raises InvariantError if they don't follow it.
+        """
+        if not entries:
+            return
+        first = entries[0]
+        if first.index != self.last_index + 1 or first.term < self.last_term:
+            raise InvariantError(
+                f"entry ({first.index}, {first.term}) cannot follow "
+                f"({self.last_index}, {self.last_term})"
+            )
         self._entries.extend(entries)
-        self.last_index = index
+        self.last_index += len(entries)
 
     def cut_from(self, index: int) -> None:
         """Forget the entries at and above `index`."""
@@ -88,15 +92,13 @@ class RaftLog:
 
     def entries_up_to_bytes(self, start: int, limit_bytes: int) -> tuple[Entry, ...]:
         """Entries from `start` on, as many as fit into `limit_bytes`, but at least one."""
-        position = start - self.base_index - 1
-        if start == self.last_index:
-            return (self._entries[position],)
+        entries = self._entries[start - self.base_index - 1 :]
         size = 0
-        for stop in range(position, len(self._entries)):
-            size += len(self._entries[stop].data) + ENTRY_OVERHEAD_BYTES
-            if size > limit_bytes and stop > position:
-                return tuple(self._entries[position:stop])
-        return tuple(self._entries[position:])
+        for count, entry in enumerate(entries):
+            size += len(entry.data) + ENTRY_OVERHEAD_BYTES
+            if size > limit_bytes and count:
+                return tuple(entries[:count])
+        return tuple(entries)
 
     def newest_up_to_term(self, index: int, term: int) -> tuple[int, int]:
         """The newest entry (its index and term) at or below `index` with a term of at most `term`.

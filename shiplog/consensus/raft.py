@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shiplog.consensus import election, follower, replication
 from shiplog.consensus import messages as wire
 from shiplog.consensus.core import Core
-from shiplog.consensus.effects import Effects
+from shiplog.consensus.effects import NOTHING, Effects
 from shiplog.consensus.errors import Busy, NotLeader
 from shiplog.consensus.log import RaftLog
 from shiplog.consensus.progress import ProgressStatus
@@ -107,6 +107,7 @@ class Raft:
         """
         core = self._core
         core.now = now
+        core.touched = True
         if sender not in core.peers:
             return
         kind = type(message)
@@ -118,6 +119,7 @@ class Raft:
         """Let time pass."""
         core = self._core
         core.now = now
+        core.touched = True
         core.reads.extend((context, None) for context in core.forwarded.expired(now))
         if core.leadership is not None:
             replication.tick(core, core.leadership)
@@ -140,6 +142,7 @@ class Raft:
         """
         core = self._core
         core.now = now
+        core.touched = True
         lead = core.leadership
         if lead is None:
             raise NotLeader(core.leader)
@@ -153,16 +156,18 @@ class Raft:
             and lead.uncommitted_bytes + size > core.config.max_uncommitted_bytes
         ):
             raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
-        lead.uncommitted_bytes += size
-        lead.dirty = True
         first, term = core.log.last_index + 1, core.term
         core.log.append([Entry(index, term, item) for index, item in enumerate(data, first)])
+        lead.uncommitted_bytes += size
+        lead.proposed.append((core.log.last_index, size))
+        lead.dirty = True
         return first
 
     def read_index(self, context: int, now: float) -> None:
         """Ask for an index that covers everything committed by now; see Effects.reads."""
         core = self._core
         core.now = now
+        core.touched = True
         replication.read_index(core, context)
 
     def transfer_leadership(self, to: int, now: float) -> None:
@@ -172,6 +177,7 @@ class Raft:
         """
         core = self._core
         core.now = now
+        core.touched = True
         if core.leadership is None:
             raise NotLeader(core.leader)
         if to not in core.voters or to == core.node_id:
@@ -180,8 +186,10 @@ class Raft:
 
     def leader_lost(self, now: float) -> None:
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
-        self._core.now = now
-        election.leader_lost(self._core)
+        core = self._core
+        core.now = now
+        core.touched = True
+        election.leader_lost(core)
 
     def saved(self, up_to: SaveToken) -> None:
         """The save of the batch with this token, and of all before it, is done.
@@ -189,6 +197,7 @@ class Raft:
         Raises InvariantError for a token that goes backwards or was never given out.
         """
         core = self._core
+        core.touched = True
         core.saves.saved(up_to)
         if core.leadership is not None:
             replication.saved(core, core.leadership)
@@ -221,6 +230,8 @@ class Raft:
     def take_effects(self) -> Effects:
         """What is to be done for everything that happened since the last call."""
         core = self._core
+        if not core.touched:
+            return NOTHING
         if core.leadership is not None:
             replication.flush(core, core.leadership)
         return core.take_effects()

@@ -27,16 +27,9 @@ from shiplog.consensus.messages import (
     TimeoutNow,
 )
 from shiplog.consensus.progress import Progress, ProgressState, SnapshotTransfer
-from shiplog.consensus.types import ENTRY_OVERHEAD_BYTES
 from shiplog.logformat.errors import InvariantError
 
 # --- driven by time, the disk and the caller ------------------------------------------------------
-
-
-def start(core: Core, lead: Leadership) -> None:
-    """First acts of a new leader, whose no-op is in the log already."""
-    for entry in core.log.entries(core.commit + 1, core.log.last_index + 1):
-        lead.uncommitted_bytes += len(entry.data) + ENTRY_OVERHEAD_BYTES
 
 
 def tick(core: Core, lead: Leadership) -> None:
@@ -90,13 +83,13 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
         raise MalformedMessage(f"node {sender} acknowledges entry {match} of {core.log.last_index}")
     progress = lead.progress[sender]
     progress.last_active = core.now
-    progress.counts = message.counts
+    if message.counts != progress.counts:
+        _trust(lead, sender, progress, message.counts)
     progress.accepted(match, message.stream)
-    lead.dirty = True
+    if progress.next <= core.log.last_index or progress.commit_sent < core.commit:
+        lead.dirty = True
     counted = lead.counted
-    if not message.counts:
-        _distrust(lead, sender)
-    elif match > counted.get(sender, match):
+    if message.counts and match > counted.get(sender, match):
         counted[sender] = match
         if match > core.commit:
             _advance_commit(core, lead)
@@ -117,8 +110,7 @@ def on_append_reject(core: Core, sender: int, message: AppendReject) -> None:
     if message.prev_index > progress.match:
         progress.rejected(min(retry_from, message.prev_index))
     elif message.last_index < progress.match:
-        progress.lost_entries(retry_from)
-        _distrust(lead, sender)
+        _forget(lead, sender, progress, retry_from)
     lead.dirty = True
 
 
@@ -129,7 +121,8 @@ def on_heartbeat_reply(core: Core, sender: int, message: HeartbeatReply) -> None
         return
     progress = lead.progress[sender]
     progress.last_active = core.now
-    progress.counts = message.counts
+    if message.counts != progress.counts:
+        _trust(lead, sender, progress, message.counts)
     if message.counts:
         lead.reads.acknowledge(sender, min(message.round, lead.reads.round))
         _answer_reads(core, lead)
@@ -197,8 +190,15 @@ def _answer_reads(core: Core, lead: Leadership) -> None:
 # --- counting -------------------------------------------------------------------------------------
 
 
-def _distrust(lead: Leadership, sender: int) -> None:
-    """A follower may have lost what it acknowledged: nothing of it counts until it says so."""
+def _trust(lead: Leadership, sender: int, progress: Progress, counts: bool) -> None:
+    """A follower lost its memory, or is trusted again: it must say anew what it holds."""
+    progress.counts = counts
+    _forget(lead, sender, progress, progress.match)
+
+
+def _forget(lead: Leadership, sender: int, progress: Progress, next_index: int) -> None:
+    """Take back what a follower is believed to hold, and ask it, from `next_index` on."""
+    progress.lost_entries(next_index)
     if sender in lead.counted:
         lead.counted[sender] = 0
 
@@ -208,9 +208,9 @@ def _advance_commit(core: Core, lead: Leadership) -> None:
     index = quorum.reached(lead.counted.values())
     if index <= core.commit or core.log.term_at(index) != core.term:
         return
-    for entry in core.log.entries(core.commit + 1, index + 1):
-        lead.uncommitted_bytes -= len(entry.data) + ENTRY_OVERHEAD_BYTES
     core.advance_commit(index)
+    while lead.proposed and lead.proposed[0][0] <= index:
+        lead.uncommitted_bytes -= lead.proposed.popleft()[1]
     lead.dirty = True
 
 

@@ -18,33 +18,39 @@ from shiplog.logformat.errors import InvariantError
 class Saves:
     """The book of saves under way. `handed_index`: the last entry that was handed to the driver."""
 
-    __slots__ = ("_issued", "_pending", "_saved", "durable_index", "durable_term", "handed_index")
+    __slots__ = (
+        "_pending",
+        "_saved",
+        "durable_index",
+        "durable_term",
+        "handed_index",
+        "last_token",
+    )
 
     def __init__(self, durable_index: int, durable_term: int) -> None:
         self.durable_index = durable_index
         self.durable_term = durable_term
         self.handed_index = durable_index
-        self._issued: SaveToken = 0
+        self.last_token: SaveToken = 0
+        """The token of the newest batch."""
         self._saved: SaveToken = 0
         self._pending: deque[tuple[SaveToken, int, int]] = deque()
 
-    def hand_out(self, last_index: int, term: int) -> SaveToken:
-        """A batch that makes the log up to `last_index`, and `term`, durable goes to the driver."""
-        self.handed_index = last_index
-        self._issued += 1
-        self._pending.append((self._issued, last_index, term))
-        return self._issued
+    def hand_out(self, last_index: int, term: int) -> None:
+        """A batch that makes the log up to `last_index`, and `term`, durable goes to the driver.
 
-    def last_token(self) -> SaveToken:
-        """The token of the newest batch."""
-        return self._issued
+        Its token is `last_token` from now on.
+        """
+        self.handed_index = last_index
+        self.last_token += 1
+        self._pending.append((self.last_token, last_index, term))
 
     def saved(self, token: SaveToken) -> None:
         """All batches up to the one with this token are durable. Raises InvariantError out of
         order.
         """
-        if not self._saved <= token <= self._issued:
-            raise InvariantError(f"save {token} reported after {self._saved}, of {self._issued}")
+        if not self._saved <= token <= self.last_token:
+            raise InvariantError(f"save {token} reported after {self._saved}, of {self.last_token}")
         self._saved = token
         pending = self._pending
         while pending and pending[0][0] <= token:

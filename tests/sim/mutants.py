@@ -190,13 +190,13 @@ def read_without_proof() -> Iterator[None]:
 @contextmanager
 def read_before_noop() -> Iterator[None]:
     """A new leader answers reads before it knows what is committed."""
-    original = replication.start
+    original = Leadership.__init__
 
-    def start(core: Core, lead: Leadership) -> None:
-        original(core, lead)
-        lead.noop_index = 0
+    def start(self: Leadership, core: Core) -> None:
+        original(self, core)
+        self.noop_index = 0
 
-    with patch.object(replication, "start", start):
+    with patch.object(Leadership, "__init__", start):
         yield
 
 

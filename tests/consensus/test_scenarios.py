@@ -1,0 +1,141 @@
+"""Scenarios: scripts of commands, each followed by everything that the nodes do because of it.
+
+A file is a sequence of blocks, separated by empty lines: comments (#), one or more commands,
+`----`, the expected trace. Run pytest with --rewrite to record traces anew, and review the diff.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shiplog.consensus import Busy, NotLeader, RaftConfig
+from tests.consensus.group import Group
+
+FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+class Script:
+    """Runs the commands of one scenario."""
+
+    def __init__(self) -> None:
+        self.group = Group(1)
+
+    def run(self, line: str) -> list[str]:
+        """Carry out one command; the trace it leaves."""
+        name, *arguments = shlex.split(line)
+        self.group.trace = []
+        command: Callable[..., None] = getattr(self, "do_" + name.replace("-", "_"))
+        command(*arguments)
+        return self.group.trace
+
+    def do_group(self, *arguments: str) -> None:
+        """`group voters=3 [learners=1] [chunk=100] [uncommitted=100] [append=100]`: a fresh group."""
+        options = dict(argument.split("=") for argument in arguments)
+        config = RaftConfig(
+            snapshot_chunk_bytes=int(options.get("chunk", 256 << 10)),
+            max_uncommitted_bytes=int(options.get("uncommitted", 64 << 20)),
+            max_append_bytes=int(options.get("append", 1 << 20)),
+        )
+        voters, learners = int(options["voters"]), int(options.get("learners", 0))
+        self.group = Group(voters, learners=learners, config=config)
+
+    def do_timeout(self, node: str) -> None:
+        """`timeout N`: node N's next deadline passes."""
+        self.group.timeout(int(node))
+
+    def do_wait(self, seconds: str) -> None:
+        """`wait S`: time passes for everybody."""
+        self.group.wait(float(seconds))
+
+    def do_quietly(self, *words: str) -> None:
+        """`quietly COMMAND`: without its trace."""
+        self.run(shlex.join(words))
+        self.group.trace = []
+
+    def do_propose(self, node: str, *data: str) -> None:
+        """`propose N DATA`...: propose entries at node N."""
+        try:
+            self.group.propose(int(node), *(item.encode() for item in data))
+        except (NotLeader, Busy) as error:
+            self.group.trace.append(f"{node} refuses: {type(error).__name__}: {error}")
+
+    def do_read(self, node: str, context: str) -> None:
+        """`read N C`: a read, with context C, at node N."""
+        self.group[int(node)].read_index(int(context), self.group.now)
+        self.group.settle()
+
+    def do_transfer(self, node: str, to: str) -> None:
+        """`transfer N M`: leader N hands over to M."""
+        self.group[int(node)].transfer_leadership(int(to), self.group.now)
+        self.group.settle()
+
+    def do_leader_lost(self, *nodes: str) -> None:
+        """`leader-lost N`...: these nodes see their connection to the leader break."""
+        for node in nodes:
+            self.group[int(node)].leader_lost(self.group.now)
+        self.group.settle()
+
+    def do_compact(self, node: str, index: str, size: str) -> None:
+        """`compact N I B`: node N snapshots its state (B bytes) and cuts its log at I."""
+        self.group.compact(int(node), int(index), b"s" * int(size))
+
+    def do_isolate(self, node: str) -> None:
+        """`isolate N`: cut node N off."""
+        self.group.isolate(int(node))
+
+    def do_mend(self) -> None:
+        """`mend`: no cut is left."""
+        self.group.mend()
+
+    def do_crash(self, node: str) -> None:
+        """`crash N`."""
+        self.group.crash(int(node))
+
+    def do_wipe(self, node: str) -> None:
+        """`wipe N`: the crashed node N loses its disk."""
+        self.group.wipe(int(node))
+
+    def do_restart(self, node: str) -> None:
+        """`restart N`."""
+        self.group.restart(int(node))
+
+    def do_hold_disk(self, node: str) -> None:
+        """`hold-disk N`: saves of node N don't end."""
+        self.group.hold_disk(int(node))
+
+    def do_release_disk(self, node: str) -> None:
+        """`release-disk N`: they end."""
+        self.group.release_disk(int(node))
+
+    def do_status(self) -> None:
+        """`status`: what everybody is."""
+        for number, node in enumerate(self.group.nodes):
+            raft = node.raft
+            self.group.trace.append(
+                f"{number} {raft.role.value} term={raft.term} leader={raft.leader} "
+                f"log={raft.first_index}..{raft.last_index} commit={raft.commit_index}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
+    recorded = path.read_text()
+    script = Script()
+    blocks = []
+    for block in recorded.strip().split("\n\n"):
+        head = block.partition("\n----")[0]
+        commands = [line for line in head.splitlines() if not line.startswith("#")]
+        trace = [line for command in commands for line in script.run(command)]
+        blocks.append("\n".join([head, "----", *trace] if commands else [head]))
+    happened = "\n\n".join(blocks) + "\n"
+    if request.config.getoption("--rewrite", default=False):
+        path.write_text(happened)
+    assert happened == recorded
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 10

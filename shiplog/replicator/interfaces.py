@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from shiplog.wire.errors import FaultCode, ProtocolFault
 
 __all__ = [
+    "InputName",
     "InputPosition",
     "Intake",
     "IntakeListener",
@@ -38,8 +39,11 @@ __all__ = [
 Place = tuple[int, int]
 """(roll, byte) in one run of an input; (segment base offset, byte) in a merged log."""
 
-RunEnds = Mapping[tuple[str, int], Place]
-"""(topic, partition) -> where the run ends there. A partition without an entry has no bytes."""
+InputName = tuple[str, int]
+"""(topic, partition): an input of a session that is known."""
+
+RunEnds = Mapping[InputName, Place]
+"""Where a run ends in each input. A partition without an entry has no bytes."""
 
 StreamListener = Callable[[], None]
 

@@ -21,13 +21,11 @@ from shiplog.logformat.input_names import RunNames, parse_names
 from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.session_dir import RunFile, SessionDirectory
 from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic
+from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.session_tail import PieceCache, RunTail
 from shiplog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
 
 log = logging.getLogger(__name__)
-
-InputName = tuple[str, int]
-"""(topic, partition)."""
 
 _GREW = Mask.MODIFY
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
@@ -150,6 +148,11 @@ class LocalSession:
         """Look at everything; also whether the writer of the newest run is still there."""
         self._guarded(self._look_at_all)
 
+    def look_again(self) -> bool:
+        """List everything anew, before a run is called complete; False: that failed."""
+        self._guarded(self._list_all)
+        return self.fault is None
+
     def forget_run(self, run: int) -> None:
         """The files of a run were removed."""
         for directory in self._inputs.values():
@@ -175,6 +178,13 @@ class LocalSession:
             self._on_change()
         for directory in self._inputs.values():
             directory.notice()
+
+    def _list_all(self) -> None:
+        changed = self._look_at_session(always=True)
+        for name in tuple(self._inputs):
+            changed |= self._look_at_input(name, always=True)
+        if changed:
+            self._on_change()
 
     def _look_at_session(self, *, always: bool) -> bool:
         """Runs and inputs; whether there is news."""

@@ -13,10 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shiplog.replicator.interfaces import Place, RunEnds
-
-InputName = tuple[str, int]
-"""(topic, partition)."""
+from shiplog.replicator.interfaces import InputName, Place, RunEnds
 
 
 class RunPlace(NamedTuple):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from shiplog.logformat.files import FileSystem, NoSuchFile
 from shiplog.logformat.input_names import data_name, from_name, sealed_name
-from shiplog.replicator.interfaces import Place
-from shiplog.replicator.local_session import InputName, LocalSession
+from shiplog.replicator.interfaces import InputName, Place
+from shiplog.replicator.local_session import LocalSession
 from shiplog.replicator.push_progress import LostRange, Progress
 from shiplog.replicator.session_tail import RunTail
 
@@ -60,8 +60,9 @@ def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> L
     """What a closed run has here behind its end in the cluster. Raises LogFormatError."""
     tail = session.tail(run, name)
     start = max(end, tail.first)
-    if start > tail.end and start[0] in tail.rolls:
-        tail.raise_to(start)
+    if start[0] not in tail.rolls:
+        return None
+    tail.raise_to(start)
     while tail.normal(tail.end) <= tail.normal(start) and tail.advance():
         pass
     if tail.normal(tail.end) <= tail.normal(start):
@@ -71,7 +72,8 @@ def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> L
 
 async def remove(fs: FileSystem, paths: tuple[str, ...]) -> None:
     """Remove files in a thread: freeing a gigabyte takes its time. Raises DiskFault."""
-    await asyncio.to_thread(_remove, fs, paths)
+    if paths:
+        await asyncio.to_thread(_remove, fs, paths)
 
 
 def _remove(fs: FileSystem, paths: tuple[str, ...]) -> None:

@@ -1,0 +1,124 @@
+"""Keeps a push connection to one node up: connects, waits, connects again.
+
+Invariant: at most one connection to the node at a time; between two attempts lies a delay that
+grows until a connection has lasted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shiplog.config.types import Address
+from shiplog.replicator.interfaces import InputName
+from shiplog.replicator.push_conversation import Phase, PushConversation
+from shiplog.runtime.backoff import Backoff
+from shiplog.runtime.clock import Clock
+from shiplog.runtime.errors import ConnectFault
+from shiplog.runtime.log import format_event
+from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
+from shiplog.runtime.transport import Connection, connect
+from shiplog.wire.messages import Hello
+
+log = logging.getLogger(__name__)
+
+LASTING_S = 5.0
+"""A connection that held for so long counts as a success."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """How shipping to one node is. `problems`: inputs that cannot be shipped now, and why."""
+
+    address: Address
+    node: str
+    phase: Phase | None
+    """None: not connected."""
+    last_error: str | None
+    """Why there is no connection, or why the one before ended."""
+    problems: dict[InputName, str]
+
+
+class PushLink:
+    """One node."""
+
+    def __init__(
+        self,
+        address: Address,
+        node: str | None,
+        *,
+        tls: ReloadingContext,
+        hello: Hello,
+        converse: Callable[[Connection, Callable[[Exception | None], None]], PushConversation],
+        backoff: Backoff,
+        clock: Clock,
+    ) -> None:
+        """`node` is the expected name; None: whichever node it is."""
+        self.conversation: PushConversation | None = None
+        self._address = address
+        self._node = node
+        self._tls = tls
+        self._hello = hello
+        self._converse = converse
+        self._backoff = backoff
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._last_error: str | None = None
+
+    @property
+    def status(self) -> NodeStatus:
+        """How it is now."""
+        conversation = self.conversation
+        return NodeStatus(
+            self._address,
+            self._node or ("" if conversation is None else conversation.node),
+            None if conversation is None else conversation.phase,
+            self._last_error,
+            {} if conversation is None else conversation.problems,
+        )
+
+    async def run(self) -> None:
+        """Ship until cancelled."""
+        try:
+            while True:
+                await self._connect_once()
+                await asyncio.sleep(self._backoff.next_delay_s())
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    async def _connect_once(self) -> None:
+        over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        def open_handler(connection: Connection) -> PushConversation:
+            connection.send(self._hello)
+            self.conversation = self._converse(connection, over.set_result)
+            return self.conversation
+
+        started = self._clock.now()
+        try:
+            self._connection = await connect(
+                self._address,
+                self._tls,
+                open_handler,
+                expected_identity=None if self._node is None else NODE_PREFIX + self._node,
+            )
+            error = await over
+        except ConnectFault as fault:
+            error = fault
+        finally:
+            self.conversation = None
+        self._connection = None
+        if self._clock.now() >= started + LASTING_S:
+            self._backoff.reset()
+        self._note(error)
+
+    def _note(self, error: Exception | None) -> None:
+        """Keep why it ended; say it once."""
+        text = None if error is None else str(error)
+        if text is not None and text != self._last_error:
+            event = format_event("not shipping to a node", node=str(self._address), error=text)
+            log.warning("%s", event)
+        self._last_error = text

@@ -1,7 +1,7 @@
 """Checks copies of merged logs from their files alone: each by itself, then against each other.
 
-By itself: every batch whole with the right CRC, offsets dense from the first one, indexes those that
-the log gives. Against each other: byte-identical as far as two copies reach.
+By itself: every batch whole with the right CRC, offsets dense from the first one, indexes those
+that the log gives. Against each other: byte-identical as far as two copies reach.
 
 Invariant: nothing is written, and nothing a running process says is believed.
 """

@@ -61,7 +61,7 @@ class DeleteTopic(Command, frozen=True, tag=2):
 
 
 class OpenRun(Command, frozen=True, tag=3):
-    """Claim a run number for a run id; the first claim wins, later ones get the next free number."""
+    """Claim a run number for a run id; the first claim wins, later ones get the next free one."""
 
     session: str
     session_id: str

@@ -180,7 +180,7 @@ class Coordinator:
         return True
 
     def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
-        """The entry's index; None when this node may not propose now: it will be looked at again."""
+        """The entry's index; None when this node may not propose now: it is looked at again."""
         try:
             index, future = self._group.propose(commands)
         except (NotLeader, Busy):

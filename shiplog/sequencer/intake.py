@@ -109,7 +109,7 @@ class Intake:
             await self._close_open_run(session, deadline)
 
     def _is_known(self, command: OpenRun) -> bool:
-        """Whether the run is in the replicated state already, by the same directory and identity."""
+        """Whether the run is in the replicated state already, of the same directory and owner."""
         session = self._replica.machine.state.sessions.get(command.session)
         if session is None or session.identity != command.identity:
             return False

@@ -24,9 +24,12 @@ from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
+from shiplog.runtime.errors import TlsFault
+from shiplog.runtime.log import log_event
 from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.commands import NodeStarted, Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
@@ -58,6 +61,7 @@ BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 HOUSEKEEPING_S = 0.05
 MARKS_INTERVAL_S = 1.0
 RESYNC_RETRY_S = 0.1
+HAND_OVER_TICKS = 50
 
 
 class Node:
@@ -84,18 +88,21 @@ class Node:
         self._syncers: list[GroupSync] = []
         self._failed: asyncio.Future[None] | None = None
         self._server: Server | None = None
+        self._tls_watch: FileWatch | None = None
         self.directory = NodeDirectory.open(
             fs, config.data, cluster=config.cluster, node=config.name, bootstrap=bootstrap
         )
-        self._build(fs)
+        self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
+        self._build_state(fs)
+        self._build_sequencing()
+        self._build_service()
         self._connect_parts()
 
     # --- building ---------------------------------------------------------------------------------
 
-    def _build(self, fs: FileSystem) -> None:
+    def _build_state(self, fs: FileSystem) -> None:
+        """What is on disk: Raft's files, session logs, merged logs, and the state they give."""
         config = self.config
-        always = config.fsync is Fsync.ALWAYS
-        batch_bytes = self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
         self.store = RaftStore.open(
             fs,
             os.path.join(config.data, "raft", "0"),
@@ -110,9 +117,15 @@ class Node:
             os.path.join(config.data, "merged"),
             self.sessions,
             syncer=self._new_syncer(),
-            batch_bytes=batch_bytes,
+            batch_bytes=self.batch_bytes,
         )
         self.replica = Replica(machine, self.sessions, self.merging)
+        self._pending_at_start = body.pending
+
+    def _build_sequencing(self) -> None:
+        """What decides, with the other nodes: Raft, planning, intake, snapshots."""
+        config, machine = self.config, self.replica.machine
+        always = config.fsync is Fsync.ALWAYS
         self.group = Group(
             self._make_raft(),
             self.store,
@@ -122,7 +135,7 @@ class Node:
             applier=self.replica,
             sync_always=always,
         )
-        limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=batch_bytes)
+        limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=self.batch_bytes)
         self.coordinator = Coordinator(
             self.number,
             len(config.peers),
@@ -140,7 +153,7 @@ class Node:
             syncer=self._new_syncer(),
             sync_always=always,
             sync_interval_s=config.fsync_interval_ms / 1000,
-            batch_bytes=batch_bytes,
+            batch_bytes=self.batch_bytes,
             auto_create_topics=config.auto_create_topics,
         )
         self.snapshotter = Snapshotter(
@@ -151,6 +164,10 @@ class Node:
             self.coordinator,
             interval_s=config.snapshot_interval_s,
         )
+
+    def _build_service(self) -> None:
+        """What talks to others: links to peers, reports, what may be read, repair."""
+        config = self.config
         hello = make_hello(
             cluster=config.cluster, node=config.name, boot=self.directory.record.boot
         )
@@ -172,7 +189,7 @@ class Node:
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
         self.repair = Repair(
             config,
-            machine=machine,
+            machine=self.replica.machine,
             merging=self.merging,
             sessions=self.sessions,
             intake=self.intake,
@@ -181,7 +198,6 @@ class Node:
             boot=self.directory.record.boot,
             ask=self._peers_to_ask,
         )
-        self._pending_at_start = body.pending
 
     def _new_syncer(self) -> GroupSync:
         syncer = GroupSync(self.config.data)
@@ -226,6 +242,9 @@ class Node:
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
+        self._tls_watch = FileWatch(
+            (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
+        )
         self.group.pump()
         self._spawn(self._tick())
         self._spawn(self.group.run_saver())
@@ -265,6 +284,8 @@ class Node:
             await self._hand_over()
         if self._server is not None:
             self._server.close()
+        if self._tls_watch is not None:
+            self._tls_watch.close()
         await self.repair.close()
         tasks = list(self._tasks)
         for task in tasks:
@@ -280,6 +301,14 @@ class Node:
         self.directory.close()
         self.state = NodeState.OFFLINE
 
+    def _reload_tls(self) -> None:
+        """Take changed certificates over for new connections; unusable ones change nothing."""
+        try:
+            if self._tls.reload_if_changed():
+                log_event(log, logging.INFO, "certificates reloaded", cert=self.config.tls.cert)
+        except TlsFault as fault:
+            log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
+
     async def _hand_over(self) -> None:
         """Give leadership to the most advanced peer, and wait a moment for it to take it."""
         known = {number: self.group.raft.progress(number) for number in self.links}
@@ -289,8 +318,9 @@ class Node:
         best = max(matches, key=lambda number: matches[number])
         self.group.raft.transfer_leadership(best, self.clock.now())
         self.group.pump()
-        deadline = self.clock.now() + 1.0
-        while self.group.raft.role is Role.LEADER and self.clock.now() < deadline:
+        for _ in range(HAND_OVER_TICKS):
+            if self.group.raft.role is not Role.LEADER:
+                return
             await asyncio.sleep(TICK_S)
 
     async def _tick(self) -> None:
@@ -301,7 +331,8 @@ class Node:
     async def _come_up(self) -> None:
         """Become Live: applied and executed up to what was committed when the node started."""
         self.state = NodeState.SYNCING
-        while (index := await self.group.read_index()) is None:
+        # A look now and then is all these waits need: nobody is told when they end.
+        while (index := await self.group.read_index()) is None:  # noqa: ASYNC110
             await asyncio.sleep(RESYNC_RETRY_S)
         await self.replica.wait_applied(index)
         wanted = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -112,6 +112,13 @@ def logs(draw: st.DrawFn) -> bytes:
     kinds = st.one_of(whole_batches(), whole_batches(), lying_batches())
     data = b"".join(batch.encode() for batch in draw(st.lists(kinds, max_size=4)))
     return draw(st.one_of(st.just(data), st.just(data), damaged(data)))
+
+
+def changes(data: bytes) -> Iterator[bytes]:
+    """`data` with each single byte changed in each way that often matters."""
+    for at, byte in enumerate(data):
+        for other in {0, 1, 2, 3, 0x7F, 0x80, 0xFF, byte ^ 1, byte ^ 2, (byte + 2) % 256}:
+            yield data[:at] + bytes([other]) + data[at + 1 :]
 
 
 def good_logs(max_size: int = 4) -> st.SearchStrategy[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from shiplog.logformat.arrow import ArrowMissing, to_arrow
 from shiplog.logformat.compression import Codec, compress, decompress
 from shiplog.logformat.errors import CorruptBatch, DecompressionError
 from tests.logformat import oracle
-from tests.logformat.batches import good_logs, guarded, logs, lying_batches, outcome
+from tests.logformat.batches import changes, good_logs, guarded, logs, lying_batches, outcome
 
 pa = pytest.importorskip("pyarrow")
 
@@ -58,6 +59,18 @@ def test_bad_batches_are_rejected_as_records_are(data: bytes) -> None:
             rows(view)
     else:
         assert outcome(lambda: rows(view)) == expected
+
+
+def test_every_cut_and_every_changed_byte_of_the_records() -> None:
+    data = oracle.build_batches(
+        [b"v", None], headers=[None, [("h", b"v"), ("é", None)]], timestamps=5, batch_bytes=1000
+    )
+    batch = oracle.read_batch(data, 0, len(data), 1000)
+    bodies = [batch.body[:size] for size in range(len(batch.body))]
+    for body in [*bodies, *changes(batch.body), batch.body + b"\x00"]:
+        broken = replace(batch, body=body).encode()
+        expected = outcome(partial(oracle.decode_records, broken, 0, len(broken)))
+        assert outcome(partial(rows, guarded(broken))) == expected
 
 
 def test_types() -> None:

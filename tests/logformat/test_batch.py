@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from shiplog.logformat.batch import HEADER_BYTES, BatchHeader, read_header, slic
 from shiplog.logformat.compression import Codec, compress, decompress
 from shiplog.logformat.errors import CorruptBatch, DecompressionError
 from tests.logformat import oracle
-from tests.logformat.batches import guarded, logs, lying_batches, outcome, whole_batches
+from tests.logformat.batches import changes, guarded, logs, lying_batches, outcome, whole_batches
 
 
 @given(whole_batches(), st.integers(0, 5))
@@ -76,6 +77,17 @@ def test_slice_of_lying_batches_agrees(data: bytes, skip: int) -> None:
     else:
         view = guarded(data)
         assert outcome(lambda: slice_batch(view, skip)) == expected
+
+
+def test_slice_agrees_on_every_changed_byte_of_the_records() -> None:
+    data = oracle.build_batches(
+        [b"v", None], headers=[[("h", b"v")], None], timestamps=5, batch_bytes=1000
+    )
+    batch = oracle.read_batch(data, 0, len(data), 1000)
+    for body in [*changes(batch.body), batch.body[:-1], batch.body + b"\x00"]:
+        broken = replace(batch, body=body).encode()
+        expected = outcome(partial(oracle.slice_batch, broken, 1))
+        assert outcome(partial(slice_batch, guarded(broken), 1)) == expected
 
 
 def test_slice_by_hand() -> None:

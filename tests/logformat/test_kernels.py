@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.compression import decompress
 from tests.logformat import oracle
-from tests.logformat.batches import good_logs, guarded, logs, outcome, whole_batches
+from tests.logformat.batches import changes, good_logs, guarded, logs, outcome, whole_batches
 
 ATTRIBUTES = [
     "end",
@@ -122,6 +122,21 @@ def test_scan_of_a_cut_log_is_short(data: bytes, draw: st.DataObject) -> None:
     assert scan.error is None
     assert scan.short == (scan.end < cut)
     assert not kernels.scan(data).short
+
+
+def test_every_cut_and_every_changed_header_byte() -> None:
+    data = kernels.build_batches(
+        [b"a", b"bc"], timestamps=5, producer_id=1, batch_bytes=0, max_record_bytes=100
+    )
+    for cut in range(len(data)):
+        assert as_dict(kernels.scan(guarded(data[:cut]))) == oracle.scan(data[:cut])
+        expected = outcome(partial(oracle.batch_headers, data[:cut], 0, cut))
+        assert outcome(partial(kernels.batch_headers, guarded(data[:cut]), 0, cut)) == expected
+    for changed in changes(data[:61]):
+        broken = changed + data[61:]
+        for verify in (True, False):
+            expected = oracle.scan(broken, verify_crc=verify)
+            assert as_dict(kernels.scan(guarded(broken), verify_crc=verify)) == expected
 
 
 def test_scan_says_what_is_wrong() -> None:

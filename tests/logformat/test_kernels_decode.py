@@ -17,6 +17,7 @@ from tests.logformat import oracle
 from tests.logformat.batches import (
     CONTROL,
     LOG_APPEND_TIME,
+    changes,
     guarded,
     logs,
     lying_batches,
@@ -80,6 +81,27 @@ def test_decoding_lying_batches_agrees(batch: oracle.Batch) -> None:
 def test_decoding_any_bytes_as_records_agrees(count: int, body: bytes) -> None:
     batch = plain_batch([b""], body=body, count=count, last_offset_delta=count - 1)
     agree(batch.encode())
+
+
+def small_batch() -> oracle.Batch:
+    """Every kind of field, and lengths of one and two bytes."""
+    data = oracle.build_batches(
+        [b"v", None, b"x" * 64, b""],
+        keys=[None, b"key", b"", b"k"],
+        headers=[None, [("h", b"v"), ("", None)], [], [("header", b"")]],
+        timestamps=[50, 49, 5000, 50],
+        batch_bytes=1000,
+    )
+    return oracle.read_batch(data, 0, len(data), 1000)
+
+
+def test_every_cut_and_every_changed_byte_of_the_records() -> None:
+    batch = small_batch()
+    bodies = [batch.body[:size] for size in range(len(batch.body))]
+    bodies += changes(batch.body)
+    bodies += [batch.body + b"\x00", batch.body + batch.body]
+    for body in bodies:
+        agree(replace(batch, body=body).encode())
 
 
 LENGTHS = st.sampled_from(

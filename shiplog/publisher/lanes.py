@@ -1,0 +1,162 @@
+"""All lanes of a publisher: which one a record takes, and which dedup numbers may follow.
+
+Invariant: a record's lane depends on its key alone if it has one; dedup numbers rise, across lanes
+and runs. Not thread-safe: the publisher's lock is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shiplog.publisher.dedup_ids import DedupIds
+from shiplog.publisher.entries import Entries, Entry
+from shiplog.publisher.errors import InvalidId
+from shiplog.publisher.lane import Lane
+from shiplog.publisher.options import PublisherOptions
+from shiplog.publisher.partitioner import Partitioner
+from shiplog.publisher.places import TopicPartition
+from shiplog.publisher.session_writer import SessionWriter
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Part = tuple[Lane, Entries, Sequence[int] | None]
+"""The records that take one lane, with their dedup numbers."""
+
+
+class Lanes:
+    """The lanes of one publisher, made when they are first taken."""
+
+    def __init__(self, writer: SessionWriter, options: PublisherOptions) -> None:
+        self._writer = writer
+        self._options = options
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._partitioners: dict[str, Partitioner] = {}
+        self._ids = DedupIds()
+
+    def all(self) -> list[Lane]:
+        """Those that were taken so far."""
+        return list(self._lanes.values())
+
+    def lane(self, topic: str, partition: int) -> Lane:
+        """The lane of a partition. Raises InvalidName."""
+        name = TopicPartition(topic, partition)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = Lane(self._writer.output(topic, partition), self._options.limits)
+            self._lanes[name] = lane
+        return lane
+
+    # --- one record ----------------------------------------------------------------------------
+
+    def append(
+        self, entry: Entry, topic: str | None, partition: int | None, deadline: float | None
+    ) -> bool:
+        """Append a record, lingering until `deadline` if there is one.
+
+        Returns:
+            Whether a batch began to linger. Raises as `Output.write`: nothing was appended.
+        """
+        lane = self._lane_of(entry, topic or self._options.topic, partition)
+        if entry.number is not None:
+            self._ids.check((entry.number,))
+            self._prepare_run(lane, entry.number)
+        began = False
+        if deadline is None:
+            lane.write(lane.build(entry.alone()))
+        else:
+            began = lane.add(entry, deadline)
+        if entry.number is not None:
+            self._ids.appended(lane.output.name, entry.number)
+        return began
+
+    def _lane_of(self, entry: Entry, topic: str, partition: int | None) -> Lane:
+        if partition is None:
+            size = self._options.limits.batch_bytes if entry.key is None else 0
+            partition = self._choose(topic, entry.key, min(size, entry.size))
+        return self.lane(topic, partition)
+
+    def _choose(self, topic: str, key: Buffer | None, size: int) -> int:
+        if self._options.partitions == 1:
+            return 0
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = Partitioner(self._options.partitions, self._options.limits.batch_bytes)
+            self._partitioners[topic] = partitioner
+        return partitioner.sticky(size) if key is None else partitioner.of_key(key)
+
+    # --- many records --------------------------------------------------------------------------
+
+    def split(
+        self,
+        entries: Entries,
+        numbers: Sequence[int] | None,
+        topic: str | None,
+        partition: int | None,
+    ) -> list[Part]:
+        """The records by lane, in order within each; those without a key stay together.
+
+        Raises InvalidId, InvalidName.
+        """
+        topic = topic or self._options.topic
+        if numbers is not None:
+            self._ids.check(numbers)
+        if partition is not None or self._options.partitions == 1:
+            return [(self.lane(topic, partition or 0), entries, numbers)]
+        if entries.keys is None:
+            chosen = self._choose(topic, None, self._options.limits.batch_bytes)
+            return [(self.lane(topic, chosen), entries, numbers)]
+        return [
+            (
+                self.lane(topic, chosen),
+                entries.pick(places),
+                None if numbers is None else [numbers[place] for place in places],
+            )
+            for chosen, places in self._places_by_partition(topic, entries.keys).items()
+        ]
+
+    def _places_by_partition(
+        self, topic: str, keys: Sequence[Buffer | None]
+    ) -> dict[int, list[int]]:
+        chosen: dict[int, list[int]] = {}
+        keyless = -1
+        for place, key in enumerate(keys):
+            if key is None and keyless < 0:
+                keyless = self._choose(topic, None, self._options.limits.batch_bytes)
+            number = keyless if key is None else self._choose(topic, key, 0)
+            chosen.setdefault(number, []).append(place)
+        return chosen
+
+    def append_numbered(self, lane: Lane, data: bytes, first: int, last: int) -> None:
+        """Append batches with the numbers first .. last. Raises as `Output.write`."""
+        self._prepare_run(lane, first)
+        lane.write(data)
+        self._ids.appended(lane.output.name, last)
+
+    # --- dedup numbers -------------------------------------------------------------------------
+
+    def _prepare_run(self, lane: Lane, number: int) -> None:
+        """See to it that the run in which `number` goes is one in which it can be told."""
+        if self._writer.has_run and self._ids.needs_new_run(lane.output.name, number):
+            for other in self._lanes.values():
+                other.flush()
+            self._writer.end_run()
+        if not self._writer.has_run:
+            self._ids.begin_run(number)
+            self._writer.dedup_base = number
+
+    def check_numbered(self, *, is_numbered: bool) -> None:
+        """Records have numbers exactly if the publisher has a dedup id. Raises InvalidId."""
+        if is_numbered and self._options.dedup_id is None:
+            raise InvalidId("ids mean something only with a dedup_id: give one to the publisher")
+        if not is_numbered and self._options.dedup_id is not None:
+            raise InvalidId(f"with dedup_id {self._options.dedup_id!r} every record needs an id")
+
+    def check_partition(self, partition: int | None) -> None:
+        """Raise ValueError unless the publisher has this partition."""
+        if partition is not None and not 0 <= partition < self._options.partitions:
+            raise ValueError(
+                f"partition {partition} is not one of the publisher's {self._options.partitions}: "
+                "set partitions"
+            )

@@ -23,7 +23,6 @@ SUBCOMMANDS = (
     "sidecar",
     "topic",
     "session",
-    "session",
     "status",
     "verify",
     "pki",

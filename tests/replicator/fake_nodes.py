@@ -1,0 +1,182 @@
+"""Nodes for replicators: real sockets and TLS, real servers, a pretended cluster behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from shiplog.config.authorisation import Rights
+from shiplog.config.types import Address, ClientConfig, Grant
+from shiplog.logformat.files import OsFileSystem
+from shiplog.replicator.interfaces import LogSource
+from shiplog.replicator.pull_server import PullServer
+from shiplog.replicator.push_client import PushClient
+from shiplog.replicator.push_server import PushServer
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.transport import Connection, Handler, Server, serve
+from shiplog.wire.messages import AnyMessage, Hello, Role, Welcome
+from tests.replicator.fake_intake import FakeCluster, FakeIntake
+from tests.runtime.pki import Authority
+
+CLUSTER = "fake"
+EVERYTHING = Grant(
+    identity="shiplog://publisher/*",
+    publish_sessions=("*",),
+    publish_topics=("*",),
+    publish_dedup_ids=("*",),
+    subscribe_topics=("*",),
+)
+
+
+class FakeNode:
+    """One node."""
+
+    def __init__(
+        self,
+        name: str,
+        authority: Authority,
+        cluster: FakeCluster,
+        *,
+        source: LogSource | None = None,
+        grants: tuple[Grant, ...] = (EVERYTHING,),
+    ) -> None:
+        self.name = name
+        self.intake = FakeIntake(cluster)
+        self.source = source
+        self.rights = Rights(grants, ["n0", "n1", "n2"])
+        self.tls = ReloadingContext(authority.node(name))
+        self.window_bytes = 16 << 20
+        self.welcome_cluster = CLUSTER
+        self.connections: list[Connection] = []
+        self.address = Address("127.0.0.1", 0)
+        self._server: Server | None = None
+
+    async def start(self) -> None:
+        """Listen, at the same port as before if it was started before."""
+        self._server = await serve(self.address, self.tls, self._accept)
+        self.address = Address("127.0.0.1", self._server.port)
+
+    async def stop(self) -> None:
+        """End all connections, and listen no more."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+    def _accept(self, connection: Connection) -> Handler:
+        self.connections.append(connection)
+        return _Dispatcher(self, connection)
+
+    def handler(self, connection: Connection, hello: Hello) -> Handler:
+        """Whoever answers from now on."""
+        connection.send(
+            Welcome(self.welcome_cluster, self.name, self.window_bytes, (1 << 20) + (64 << 10))
+        )
+        if hello.role is Role.PUSH:
+            return PushServer(connection, hello, self.intake, self.rights)
+        if self.source is None:
+            raise AssertionError("this node has no logs")
+        return PullServer(
+            connection, hello, self.source, self.rights, window_bytes=self.window_bytes
+        )
+
+
+class _Dispatcher:
+    """Passes everything on, once there has been a Hello."""
+
+    def __init__(self, node: FakeNode, connection: Connection) -> None:
+        self._node = node
+        self._connection = connection
+        self._inner: Handler | None = None
+
+    def on_message(self, message: AnyMessage) -> None:
+        if self._inner is not None:
+            self._inner.on_message(message)
+        else:
+            assert isinstance(message, Hello)
+            self._inner = self._node.handler(self._connection, message)
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        assert self._inner is not None
+        self._inner.on_data(handle, file, byte, data)
+
+    def on_raft(self, payload: memoryview) -> None:
+        assert self._inner is not None
+        self._inner.on_raft(payload)
+
+    def on_writable(self) -> None:
+        if self._inner is not None:
+            self._inner.on_writable()
+
+    def on_closed(self, error: Exception | None) -> None:
+        if self._inner is not None:
+            self._inner.on_closed(error)
+
+
+class World:
+    """An authority, a pretended cluster, its nodes, and clients of them."""
+
+    def __init__(self, path: Path, nodes: int, *, source: LogSource | None = None) -> None:
+        self.path = path
+        self.authority = Authority(path / "pki")
+        self.cluster = FakeCluster()
+        self.nodes = [
+            FakeNode(f"n{number}", self.authority, self.cluster, source=source)
+            for number in range(nodes)
+        ]
+        self.clients: list[PushClient] = []
+
+    def config(self, *, addresses: tuple[Address, ...] = (), name: str = "p") -> ClientConfig:
+        """A client's configuration."""
+        return ClientConfig(
+            nodes=addresses or tuple(node.address for node in self.nodes),
+            cluster=CLUSTER,
+            tls=self.authority.publisher(name),
+        )
+
+    def push(
+        self,
+        path: Path,
+        *,
+        addresses: tuple[Address, ...] = (),
+        name: str = "p",
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> PushClient:
+        """A running push client of the session at `path`."""
+        config = self.config(addresses=addresses, name=name)
+        client = PushClient(
+            str(path),
+            config,
+            tls=ReloadingContext(config.tls),
+            fs=OsFileSystem(),
+            clock=SystemClock(),
+            random=random.Random(1),
+            on_progress=on_progress,
+        )
+        client.start()
+        self.clients.append(client)
+        return client
+
+    async def stop(self) -> None:
+        """Everything."""
+        for client in self.clients:
+            await client.stop()
+        await asyncio.gather(*(node.stop() for node in self.nodes))
+
+
+@asynccontextmanager
+async def world(
+    path: Path, nodes: int = 1, *, source: LogSource | None = None
+) -> AsyncIterator[World]:
+    """A world whose nodes run."""
+    made = World(path, nodes, source=source)
+    for node in made.nodes:
+        await node.start()
+    try:
+        yield made
+    finally:
+        await made.stop()

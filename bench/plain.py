@@ -1,13 +1,15 @@
 """The plain limit: what the machine does when nothing is decided, checked or ordered.
 
-The same bytes take the same way as a record through shiplog, in the simplest possible loop: one writer process sends them
-over three TLS connections to three receivers; each receiver writes them to two files (session and merged log), and one of
-them sends them on over a fourth connection to a last process, which writes them to a file.
+The same bytes take the same way as a record through shiplog, in the simplest possible loop: one
+writer process sends them over three TLS connections to three receivers; each receiver writes them
+to two files (session and merged log), and one of them sends them on over a fourth connection to a
+last process, which writes them to a file.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
 import os
 import socket
 import ssl
@@ -50,7 +52,7 @@ def _context(paths: tuple[str, str, str], *, server: bool) -> ssl.SSLContext:
 
 def _receiver(
     directory: str, name: str, paths: tuple[str, str, str], *, forward: int | None, copies: int
-) -> tuple[int, multiprocessing.Process]:
+) -> tuple[int, multiprocessing.process.BaseProcess]:
     listener = socket.create_server((HOST, 0))
     process = multiprocessing.get_context("fork").Process(
         target=_receive,

@@ -1,7 +1,8 @@
-"""A cluster of real node processes on this machine, with a PKI of its own: what `up`, `demo`, tests and benchmarks start.
+"""A cluster of real node processes on this machine, with a PKI of its own: what `up`, `demo`, tests
+and benchmarks start.
 
-Everything lies in one directory: `pki/`, `<node>/node.toml`, `<node>/data/`, `<node>/node.log`, `client.toml`. Starting on a
-directory that exists continues that cluster.
+Everything lies in one directory: `pki/`, `<node>/node.toml`, `<node>/data/`, `<node>/node.log`,
+`client.toml`. Starting on a directory that exists continues that cluster.
 
 Invariant: `client.toml` is written only when every node is Live; `stop` leaves no process behind.
 """
@@ -37,7 +38,9 @@ POLL_S = 0.05
 
 
 class ClusterError(Exception):
-    """A local cluster cannot be made, started or kept running; the message says which node and where its log is."""
+    """A local cluster cannot be made, started or kept running; the message says which node and
+    where its log is.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +140,10 @@ class LocalCluster:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    # --- making ------------------------------------------------------------------------------------------------
+    # --- making -----------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make directories, certificates and configuration, unless they exist. Raises ClusterError."""
+        """Make directories, certificates and configuration, unless there. Raises ClusterError."""
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         names = [f"rt-sequencer-{number}" for number in range(self.options.nodes)]
         existing = [
@@ -148,7 +151,7 @@ class LocalCluster:
         ]
         if existing and existing != names:
             raise ClusterError(
-                f"{self.directory} holds a cluster of {len(existing)} nodes, asked for {len(names)}: "
+                f"{self.directory} holds a cluster of {len(existing)} nodes, not {len(names)}: "
                 "choose another directory or the same number"
             )
         if existing:
@@ -204,7 +207,7 @@ class LocalCluster:
         )
         _write(os.path.join(directory, "node.toml"), render_node(config))
 
-    # --- running -----------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def start(self, on_wait: Callable[[str], None] = lambda text: None) -> None:
         """Start every node, wait until all are Live, and write client.toml. Raises ClusterError."""

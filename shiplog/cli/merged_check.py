@@ -17,7 +17,8 @@ from shiplog.logformat.errors import CorruptBatch, LogFormatError
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.index import OffsetIndex, TimeIndex
 from shiplog.logformat.json_files import read_json_file
-from shiplog.logformat.merged_log import PARTITION_FILE, PartitionFile
+from shiplog.logformat.merged_log import PartitionFile
+from shiplog.logformat.merged_names import PARTITION_FILE
 from shiplog.logformat.segment import GrowingSegment
 
 READ_BYTES = 8 << 20

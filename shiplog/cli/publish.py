@@ -72,9 +72,9 @@ def command(
 ) -> None:
     """Publish FILES, or standard input: one record for each line, CSV row or JSON line.
 
-    A CSV row becomes a JSON object; its first row names the fields. Records are in local files first
-    (--dir, or `dir` in [publisher] of the configuration): what a run could not ship, the next run of
-    the same session ships.
+    A CSV row becomes a JSON object; its first row names the fields. Records are in local files
+    first (--dir, or `dir` in [publisher] of the configuration): what a run could not ship, the next
+    run of the same session ships.
 
     \b
     Examples:

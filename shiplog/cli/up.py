@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
 
-    Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config. Starting again on the
-    same directory continues the same cluster.
+    Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config.
+    Starting again on the same directory continues the same cluster.
 
     \b
     Examples:

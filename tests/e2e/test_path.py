@@ -155,13 +155,12 @@ def test_a_subscriber_fails_over_at_the_same_byte(world: World) -> None:
         for node in world.cluster.nodes[:1]:
             node.kill()
         publisher.append_many(numbers(2_000, 4_000))
-        wait_for(
-            lambda: (
-                received.extend(subscriber.batch(max_records=4_000, timeout=0.5))
-                or len(received) >= 4_000
-            ),
-            "the rest after the fail-over",
-        )
+
+        def rest() -> bool:
+            received.extend(subscriber.batch(max_records=4_000, timeout=0.5))
+            return len(received) >= 4_000
+
+        wait_for(rest, "the rest after the fail-over")
     assert [record.value for record in received] == numbers(0, 4_000)
 
 
@@ -175,13 +174,11 @@ def test_a_subscriber_may_start_anywhere(world: World, start: str | int) -> None
             publisher.append_many(numbers(2_000, 2_100))
             expected = 100 if start == "latest" else 600
             received: list[bytes | None] = []
-            wait_for(
-                lambda: (
-                    received.extend(
-                        record.value for record in subscriber.batch(max_records=600, timeout=0.5)
-                    )
-                    or len(received) >= expected
-                ),
-                "records from the start position",
-            )
+
+            def all_of_it() -> bool:
+                batch = subscriber.batch(max_records=600, timeout=0.5)
+                received.extend(record.value for record in batch)
+                return len(received) >= expected
+
+            wait_for(all_of_it, "records from the start position")
     assert received == numbers(2_100 - expected, 2_100)

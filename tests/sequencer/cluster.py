@@ -1,4 +1,4 @@
-"""Three whole nodes in one event loop, over real TLS and real files; their intake is driven directly."""
+"""Whole nodes in one event loop, over real TLS and files; their intake is driven directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merger: same instructions and same session bytes give the same merged bytes, from any start."""
+"""The merger: same instructions and session bytes give the same merged bytes, from any start."""
 
 from __future__ import annotations
 

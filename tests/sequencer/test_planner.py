@@ -25,10 +25,17 @@ from shiplog.sequencer.state import Rejection, StateMachine
 TERM = 3
 
 
-def records(*values: bytes, **more: int) -> bytes:
-    options = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1} | more
+def records(
+    *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+) -> bytes:
     return kernels.build_batches(
-        list(values), timestamps=5, batch_bytes=1 << 20, max_record_bytes=1 << 20, **options
+        list(values),
+        timestamps=5,
+        batch_bytes=1 << 20,
+        max_record_bytes=1 << 20,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shiplog.sequencer.commands import (
+    AnyCommand,
     Checkpoint,
     CloseRun,
     CommandError,
@@ -48,7 +49,12 @@ def merge(base: int, *ranges: Range, **more: object) -> Merge:
 
 
 def test_commands_survive_encoding() -> None:
-    commands = [merge(0, take(0, 10)), open_run("x"), NodeStarted("n", 4), Checkpoint([(1, 2, 3)])]
+    commands: list[AnyCommand] = [
+        merge(0, take(0, 10)),
+        open_run("x"),
+        NodeStarted("n", 4),
+        Checkpoint([(1, 2, 3)]),
+    ]
     assert decode_commands(encode_commands(commands)) == commands
 
 

@@ -1,4 +1,5 @@
-"""`shiplog demo`: the whole path on real data, with the leader killed in the middle, and a proof from the files.
+"""`shiplog demo`: the whole path on real data, with the leader killed in the middle, and a proof
+from the files.
 
 Invariant: exit code 0 means that every claim in the report holds; no process is left behind.
 """
@@ -21,10 +22,11 @@ from shiplog.cli.output import fail, json_option, print_json
 @click.option("--seconds", default=10.0, show_default=True, help="How long the publishers take.")
 @json_option
 def command(directory: str | None, *, seconds: float, as_json: bool) -> None:
-    """Publish all 336,776 flights of 2013 from New York through a real cluster, and prove what came out.
+    """Publish all 336,776 flights of 2013 from New York through a real cluster, and prove what came
+    out.
 
-    Three node processes, three publishers (EWR, JFK, LGA), a subscriber from the start and one that joins late. In the
-    middle the leader is killed with SIGKILL and started again.
+    Three node processes, three publishers (EWR, JFK, LGA), a subscriber from the start and one that
+    joins late. In the middle the leader is killed with SIGKILL and started again.
 
     \b
     Examples:

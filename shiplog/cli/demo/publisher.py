@@ -1,6 +1,8 @@
-"""One publisher process of the demo: appends an airport's flights at an even pace and reports how far it is.
+"""One publisher process of the demo: appends an airport's flights at an even pace and reports how
+far it is.
 
-Run as `python -m shiplog.cli.demo.publisher`. On stdout: one JSON object per report; the last one has "done": true.
+Run as `python -m shiplog.cli.demo.publisher`. On stdout: one JSON object per report; the last one
+has "done": true.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+
+import click
 
 from shiplog import Publisher
 from shiplog.cli.demo.flights import TOPIC, load
@@ -51,7 +55,7 @@ def main() -> None:
 
 def report(airport: str, *, appended: int, done: bool) -> None:
     """Tell the demo how far this publisher is."""
-    print(json.dumps({"airport": airport, "appended": appended, "done": done}), flush=True)
+    click.echo(json.dumps({"airport": airport, "appended": appended, "done": done}))
 
 
 if __name__ == "__main__":

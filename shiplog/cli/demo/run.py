@@ -1,4 +1,5 @@
-"""Runs the demo: starts the processes, kills the leader in the middle, waits, stops them, and gathers the report.
+"""Runs the demo: starts the processes, kills the leader in the middle, waits, stops them, and
+gathers the report.
 
 Invariant: every process started here is ended here, whatever happens.
 """
@@ -36,8 +37,8 @@ class DemoFailed(Exception):
 class Child:
     """A child process that reports JSON lines on stdout."""
 
-    def __init__(self, name: str, module: str, log_file: str, **options: object) -> None:
-        self.name = name
+    def __init__(self, title: str, module: str, log_file: str, **options: object) -> None:
+        self.title = title
         self.last: dict[str, Any] = {}
         self._log_file = log_file
         arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
@@ -62,7 +63,7 @@ class Child:
         while not self._reports.empty():
             self.last = self._reports.get()
         if ended not in (None, 0):
-            raise DemoFailed(f"{self.name} ended with exit code {ended}, see {self._log_file}")
+            raise DemoFailed(f"{self.title} ended with exit code {ended}, see {self._log_file}")
         return self.last
 
     @property
@@ -110,7 +111,7 @@ class Demo:
         talk("checking the files")
         return self._report(statuses)
 
-    # --- running -----------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def _start_children(self) -> None:
         self._subscribe(EARLY)
@@ -139,7 +140,7 @@ class Demo:
         self._subscribers.append(child)
 
     def _supervise(self) -> None:
-        """Follow the run: kill and restart the leader, add the late subscriber, until all are done."""
+        """Kill and restart the leader, add the late subscriber, until all are done."""
         deadline = time.monotonic() + DEADLINE_S
         shown = 0
         with progress("flights appended", TOTAL) as advance:
@@ -183,10 +184,11 @@ class Demo:
 
     def _look_for_new_leader(self) -> None:
         status = self._any_status()
-        if status is not None and self._killed is not None:
-            if status.leader not in (None, self._killed.name):
-                self._failover_s = time.monotonic() - self._killed_at
-                talk(f"{status.leader} leads after {self._failover_s:.2f} s")
+        if status is None or self._killed is None:
+            return
+        if status.leader not in (None, self._killed.name):
+            self._failover_s = time.monotonic() - self._killed_at
+            talk(f"{status.leader} leads after {self._failover_s:.2f} s")
 
     def _any_status(self) -> Status | None:
         for node in self._cluster.nodes:
@@ -215,9 +217,9 @@ class Demo:
 
     def _where(self) -> str:
         children = (*self._publishers, *self._subscribers)
-        return "; ".join(f"{child.name}: {child.last}" for child in children)
+        return "; ".join(f"{child.title}: {child.last}" for child in children)
 
-    # --- reporting ---------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     def _report(self, statuses: list[Status]) -> dict[str, Any]:
         copies = [self._copy_of_node(node, statuses) for node in self._cluster.nodes]
@@ -250,7 +252,7 @@ class Demo:
 
     def _copy_of_subscriber(self, name: str) -> dict[str, Any]:
         directory = proof.partition_directory(self._path("subscribers", name))
-        child = next(child for child in self._subscribers if child.name.endswith(name))
+        child = next(child for child in self._subscribers if child.title.endswith(name))
         return _copy(f"subscriber {name}", "", directory, child.last["received"])
 
     def _publisher_row(self, child: Child, table: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One subscriber process of the demo: keeps a copy of the merged log and counts what it is handed.
 
-Run as `python -m shiplog.cli.demo.subscriber`. On stdout: one JSON object per report; it ends by itself once it has been
-handed `--expect` records.
+Run as `python -m shiplog.cli.demo.subscriber`. On stdout: one JSON object per report; it ends by
+itself once it has been handed `--expect` records.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+
+import click
 
 from shiplog import Subscriber
 from shiplog.cli.demo.flights import TOPIC
@@ -40,7 +42,7 @@ def main() -> None:
 
 def report(name: str, *, received: int, done: bool) -> None:
     """Tell the demo how far this subscriber is."""
-    print(json.dumps({"subscriber": name, "received": received, "done": done}), flush=True)
+    click.echo(json.dumps({"subscriber": name, "received": received, "done": done}))
 
 
 if __name__ == "__main__":

@@ -92,9 +92,13 @@ class PushLink:
     async def _connect_once(self) -> None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
+        def on_over(error: Exception | None) -> None:
+            if not over.done():  # nobody waits any more when shipping was stopped
+                over.set_result(error)
+
         def open_handler(connection: Connection) -> PushConversation:
             connection.send(self._hello)
-            self.conversation = self._converse(connection, over.set_result)
+            self.conversation = self._converse(connection, on_over)
             return self.conversation
 
         started = self._clock.now()

@@ -79,7 +79,7 @@ class MergedLog:
         self._whose = whose
         self._chain = SegmentChain(start)
         self._files = FileCache(fs)
-        self._reader = SegmentReader(fs, path, self._chain, self._files)
+        self._reader = SegmentReader(fs, path, self._chain, self._files, read_only=read_only)
         self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
         self._checkpoints = Checkpoints(start)
         self._unsynced: set[int] = set()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.merged_marks import Checkpoint, IndexMark, MergedMarks
-from shiplog.logformat.merged_names import INDEX, LOG, TIME_INDEX
+from shiplog.logformat.merged_names import LOG
 from shiplog.logformat.merged_recovery import RunningChecksum, resume_from_index, walk_into
 from shiplog.logformat.quarantine import keep_copy, restore_prefix, set_aside
 from shiplog.logformat.segment_chain import SegmentChain
@@ -116,10 +116,7 @@ class MergedRepair:
     def _seal(self) -> None:
         growing = self.chain.growing
         self.chain.seal()
-        for suffix, index in ((INDEX, growing.offsets), (TIME_INDEX, growing.times)):
-            file = self.fs.open(self.reader.path(growing.base_offset, suffix), create=True)
-            index.store_all(file)
-            file.close()
+        self.reader.store_indexes(growing.base_offset, growing.offsets, growing.times)
 
     def _cut(self, file: File, reason: str | None) -> None:
         end = self.chain.growing.size

@@ -47,12 +47,19 @@ class SegmentReader:
     """Reads the segments of `chain` in one directory."""
 
     def __init__(
-        self, fs: FileSystem, directory: str, chain: SegmentChain, files: FileCache
+        self,
+        fs: FileSystem,
+        directory: str,
+        chain: SegmentChain,
+        files: FileCache,
+        *,
+        read_only: bool,
     ) -> None:
         self._fs = fs
         self.directory = directory
         self._chain = chain
         self._files = files
+        self._read_only = read_only
         self._indexes: OrderedDict[int, Indexes] = OrderedDict()
 
     def file(self, base: int) -> File:
@@ -230,4 +237,15 @@ class SegmentReader:
         if reason is not None:
             raise CorruptLog(self.path(base, LOG), walked.size, reason)
         walked.seal(0)
+        if not self._read_only:
+            self.store_indexes(base, walked.offsets, walked.times)
         return walked.offsets, walked.times
+
+    def store_indexes(self, base: int, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Write the whole index files of a segment. Raises DiskFault."""
+        for suffix, index in ((INDEX, offsets), (TIME_INDEX, times)):
+            file = self._fs.open(self.path(base, suffix), create=True)
+            try:
+                index.store_all(file)
+            finally:
+                file.close()

@@ -162,6 +162,7 @@ class PushClient:
                 converse=self._converse,
                 backoff=Backoff(self._random),
                 clock=self._clock,
+                on_status=self._tell_soon,
             )
             self._links.append(link)
             self._shippers.append(spawn(link.run(), f"push {name} to {address}"))
@@ -243,6 +244,10 @@ class PushClient:
         log.error("shipping of %s has stopped: %s", self._session.path, fault)
         for task in self._shippers:
             task.cancel()
+        self._tell_soon()
+
+    def on_status(self) -> None:
+        """The phase or a problem of a conversation has changed."""
         self._tell_soon()
 
     def merged(self, run: int, name: InputName) -> Place:

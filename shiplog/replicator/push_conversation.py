@@ -60,6 +60,9 @@ class PushEvents(Protocol):
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
 
+    def on_status(self) -> None:
+        """The phase or a problem of a conversation has changed."""
+
     def merged(self, run: int, name: InputName) -> Place:
         """What is merged, by all that is known."""
 
@@ -252,6 +255,7 @@ class PushConversation(ReplicatorHandler):
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self._since = phase, self._now()
+        self._events.on_status()
 
     # --- inputs -------------------------------------------------------------------------------
 
@@ -279,6 +283,7 @@ class PushConversation(ReplicatorHandler):
             self._shipment.gone(shipped)
         else:
             self._shipment.refused(shipped, message)
+        self._events.on_status()
         self._turns.work()
 
     def _acknowledged(self, message: Ack) -> None:

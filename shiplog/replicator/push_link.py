@@ -54,6 +54,7 @@ class PushLink:
         converse: Callable[[Connection, Callable[[Exception | None], None]], PushConversation],
         backoff: Backoff,
         clock: Clock,
+        on_status: Callable[[], None],
     ) -> None:
         """`node` is the expected name; None: whichever node it is."""
         self.conversation: PushConversation | None = None
@@ -64,6 +65,7 @@ class PushLink:
         self._converse = converse
         self._backoff = backoff
         self._clock = clock
+        self._on_status = on_status
         self._connection: Connection | None = None
         self._last_error: str | None = None
 
@@ -126,3 +128,4 @@ class PushLink:
             event = format_event("not shipping to a node", node=str(self._address), error=text)
             log.warning("%s", event)
         self._last_error = text
+        self._on_status()

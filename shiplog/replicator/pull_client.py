@@ -1,0 +1,286 @@
+"""Keeps local copies of the merged logs of some topics, from one node of the cluster at a time.
+
+When a connection ends, the next node goes on at the same byte: both sides check that they hold the
+same batch before it. A node that disagrees is left for another; when all do, that copy stops, with
+a loud error, and nothing of it is cut.
+
+Invariant: one process keeps the copies of a directory (a lock); a copy is a prefix of the cluster's
+log from where it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from shiplog.config.types import Address, ClientConfig
+from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.files import File, FileSystem
+from shiplog.replicator.interfaces import InputName
+from shiplog.replicator.pull_conversation import PullConversation
+from shiplog.replicator.pull_copy import (
+    EARLIEST,
+    Copy,
+    CopyState,
+    FindStart,
+    find_copies,
+    make_copy,
+)
+from shiplog.replicator.repair_pull import PullRefused
+from shiplog.runtime.backoff import Backoff
+from shiplog.runtime.clock import Clock
+from shiplog.runtime.errors import ConnectFault, TlsFault
+from shiplog.runtime.log import format_event
+from shiplog.runtime.loop import spawn
+from shiplog.runtime.syncer import Syncer
+from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
+from shiplog.runtime.transport import Connection, connect
+from shiplog.wire.messages import Hello, Role
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE = "copies.lock"
+POLL_S = 0.5
+SYNC_S = 1.0
+LASTING_S = 5.0
+"""A connection that held for so long counts as a success."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullStatus:
+    """How copying is. `node`: the one connected to, empty if none; `problems`: of topics."""
+
+    address: Address
+    node: str
+    last_error: str | None
+    disk_fault: LogFormatError | None
+    problems: Mapping[str, PullRefused]
+
+
+class PullClient:
+    """Copies some topics. All calls and callbacks are in its event loop.
+
+    Implements pull_conversation.PullEvents.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        topics: Iterable[str],
+        config: ClientConfig,
+        *,
+        tls: ReloadingContext,
+        fs: FileSystem,
+        syncer: Syncer,
+        clock: Clock,
+        random: Random,
+        find_start: FindStart = lambda topic, topic_id, partition: EARLIEST,
+        on_change: Callable[[Copy], None] = lambda copy: None,
+        on_status: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`directory` holds the copies, `<topic>-<partition>` each; it is made if need be.
+
+        `find_start` tells where a copy that does not exist yet begins. `on_change` is called when a
+        copy grew, caught up, or changed its state; `on_status` when `status` has changed.
+        """
+        self.copies: dict[InputName, Copy] = {}
+        self._directory = directory
+        self._topics = tuple(topics)
+        self._config = config
+        self._tls = tls
+        self._fs = fs
+        self._syncer = syncer
+        self._clock = clock
+        self._find_start = find_start
+        self._on_change = on_change
+        self._on_status = on_status
+        self._backoff = Backoff(random)
+        self._node = random.randrange(len(config.nodes))
+        self._conversation: PullConversation | None = None
+        self._connection: Connection | None = None
+        self._last_error: str | None = None
+        self._disk_fault: LogFormatError | None = None
+        self._problems: dict[str, PullRefused] = {}
+        self._lock: File | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def status(self) -> PullStatus:
+        """How it goes, for people."""
+        conversation = self._conversation
+        return PullStatus(
+            self._config.nodes[self._node],
+            "" if conversation is None else conversation.node,
+            self._last_error,
+            self._disk_fault,
+            dict(self._problems),
+        )
+
+    def start(self) -> None:
+        """Open the copies there are, and begin to copy.
+
+        Raises:
+            DirectoryInUse: another process keeps these copies.
+            LogFormatError: a copy cannot be used as it is.
+        """
+        self._fs.make_directory(self._directory)
+        self._lock = self._fs.lock(os.path.join(self._directory, LOCK_FILE))
+        for topic in self._topics:
+            for name in find_copies(self._fs, self._directory, topic):
+                self._add(*name)
+        self._tasks = [
+            spawn(self._run(), "pull"),
+            spawn(self._poll(), "pull: poll"),
+            spawn(self._sync_often(), "pull: sync"),
+        ]
+
+    async def stop(self) -> None:
+        """End the connection, make the copies durable, close them."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+        await self._sync()
+        for copy in self.copies.values():
+            try:
+                copy.log.save_marks()
+            except LogFormatError as error:
+                log.error("the marks of %s-%d could not be saved: %s", *copy.name, error)
+            copy.log.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
+        copy = make_copy(self._fs, self._directory, topic, topic_id, partition)
+        for damage in copy.log.damaged:
+            log.error("a copy was damaged: %s", damage)
+        self.copies[copy.name] = copy
+        return copy
+
+    # --- connecting ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._connect_once()
+            await asyncio.sleep(self._backoff.next_delay_s())
+            self._node = (self._node + 1) % len(self._config.nodes)
+
+    async def _connect_once(self) -> None:
+        over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        def open_handler(connection: Connection) -> PullConversation:
+            connection.send(Hello(role=Role.PULL, cluster=self._config.cluster))
+            self._conversation = self._converse(connection, over.set_result)
+            return self._conversation
+
+        names = self._config.node_names
+        expected = NODE_PREFIX + names[self._node] if names else None
+        address = self._config.nodes[self._node]
+        started = self._clock.now()
+        try:
+            self._connection = await connect(
+                address, self._tls, open_handler, expected_identity=expected
+            )
+            error = await over
+        except ConnectFault as fault:
+            error = fault
+        self._conversation = self._connection = None
+        if self._clock.now() >= started + LASTING_S:
+            self._backoff.reset()
+        self._note(address, error)
+
+    def _converse(
+        self, connection: Connection, on_over: Callable[[Exception | None], None]
+    ) -> PullConversation:
+        return PullConversation(
+            connection,
+            self,
+            self._clock,
+            cluster=self._config.cluster,
+            topics=self._topics,
+            find_start=self._find_start,
+            on_over=on_over,
+        )
+
+    def _note(self, address: Address, error: Exception | None) -> None:
+        """Keep why a connection ended; say it once."""
+        self._disk_fault = error if isinstance(error, LogFormatError) else None
+        text = None if error is None else str(error)
+        if text is not None and text != self._last_error:
+            log.warning("%s", format_event("not copying", node=str(address), error=text))
+        self._last_error = text
+        self._on_status()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            try:
+                self._tls.reload_if_changed()
+            except TlsFault as fault:
+                log.warning("the certificate files have changed, the old ones stay: %s", fault)
+            if self._conversation is not None:
+                self._conversation.tick()
+
+    # --- what conversations tell --------------------------------------------------------------
+
+    def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
+        """The topic is so; its copies, made if need be."""
+        for partition in range(partitions):
+            copy = self.copies.get((topic, partition))
+            if copy is None:
+                copy = self._add(topic, topic_id, partition)
+            elif copy.log.topic_id != topic_id and copy.state is not CopyState.GONE:
+                copy.state = CopyState.GONE
+                self.on_change(copy)
+        return [copy for copy in self.copies.values() if copy.log.topic == topic]
+
+    def on_problem(self, topic: str, fault: PullRefused | None) -> None:
+        """A topic is refused (for now); None: not any more."""
+        if fault is not None:
+            self._problems[topic] = fault
+        elif self._problems.pop(topic, None) is None:
+            return
+        self._on_status()
+
+    def on_change(self, copy: Copy) -> None:
+        """It grew, caught up, or its state changed."""
+        self._on_change(copy)
+
+    def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
+        """The node cannot go on with this copy; True: ask another node."""
+        is_news = self._node not in copy.refused_by
+        copy.refused_by[self._node] = fault
+        if len(copy.refused_by) == len(self._config.nodes):
+            copy.state = CopyState.STOPPED
+            log.error("copying of %s-%d has stopped: every node says: %s", *copy.name, fault)
+            return False
+        return is_news
+
+    # --- durability ---------------------------------------------------------------------------
+
+    async def _sync_often(self) -> None:
+        while True:
+            await asyncio.sleep(SYNC_S)
+            await self._sync()
+
+    async def _sync(self) -> None:
+        """Make what was copied durable. A disk that fails stops the copies: nothing is retried."""
+        written = [
+            (copy, copy.log.next_offset) for copy in self.copies.values() if copy.log.dirty()
+        ]
+        files = [file for copy, _ in written for file in copy.log.take_dirty()]
+        try:
+            await self._syncer.sync(files)
+            for copy, offset in written:
+                copy.log.mark_durable(offset)
+        except LogFormatError as error:
+            for copy in dirty:
+                copy.state, copy.fault = CopyState.STOPPED, error
+                log.error("copying of %s-%d has stopped: %s", *copy.name, error)
+                self.on_change(copy)

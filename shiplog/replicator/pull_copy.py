@@ -1,0 +1,129 @@
+"""A subscriber's copy of one merged partition, and how its pull stands.
+
+A copy begins at the start of the segment that holds the wanted offset, so that its files are those
+of the nodes, byte for byte.
+
+Invariant: a copy's bytes are never cut or replaced here; what does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+from shiplog.logformat.errors import CorruptLog, LogFormatError
+from shiplog.logformat.files import FileSystem, NoSuchFile
+from shiplog.logformat.json_files import read_json_file
+from shiplog.logformat.merged_log import MergedLog, PartitionFile
+from shiplog.logformat.merged_names import PARTITION_FILE
+from shiplog.logformat.session_dir import input_name, parse_input_name
+from shiplog.replicator.repair_pull import PullRefused
+from shiplog.wire.messages import NO_BATCH, OpenMerged, Start
+
+
+class StartAt(NamedTuple):
+    """Where a copy that does not exist yet begins; `value`: the offset, or the timestamp in ms."""
+
+    start: Start
+    value: int = 0
+
+
+EARLIEST = StartAt(Start.EARLIEST)
+
+FindStart = Callable[[str, str, int], StartAt]
+"""(topic, topic id, partition) -> where the copy begins."""
+
+
+class CopyState(Enum):
+    """Of one copy."""
+
+    WAITING = auto()
+    """Not open at a node."""
+    OPENING = auto()
+    COPYING = auto()
+    STOPPED = auto()
+    """For good: every node refuses, or the local copy cannot be used. `fault` says why."""
+    GONE = auto()
+    """The topic was deleted; the copy stays."""
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """One copy. `retry_at`: when a waiting one is to be opened again."""
+
+    log: MergedLog
+    state: CopyState = CopyState.WAITING
+    fault: PullRefused | LogFormatError | None = None
+    """Why it waits or has stopped."""
+    cluster_end: int | None = None
+    """The offset behind the newest record of the cluster, as far as that was told."""
+    caught_up: bool = False
+    """Whether the node that is asked had no more when it was heard last."""
+    wanted_offset: int | None = None
+    """The first offset that was asked for, of a copy that was begun by this client."""
+    retry_at: float = 0.0
+    since: float = 0.0
+    refused_by: dict[int, PullRefused] = field(default_factory=dict)
+    """Node -> why it cannot go on with this copy."""
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """(topic, partition)."""
+        return self.log.topic, self.log.partition
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is settled where it begins."""
+        return self.wanted_offset is not None or self.log.end() != (0, 0)
+
+    def request(self, handle: int, find_start: FindStart) -> OpenMerged:
+        """The message that opens it."""
+        log = self.log
+        name = log.topic, log.topic_id, log.partition
+        if not self.is_begun:
+            return OpenMerged(handle, *name, *find_start(*name))
+        file, byte = log.end()
+        last = log.last_batch()
+        start, crc = (NO_BATCH, 0) if last is None or last[0] != file else last[1:]
+        return OpenMerged(handle, *name, Start.POSITION, 0, file, byte, start, crc)
+
+    def begin(self, offset: int, file: int) -> None:
+        """It begins with the segment `file`, because `offset` is wanted. Raises LogFormatError."""
+        if self.log.end() != (file, 0):
+            self.log.start_at(file, checksum=0)
+        self.wanted_offset = offset
+
+
+def copy_path(directory: str, topic: str, partition: int) -> str:
+    """Where a copy is."""
+    return os.path.join(directory, input_name(topic, partition))
+
+
+def make_copy(fs: FileSystem, directory: str, topic: str, topic_id: str, partition: int) -> Copy:
+    """Open or make a copy. Raises LogFormatError."""
+    path = copy_path(directory, topic, partition)
+    log = MergedLog.open(fs, path, topic=topic, topic_id=topic_id, partition=partition)
+    return Copy(log)
+
+
+def find_copies(fs: FileSystem, directory: str, topic: str) -> list[tuple[str, str, int]]:
+    """(topic, topic id, partition) of the copies of a topic that are there.
+
+    Raises LogFormatError when one of them cannot be read.
+    """
+    found = []
+    for name in fs.list_directory(directory):
+        parsed = parse_input_name(name)
+        if parsed is None or parsed[0] != topic:
+            continue
+        path = os.path.join(directory, name, PARTITION_FILE)
+        whose = read_json_file(fs, path, PartitionFile)
+        if whose is None:
+            raise NoSuchFile(f"{path} is not there; remove the directory, or restore the file")
+        if (whose.topic, whose.partition) != parsed:
+            raise CorruptLog(path, 0, f"belongs to {whose.topic}-{whose.partition}")
+        found.append((topic, whose.topic_id, parsed[1]))
+    return found

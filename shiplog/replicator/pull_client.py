@@ -270,11 +270,10 @@ class PullClient:
             await self._sync()
 
     async def _sync(self) -> None:
-        """Make what was copied durable. A disk that fails stops the copies: nothing is retried."""
-        written = [
-            (copy, copy.log.next_offset) for copy in self.copies.values() if copy.log.dirty()
-        ]
-        files = [file for copy, _ in written for file in copy.log.take_dirty()]
+        """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
+        dirty = [copy for copy in self.copies.values() if copy.log.dirty()]
+        written = [(copy, copy.log.next_offset) for copy in dirty]
+        files = [file for copy in dirty for file in copy.log.take_dirty()]
         try:
             await self._syncer.sync(files)
             for copy, offset in written:

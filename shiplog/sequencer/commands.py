@@ -3,7 +3,7 @@
 An entry's payload is a MessagePack list of commands, so that one round of consensus carries as many
 as are ready. Commands hold no payload bytes of records, only names, positions and verdicts, and
 every merge instruction is fully resolved: applying it needs no clock, no file and no choice
-(docs/protocol.md, "Raft entries").
+(docs/state-machine.md).
 
 Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format,
 fields are only ever added at the end, with a default.

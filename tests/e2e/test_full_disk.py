@@ -1,0 +1,62 @@
+"""A node whose disk is full stops taking in, says so, and leaves the cluster at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shiplog.cli.local_cluster import LocalCluster
+from tests.e2e.harness import World, wait_for
+
+DISK_MIB = 24
+
+
+def mount(path: Path) -> bool:
+    """Mount a small file system; False where that is not allowed."""
+    path.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(path)]
+    return os.geteuid() == 0 and subprocess.run(["mount", *options], check=False).returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[World]:
+    """A cluster whose last node has a small disk."""
+    with LocalCluster(str(tmp_path / "cluster")) as cluster:
+        cluster.prepare()
+        data = Path(cluster.nodes[2].data)
+        if not mount(data):
+            pytest.skip("mounting a small file system needs root")
+        try:
+            cluster.start()
+            yield World(cluster, tmp_path)
+            cluster.stop()
+        finally:
+            subprocess.run(["umount", "-l", str(data)], check=True)
+
+
+def test_the_others_go_on_and_nothing_is_lost(small_disk: World) -> None:
+    full = small_disk.cluster.nodes[2]
+    value = bytes(1_000)
+    count = 3 * DISK_MIB * 1_000
+    with small_disk.publisher("a") as publisher:
+        for _ in range(count // 1_000):
+            publisher.append_many([value] * 1_000)
+        publisher.wait_merged(timeout=60)
+
+    def says_so() -> bool:
+        status = small_disk.status(full)
+        if status is None:
+            return False
+        detail = next(info.detail for info in status.nodes if info.name == full.name)
+        return "intake stopped" in detail
+
+    wait_for(says_so, "the full node says so")
+    assert full.pid is not None
+    for node in small_disk.cluster.nodes[:2]:
+        status = small_disk.status(node)
+        assert status is not None
+        assert status.partitions[0].end_offset == count

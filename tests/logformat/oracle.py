@@ -367,6 +367,7 @@ def encode_record(
     key: bytes | None,
     value: bytes | None,
     header_bytes: bytes,
+    *,
     attributes: int = 0,
 ) -> bytes:
     body = bytes([attributes]) + varint(wrap(timestamp_delta)) + varint(index)
@@ -456,7 +457,7 @@ def slice_batch(data: bytes, skip: int) -> bytes:
             record.key,
             record.value,
             record.header_bytes,
-            record.attributes,
+            attributes=record.attributes,
         )
         for index, record in enumerate(kept)
     )

@@ -32,7 +32,7 @@ from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
 from shiplog.logformat.merged_repair import MergedRepair
 from shiplog.logformat.merged_tail import MergedTail
-from shiplog.logformat.segment import Growth, Segment
+from shiplog.logformat.segment import GrowingSegment, Growth, Segment
 from shiplog.logformat.segment_chain import SegmentChain
 from shiplog.logformat.segment_reader import OffsetNotHeld, SegmentReader
 
@@ -239,8 +239,10 @@ class MergedLog:
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end != size:
             raise CorruptBatch(scan.end, scan.error or "the last batch is cut")
-        if byte == 0 and segment_base == self.next_offset and self.end()[1] > 0:
+        if byte == 0 and segment_base == self.next_offset != self.end()[0]:
+            growth = GrowingSegment(segment_base).measure(data, size)
             self.roll()
+            return self._write(data, growth)
         if (segment_base, byte) != self.end():
             raise NotContiguous(
                 f"{self.path}: bytes for {segment_base}:{byte}, the end is {self.end()}"

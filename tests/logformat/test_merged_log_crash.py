@@ -1,0 +1,122 @@
+"""What a merged log is after a power loss: a prefix of what was merged, no shorter than durable."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.logformat.merged import Oracle, Segment
+from tests.logformat.storage import batches, open_merged, sync_merged
+from tests.logformat.test_merged_log_model import directory
+
+
+def write(path: Path, seed: int, durable_after: int) -> tuple[Oracle, int]:
+    """Merge 25 batches, rolling now and then, synced once; and the offset synced up to."""
+    source, oracle, durable = random.Random(seed), Oracle(), 0
+    log = open_merged(path)
+    for number, data in enumerate(batches(seed, 25)):
+        if source.random() < 0.15:
+            log.roll()
+            oracle.roll()
+        base = oracle.next_offset
+        oracle.append(data, epoch=1)
+        log.append(bytearray(data), base_offset=base, leader_epoch=1)
+        if number == durable_after:
+            sync_merged(log)
+            log.save_marks()
+            durable = log.next_offset
+    log.take_dirty()  # writes the index entries
+    log.close()
+    return oracle, durable
+
+
+def file_of(path: Path, segment: Segment, suffix: str) -> Path:
+    """One of a segment's files."""
+    return path / f"{segment.base:020d}{suffix}"
+
+
+def lose(path: Path, oracle: Oracle, durable: int, source: random.Random) -> int:
+    """Lose some of what was not durable; the next offset of what is left."""
+    unsynced = [segment for segment in oracle.segments if segment.end > durable]
+    if not unsynced:
+        return oracle.next_offset
+    hit = source.choice(unsynced)
+    least = oracle.place(durable)[1] if hit.base <= durable else 0
+    keep = source.randint(least, len(hit.data))
+    tail = source.choice([b"", bytes(70), b"junk", hit.data[:100] if keep else b"more"])
+    file_of(path, hit, ".log").write_bytes(hit.data[:keep] + tail)
+    for suffix in (".index", ".timeindex"):
+        index = file_of(path, hit, suffix)
+        found = index.read_bytes()
+        index.write_bytes(found[: source.randint(0, len(found))] + bytes(source.choice([0, 12])))
+    whole = [end for end in hit.starts() if end <= keep]
+    kept = hit.batches[: len(whole) - 1]
+    if kept == hit.batches and tail == b"":
+        return oracle.next_offset
+    return kept[-1].last + 1 if kept else hit.base
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 1 << 30), st.integers(-1, 24))
+def test_a_power_loss_leaves_a_prefix(seed: int, durable_after: int) -> None:
+    with directory() as path:
+        oracle, durable = write(path / "p", seed, durable_after)
+        left = lose(path / "p", oracle, durable, random.Random(seed + 1))
+        log = open_merged(path / "p")
+        assert log.damaged == []
+        assert (log.durable_offset, log.next_offset) == (durable, left)
+        again = Oracle()  # merge the rest once more
+        for segment in oracle.segments:
+            for batch in segment.batches:
+                if segment.base == batch.first and batch.first > 0:
+                    again.roll()
+                    if batch.first >= left and log.end()[0] != batch.first:
+                        log.roll()
+                again.append(batch.data, epoch=1)
+                if batch.first >= left:
+                    data = bytearray(batch.data)
+                    log.append(data, base_offset=batch.first, leader_epoch=1)
+        if oracle.segments[-1].base == oracle.next_offset > 0:
+            again.roll()
+            if log.end()[0] != oracle.next_offset:
+                log.roll()
+        log.save_marks()
+        assert log.checksum == again.checksum
+        expected = oracle.files()
+        assert expected == again.files()
+        assert {name: (path / "p" / name).read_bytes() for name in expected} == expected
+        log.close()
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 1 << 30), st.integers(-1, 24), st.sampled_from([None, b"", b"{}\n0\n"]))
+def test_without_marks_nothing_that_is_cut_is_lost(
+    seed: int, durable_after: int, marks: bytes | None
+) -> None:
+    with directory() as path:
+        oracle, durable = write(path / "p", seed, durable_after)
+        left = lose(path / "p", oracle, durable, random.Random(seed + 1))
+        (path / "p" / "marks").unlink()
+        if marks is not None:
+            (path / "p" / "marks").write_bytes(marks)
+        before = {file.name: file.read_bytes() for file in (path / "p").glob("*.log")}
+        log = open_merged(path / "p")
+        assert log.next_offset == left
+        assert log.checksum == checksum_up_to(oracle, left)
+        log.close()
+        aside = {file.name: file.read_bytes() for file in (path / "p").glob("*.quarantined-*")}
+        assert len(log.damaged) == len(aside)
+        for name, found in before.items():
+            file = path / "p" / name
+            kept = file.read_bytes() if file.exists() else b""
+            assert kept + aside.get(f"{name}.quarantined-1", b"") == found
+
+
+def checksum_up_to(oracle: Oracle, offset: int) -> int:
+    """The running checksum of the batches below an offset."""
+    part = Oracle()
+    part.segments[0].batches = [batch for batch in oracle.batches if batch.first < offset]
+    return part.checksum

@@ -84,7 +84,7 @@ class PushClient:
         self._on_progress = on_progress
         self._session = LocalSession(fs, path, self._changed)
         self._progress = Progress()
-        self._links: list[PushLink] = []
+        self._links = self._make_links()
         self._poller: asyncio.Task[None] | None = None
         self._shippers: list[asyncio.Task[None]] = []
         self._releaser: asyncio.Task[None] | None = None
@@ -143,29 +143,36 @@ class PushClient:
         except TlsFault as fault:
             log.warning("the certificate files have changed, the old ones stay in use: %s", fault)
 
-    def _connect(self) -> None:
-        """Start the links, once it is known whose session this is."""
-        identity = self._session.identity
-        if identity is None or self._links or self._stopped is not None:
-            return
-        name, session_id = identity
-        hello = Hello(
-            role=Role.PUSH, cluster=self._config.cluster, session=name, session_id=session_id
-        )
+    def _make_links(self) -> list[PushLink]:
         names = self._config.node_names or (None,) * len(self._config.nodes)
-        for address, node in zip(self._config.nodes, names, strict=True):
-            link = PushLink(
+        return [
+            PushLink(
                 address,
                 node,
                 tls=self._tls,
-                hello=hello,
+                greet=self._hello,
                 converse=self._converse,
                 backoff=Backoff(self._random),
                 clock=self._clock,
                 on_status=self._tell_soon,
             )
-            self._links.append(link)
-            self._shippers.append(spawn(link.run(), f"push {name} to {address}"))
+            for address, node in zip(self._config.nodes, names, strict=True)
+        ]
+
+    def _hello(self) -> Hello:
+        name, session_id = self._session.identity or (None, None)
+        return Hello(
+            role=Role.PUSH, cluster=self._config.cluster, session=name, session_id=session_id
+        )
+
+    def _connect(self) -> None:
+        """Start the links, once it is known whose session this is."""
+        if self._session.identity is None or self._shippers or self._stopped is not None:
+            return
+        self._shippers = [
+            spawn(link.run(), f"push to {address}")
+            for link, address in zip(self._links, self._config.nodes, strict=True)
+        ]
 
     def _converse(
         self, connection: Connection, on_over: Callable[[Exception | None], None]

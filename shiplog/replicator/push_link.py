@@ -50,7 +50,7 @@ class PushLink:
         node: str | None,
         *,
         tls: ReloadingContext,
-        hello: Hello,
+        greet: Callable[[], Hello],
         converse: Callable[[Connection, Callable[[Exception | None], None]], PushConversation],
         backoff: Backoff,
         clock: Clock,
@@ -61,7 +61,7 @@ class PushLink:
         self._address = address
         self._node = node
         self._tls = tls
-        self._hello = hello
+        self._greet = greet
         self._converse = converse
         self._backoff = backoff
         self._clock = clock
@@ -99,7 +99,7 @@ class PushLink:
                 over.set_result(error)
 
         def open_handler(connection: Connection) -> PushConversation:
-            connection.send(self._hello)
+            connection.send(self._greet())
             self.conversation = self._converse(connection, on_over)
             return self.conversation
 

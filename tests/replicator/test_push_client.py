@@ -5,12 +5,28 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from shiplog.config.types import Grant
+from shiplog.replicator.interfaces import Refused
+from shiplog.replicator.push_client import PushClient
+from shiplog.replicator.push_conversation import Phase
 from shiplog.replicator.push_progress import RunPlace
-from tests.replicator.fake_nodes import world
+from shiplog.wire.errors import FaultCode
+from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
 from tests.runtime.peers import in_loop, until
 
 OTHER = ("weather-reports", 3)
+
+
+async def until_merged(client: PushClient, *places: RunPlace) -> None:
+    """Wait until FLIGHTS is merged up to there."""
+    [place] = places
+    await until(lambda: FLIGHTS in client.progress and client.progress[FLIGHTS].merged >= place)
+
+
+def held(node: FakeNode, run: int = 0, roll: int = 0) -> bytes:
+    """What a node holds of a file of FLIGHTS."""
+    return bytes(node.intake.run("s", FLIGHTS, run).files[roll])
 
 
 def test_what_is_there_and_what_comes_later_is_shipped_and_acknowledged(tmp_path: Path) -> None:
@@ -22,14 +38,292 @@ def test_what_is_there_and_what_comes_later_is_shipped_and_acknowledged(tmp_path
         async with world(tmp_path) as made:
             client = made.push(files.path)
             [node] = made.nodes
-            await until(lambda: FLIGHTS in client.progress)
-            await until(lambda: client.progress[FLIGHTS].merged == RunPlace(0, *end))
-            assert node.intake.run("s", FLIGHTS).files[0] == first
+            await until_merged(client, RunPlace(0, *end))
+            assert held(node) == first
             for number in range(20):
                 end = files.append(batch(b"%d" % number))
-                place = RunPlace(0, *end)
-                await until(lambda: client.progress[FLIGHTS].acknowledged == place)  # noqa: B023
-            assert node.intake.run("s", FLIGHTS).files[0] == files.file().read_bytes()
-            assert client.progress[FLIGHTS].durable == RunPlace(0, *end)
+                await until_merged(client, RunPlace(0, *end))
+            assert held(node) == files.file().read_bytes()
+            progress = client.progress[FLIGHTS]
+            assert progress.durable == progress.acknowledged == progress.merged == (0, *end)
+
+    in_loop(main)
+
+
+def test_a_client_may_start_before_there_is_a_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "s").mkdir()
+        async with world(tmp_path) as made:
+            client = made.push(tmp_path / "s")
+            files = SessionFiles(tmp_path / "s")
+            files.begin()
+            end = files.append(batch(b"x"))
+            await until_merged(client, RunPlace(0, *end))
+
+    in_loop(main)
+
+
+def test_partitions_and_rolls_arrive_as_they_are(tmp_path: Path) -> None:
+    async def main() -> None:
+        source = random.Random(2)
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        names = [("flights", partition) for partition in range(4)] + [OTHER]
+        written = dict.fromkeys(names, b"")
+        async with world(tmp_path) as made:
+            made.cluster.releases = False  # or the files would go
+            client = made.push(files.path)
+            for _ in range(200):
+                name = source.choice(names)
+                data = random_batches(source, source.randrange(1, 5))
+                files.append(data, name)
+                written[name] += data
+                if source.random() < 0.1:
+                    files.roll(name)
+            ends = {name: files.log(name).end(0) for name in names}
+            await until(lambda: set(client.progress) == set(names))
+            await until(
+                lambda: all(client.progress[name].durable[1:] >= ends[name] for name in names)
+            )
+            for name in names:
+                run = made.nodes[0].intake.run("s", name)
+                assert b"".join(run.files[roll] for roll in sorted(run.files)) == written[name]
+                assert run.end == ends[name]
+                for roll, length in run.sealed.items():
+                    assert files.file(roll, name).stat().st_size == length
+
+    in_loop(main)
+
+
+def test_files_go_when_they_are_merged_and_the_run_when_it_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            for _ in range(2):
+                files.begin()
+                files.append(batch(b"a"))
+                files.roll()
+                files.append(batch(b"b"))
+                files.append(batch(b"c"), OTHER)
+                run = files.run
+                await until(lambda: not files.file(0, run=run).exists())  # noqa: B023
+                assert files.file(1).exists()
+                files.end()
+            await until(lambda: not files.file(1, run=0).exists())
+            await until(lambda: not files.file(1, run=1).exists())
+            assert not (files.path / "run.0.json").exists()
+            assert (files.path / "run.1.json").exists(), "its number would be used again"
+            leftover = [path.name for path in files.path.glob("*/log.*")]
+            assert leftover == []
+            assert client.status.nodes[0].phase is Phase.IDLE
+
+    in_loop(main)
+
+
+def test_nothing_goes_before_a_majority_has_merged_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        async with world(tmp_path) as made:
+            made.cluster.releases = False
+            client = made.push(files.path)
+            files.begin()
+            files.append(batch(b"a"))
+            files.roll()
+            end = files.append(batch(b"b"))
+            files.end()
+            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            assert client.progress[FLIGHTS].acknowledged == (0, *end)
+            assert client.progress[FLIGHTS].merged == (-1, 0, 0)
+            await client.stop()
+            assert files.file(0).exists()
+            assert files.file(1).exists()
+            made.cluster.releases = True
+            made.cluster.move()
+            again = made.push(files.path)  # finds a closed run, and learns that it is merged
+            await until(lambda: not files.file(1).exists())
+            assert not files.file(0).exists()
+            await until(lambda: again.progress[FLIGHTS].merged == (0, *end))
+
+    in_loop(main)
+
+
+def test_an_abandoned_run_is_ended_at_its_last_whole_batch(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        whole = batch(b"a", b"b")
+        files.append(whole)
+        files.file().write_bytes(whole + batch(b"torn")[:-3])
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: FLIGHTS in client.progress)
+            await until(lambda: client.progress[FLIGHTS].durable == (0, 0, len(whole)))
+            run = made.cluster.runs["s"]["run-0"]
+            assert run.asked_ends is None, "its writer is alive"
+            files.die()
+            await until(lambda: run.closed)
+            assert run.asked_ends == {FLIGHTS: (0, len(whole))}
+            assert held(made.nodes[0]) == whole
+
+    in_loop(main)
+
+
+def test_a_newer_run_ends_the_older_one_and_waits_for_its_close(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        async with world(tmp_path) as made:
+            made.cluster.closes = False
+            client = made.push(files.path)
+            files.begin()
+            first = files.append(batch(b"a"))
+            files.begin()
+            second = files.append(batch(b"b"))
+            runs = made.cluster.runs["s"]
+            await until(lambda: "run-0" in runs and runs["run-0"].asked_ends is not None)
+            assert runs["run-0"].asked_ends == {FLIGHTS: first}
+            assert "run-1" not in runs
+            made.cluster.closes = True
+            made.cluster.move()
+            await until_merged(client, RunPlace(1, *second))
+            assert held(made.nodes[0], run=1) == batch(b"b")
+
+    in_loop(main)
+
+
+def test_a_run_that_lost_its_number_is_shipped_under_another(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin("copied")
+        files.append(batch(b"a"))
+        files.end()
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: made.cluster.runs["s"].get("copied"))
+            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await client.stop()
+            files.die()
+            restored = SessionFiles(tmp_path / "restored")
+            restored.begin("other")
+            end = restored.append(batch(b"b"))
+            client = made.push(restored.path)
+            await until_merged(client, RunPlace(0, *end))
+            assert made.cluster.runs["s"]["other"].number == 1
+            assert held(made.nodes[0], run=1) == batch(b"b")
+
+    in_loop(main)
+
+
+def test_a_deleted_topic_is_let_go_and_the_next_run_begins_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            end = files.append(batch(b"a"))
+            await until_merged(client, RunPlace(0, *end))
+            made.cluster.delete_topic("flights")
+            await until(lambda: client.status.gone == {FLIGHTS: 0})
+            files.append(batch(b"never"))
+            files.append(batch(b"b"), OTHER)
+            await until(lambda: OTHER in client.progress)
+            files.end()
+            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            assert "flights" not in made.cluster.topics
+            await until(lambda: not files.file().exists())
+            files.begin()
+            end = files.append(batch(b"c"))
+            await until_merged(client, RunPlace(1, *end))
+            assert held(made.nodes[0], run=1) == batch(b"c")
+
+    in_loop(main)
+
+
+def test_a_topic_that_was_created_again_gets_nothing_of_the_old_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            end = files.append(batch(b"a"))
+            await until_merged(client, RunPlace(0, *end))
+            await client.stop()
+            made.cluster.delete_topic("flights")
+            files.append(batch(b"old"))
+            client = made.push(files.path)
+            await until(lambda: client.status.gone == {FLIGHTS: 0})
+            assert held(made.nodes[0]) == b""
+
+    in_loop(main)
+
+
+def test_a_refused_input_is_tried_again_and_others_go_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        end = files.append(batch(b"a"))
+        async with world(tmp_path) as made:
+            made.nodes[0].intake.refusal = Refused(FaultCode.NOT_READY, "no leader")
+            client = made.push(files.path)
+            await until(lambda: client.status.nodes[0].problems)
+            assert client.status.nodes[0].problems == {FLIGHTS: "NOT_READY: no leader"}
+            made.nodes[0].intake.refusal = None
+            await until_merged(client, RunPlace(0, *end))
+            assert client.status.nodes[0].problems == {}
+
+    in_loop(main)
+
+
+def test_only_granted_topics_are_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        files.append(batch(b"a"))
+        files.append(batch(b"b"), OTHER)
+        made = World(tmp_path, 0)
+        grant = Grant(
+            identity="shiplog://publisher/p", publish_sessions=("s",), publish_topics=("flights",)
+        )
+        node = FakeNode("n0", made.authority, made.cluster, grants=(grant,))
+        made.nodes.append(node)
+        await node.start()
+        client = made.push(files.path)
+        await until(lambda: FLIGHTS in client.progress)
+        await until(lambda: OTHER in client.status.nodes[0].problems)
+        assert "NOT_AUTHORISED" in client.status.nodes[0].problems[OTHER]
+        assert "weather-reports" not in made.cluster.topics
+        stranger = made.push(files.path, name="stranger")
+        await until(lambda: "NOT_AUTHORISED" in str(stranger.status.nodes[0].last_error))
+        await made.stop()
+
+    in_loop(main)
+
+
+def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        files.append(batch(b"a"))
+        async with world(tmp_path) as made:
+            made.nodes[0].welcome_cluster = "another"
+            client = made.push(files.path)
+            await until(lambda: "WRONG_CLUSTER" in str(client.status.nodes[0].last_error))
+            assert made.nodes[0].intake.opened_runs == []
+
+    in_loop(main)
+
+
+def test_two_directories_cannot_be_one_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            one = SessionFiles(tmp_path / "one")
+            one.begin()
+            end = one.append(batch(b"a"))
+            await until_merged(made.push(one.path), RunPlace(0, *end))
+            other = SessionFiles(tmp_path / "other", session_id="id-2")
+            other.begin("run-x")
+            other.append(batch(b"b"))
+            client = made.push(other.path)
+            await until(lambda: "SESSION_CONFLICT" in str(client.status.nodes[0].last_error))
 
     in_loop(main)

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_OR_TRANSACTIONAL = 0x30
 CLOSE_WAIT_S = 30.0
+FREE_SPACE = "free space on this node"
 
 
 class Intake:
@@ -72,6 +73,7 @@ class Intake:
         self._listeners: list[IntakeListener] = []
         self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._stopped_for_good = False
+        self._room_bytes = 0
         self.stopped: str | None = None
         """Why this node takes nothing in, if it does not."""
         self.ended: dict[str, tuple[str, Ends]] = {}
@@ -239,11 +241,12 @@ class Intake:
             )
         fresh = memoryview(data)[skip:]
         self._check(entry, fresh)
+        self._use_room(len(fresh))
         try:
             held.append(entry.run, at[0], at[1], fresh)
         except DiskFault as fault:
             self.stop(str(fault), for_good=not isinstance(fault, DiskFull))
-            raise Refused(FaultCode.DISK_FULL, str(fault), "free space on this node") from fault
+            raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
         self._mark_dirty(number)
 
     def _open_entry(self, number: int, run_number: int) -> Input:
@@ -366,11 +369,21 @@ class Intake:
             self._stopped_for_good = for_good
             log.error("intake stopped: %s", reason)
 
-    def resume(self) -> None:
-        """The disk has room (again)."""
-        if self.stopped is not None and not self._stopped_for_good:
+    def set_room(self, room_bytes: int) -> None:
+        """How many bytes the disk still takes, session and merged logs together."""
+        self._room_bytes = room_bytes
+        if room_bytes <= 0:
+            self.stop("the disk is full, but for Raft's own files")
+        elif self.stopped is not None and not self._stopped_for_good:
             log.warning("intake resumed")
             self.stopped = None
+
+    def _use_room(self, size: int) -> None:
+        """What is accepted is written twice: here, and to the merged log. Raises Refused."""
+        self._room_bytes -= 2 * size
+        if self._room_bytes <= 0:
+            self.stop("the disk is full, but for Raft's own files")
+            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", FREE_SPACE)
 
     # --- acknowledgements -------------------------------------------------------------------------
 

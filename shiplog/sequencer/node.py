@@ -239,6 +239,7 @@ class Node:
         index = self.store.snapshot.last_index if self.store.snapshot else 0
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
+        self._watch_disk()
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -309,15 +310,23 @@ class Node:
         except TlsFault as fault:
             log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 
-    async def _hand_over(self) -> None:
-        """Give leadership to the most advanced peer, and wait a moment for it to take it."""
-        known = {number: self.group.raft.progress(number) for number in self.links}
+    def _give_leadership_away(self) -> None:
+        """Ask the most advanced connected peer to lead."""
+        known = {
+            number: self.group.raft.progress(number)
+            for number in self.links
+            if self.coordinator.views[number].connected
+        }
         matches = {number: found.match for number, found in known.items() if found is not None}
         if not matches:
             return
         best = max(matches, key=lambda number: matches[number])
         self.group.raft.transfer_leadership(best, self.clock.now())
         self.group.pump()
+
+    async def _hand_over(self) -> None:
+        """Give leadership away, and wait a moment for somebody to take it."""
+        self._give_leadership_away()
         for _ in range(HAND_OVER_TICKS):
             if self.group.raft.role is not Role.LEADER:
                 return
@@ -358,13 +367,16 @@ class Node:
         return "; ".join(troubles)[:1000]
 
     def _watch_disk(self) -> None:
-        """Stop intake while too little is free for Raft and for merging what was accepted."""
+        """Tell the intake how much it may accept: what is free below the limit, less what is
+        accepted and not merged. The rest of the disk is Raft's.
+        """
         usage = shutil.disk_usage(self.config.data)
-        used_percent = 100 * usage.used / (usage.used + usage.free)
-        if used_percent >= self.config.disk_stop_percent:
-            self.intake.stop(f"the disk is {used_percent:.0f} % full")
-        else:
-            self.intake.resume()
+        total = usage.used + usage.free
+        inputs = self.replica.machine.state.inputs.values()
+        unmerged = sum(self.sessions.unmerged_bytes(entry) for entry in inputs)
+        pending = sum(merge.size for merge in self.merging.pending())
+        limit = total * self.config.disk_stop_percent // 100
+        self.intake.set_room(limit - usage.used - unmerged - pending)
 
     def _executed(self, wanted: Mapping[int, int]) -> bool:
         partitions = self.merging.partitions
@@ -383,6 +395,8 @@ class Node:
             if self.clock.now() >= next_marks:
                 next_marks = self.clock.now() + MARKS_INTERVAL_S
                 self._watch_disk()
+                if self.intake.stopped is not None and self.group.is_leader:
+                    self._give_leadership_away()  # a leader that takes nothing in plans nothing
                 self.sessions.save_marks()
                 self.merging.save_marks()
 

@@ -12,7 +12,7 @@ import pytest
 from shiplog.cli.local_cluster import LocalCluster
 from tests.e2e.harness import World, wait_for
 
-DISK_MIB = 24
+DISK_MIB = 64
 
 
 def mount(path: Path) -> bool:
@@ -41,7 +41,7 @@ def small_disk(tmp_path: Path) -> Iterator[World]:
 def test_the_others_go_on_and_nothing_is_lost(small_disk: World) -> None:
     full = small_disk.cluster.nodes[2]
     value = bytes(1_000)
-    count = 3 * DISK_MIB * 1_000
+    count = 2 * DISK_MIB * 1_000
     with small_disk.publisher("a") as publisher:
         for _ in range(count // 1_000):
             publisher.append_many([value] * 1_000)

@@ -220,8 +220,8 @@ class InputLog:
         """
         state = self._runs.get(run) or self._begin_run(run, roll, byte)
         held = state.newest
-        if held is None or held.roll != roll or held.size != byte:
-            held = self._first_file(state, roll, byte)
+        if held is None or held.roll != roll or held.size != byte or held.is_sealed:
+            held = self._next_file(state, roll, byte)
         appender = held.appender or self._open_appender(state, held)
         appender.append(data)
         held.size = appender.size
@@ -235,9 +235,10 @@ class InputLog:
         run = self._runs[number] = Run(number, (0, 0), durable=(0, 0))
         return run
 
-    def _first_file(self, run: Run, roll: int, byte: int) -> HeldFile:
-        """The file of an empty run, if that is where the bytes are to go."""
-        if run.files or run.start != (roll, byte):
+    def _next_file(self, run: Run, roll: int, byte: int) -> HeldFile:
+        """The next file of a run, if that is where the bytes are to go."""
+        is_due = run.newest is None or run.newest.is_sealed
+        if (roll, byte) != run.end or not is_due:
             raise self._not_contiguous(run.number, roll, byte)
         return self._add_file(run, roll)
 
@@ -269,8 +270,8 @@ class InputLog:
         self._require_writer()
         state = self._runs.get(run) or self._begin_run(run, roll, length)
         held = state.newest
-        if held is None or (held.roll, held.size) != (roll, length):
-            held = self._first_file(state, roll, length)
+        if held is None or (held.roll, held.size) != (roll, length) or held.is_sealed:
+            held = self._next_file(state, roll, length)
         appender = held.appender or self._open_appender(state, held)
         appender.seal()
         held.appender = None
@@ -343,6 +344,14 @@ class InputLog:
         self._touch(self._files.get(MARKS_FILE, path))
         self._touch_directory()
 
+    def settle(self) -> None:
+        """Make everything durable now and mark it, waiting for the disk. Raises DiskFault."""
+        for file in self.take_dirty():
+            file.datasync()
+        for number, run in self._runs.items():
+            self.mark_durable(number, *run.end)
+        self.save_marks()
+
     def _touch(self, file: File) -> None:
         self._dirty[file] = None
 
@@ -360,6 +369,8 @@ class InputLog:
         if state is None:
             return
         gone = [held.roll for held in state.files.values() if held.roll <= roll and held.is_sealed]
+        if len(gone) == len(state.files) > 0:
+            self._add_file(state, gone[-1] + 1)  # says where the run goes on
         for number in gone:
             self._remove_file(state, number)
         if gone and state.start < (gone[-1] + 1, 0):
@@ -417,3 +428,19 @@ class InputLog:
     def _create(self, name: str) -> None:
         self._fs.open(self._path(name), create=True).close()
         self._touch_directory()
+
+
+def prepare_input(fs: FileSystem, path: StrPath) -> None:
+    """Make an input directory, with marks to say that nothing of it is durable, and no more.
+
+    For a publisher that writes its files itself: it spares looking at what older runs left.
+
+    Raises:
+        CorruptLog: it is not a real directory.
+        DiskFault, DiskFull: the disk fails.
+    """
+    directory = os.fspath(path)
+    fs.make_directory(directory)
+    marks = os.path.join(directory, MARKS_FILE)
+    if not fs.exists(marks) and not parse_names(fs.list_directory(directory)):
+        fs.write_atomically(marks, encode_marks(InputMarks(runs=[])), durable=False)

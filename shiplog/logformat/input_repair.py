@@ -68,7 +68,7 @@ class RunRepair:
         """Check one file and add it to the run; whether the next one follows."""
         path = self._path(data_name(run.number, roll))
         if roll not in names.data:
-            return self._take_up_missing(run, roll, names, path)
+            return self._take_up_missing(run, roll, names)
         length = names.sealed.get(roll)
         size = self.fs.size(path)
         if roll < run.durable[0]:
@@ -82,11 +82,10 @@ class RunRepair:
         finally:
             file.close()
 
-    def _take_up_missing(self, run: Run, roll: int, names: RunNames, path: str) -> bool:
+    def _take_up_missing(self, run: Run, roll: int, names: RunNames) -> bool:
+        """The run ends before this file, unless something says that there was one."""
         if any(later > roll for later in names.data) or run.durable > (roll, run.begin_of(roll)):
             return self._damage(run, roll, names, "the file is missing")
-        self.fs.open(path, create=True).close()  # a crash came between the marker and the file
-        run.add(HeldFile(roll, run.begin_of(roll)))
         return False
 
     def _take_up_tail(self, run: Run, roll: int, names: RunNames, file: File, size: int) -> bool:

@@ -85,7 +85,9 @@ class Run:
     def end(self) -> Position:
         """Where the next byte goes."""
         newest = self.newest
-        return self.start if newest is None else (newest.roll, newest.size)
+        if newest is None:
+            return self.start
+        return (newest.roll + 1, 0) if newest.is_sealed else (newest.roll, newest.size)
 
     def begin_of(self, roll: int) -> int:
         """Where the bytes held of a file begin."""

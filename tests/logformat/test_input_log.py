@@ -12,7 +12,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.logformat import input_log
 from shiplog.logformat.errors import CorruptLog, LogFormatError, NotContiguous, UnsupportedFormat
 from shiplog.logformat.files import DiskFull, NoSuchFile
-from shiplog.logformat.input_log import InputFile, InputLog
+from shiplog.logformat.input_log import InputFile, InputLog, prepare_input
 from shiplog.logformat.json_files import OtherTopic
 from tests.logformat.full_disk import small_disk
 from tests.logformat.storage import FS, TOPIC_ID, batch, open_input, sync_input
@@ -212,6 +212,33 @@ def test_a_full_disk_loses_nothing_that_counted(tmp_path: Path) -> None:
         log.close()
 
 
+def test_settling_makes_later_openings_cheap(path: Path) -> None:
+    write(path, [ONE], [TWO, THREE], sync=False).close()
+    log = open_input(path)
+    log.settle()
+    assert log.durable(0) == log.end(0) == (1, len(TWO + THREE))
+    log.take_dirty()
+    log.close()
+    log = open_input(path)
+    assert (log.durable(0), log.dirty()) == ((1, len(TWO + THREE)), False)
+    log.close()
+
+
+def test_a_prepared_directory_has_marks(path: Path) -> None:
+    prepare_input(FS, path)
+    marks = (path / "marks").read_bytes()
+    (path / "log.0.0").write_bytes(ONE + b"torn")
+    prepare_input(FS, path)
+    assert (path / "marks").read_bytes() == marks
+    log = open_input(path)  # so a torn tail is only cut
+    assert (log.end(0), log.damaged) == ((0, len(ONE)), [])
+    assert not list(path.glob("*.quarantined-*"))
+    log.close()
+    (path / "marks").unlink()
+    prepare_input(FS, path)
+    assert not (path / "marks").exists()  # lost marks stay lost: they must not vouch for less
+
+
 # --- damage --------------------------------------------------------------------------------------
 
 
@@ -302,6 +329,33 @@ def test_leftovers_of_a_release_are_removed(path: Path) -> None:
     log.close()
     assert sorted(os.listdir(path)) == ["marks", "topic.json"]
     assert open_input(path).runs() == []
+
+
+def test_a_run_may_end_with_a_sealed_file(path: Path) -> None:
+    log = write(path, [ONE], sync=False)
+    log.seal(0, 0, len(ONE))
+    log.close()
+    (path / "log.0.1").unlink()  # a crash came before it was made, or nobody made it
+    reader = open_input(path, read_only=True)
+    log = open_input(path)
+    for either in (log, reader):
+        assert either.end(0) == (1, 0)
+        assert either.sealed_length(0, 0) == len(ONE)
+        assert either.last_batch(0) == (0, kernels.scan(ONE).last_crc)
+    with pytest.raises(NotContiguous):
+        log.append(0, 0, len(ONE), ONE)
+    with pytest.raises(NotContiguous):
+        log.seal(0, 0, len(ONE))
+    log.release(0, 0)
+    assert log.end(0) == (1, 0)
+    log.close()
+    log = open_input(path)
+    assert (log.end(0), log.damaged) == ((1, 0), [])
+    log.append(0, 1, 0, TWO)
+    reader.refresh()
+    assert reader.end(0) == log.end(0) == (1, len(TWO))
+    reader.close()
+    log.close()
 
 
 # --- tailing -------------------------------------------------------------------------------------

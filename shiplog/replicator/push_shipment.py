@@ -327,15 +327,15 @@ class RunShipment:
         return True
 
     def acknowledged(self, shipped: ShippedInput, durable: Place) -> None:
-        """The node holds everything below; it may have got more from other nodes than from here."""
-        if shipped.state is not State.SHIPPING:
-            return
-        sender = self._channel.sender
-        if durable > sender.position(shipped.handle):
-            sender.jump(shipped.handle, *durable)
-            self._offer(shipped)
-        sender.acknowledged(shipped.handle, *durable)
-        self._channel.turns.work()
+        """The node vouches for everything below.
+
+        That may be more than was sent: what is merged it can get from other nodes. It is sent all
+        the same, because the node's own log of the session goes on where it is.
+        """
+        if shipped.state is State.SHIPPING:
+            sender = self._channel.sender
+            sender.acknowledged(shipped.handle, *min(durable, sender.position(shipped.handle)))
+            self._channel.turns.work()
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 
 from shiplog.logformat.append_file import AppendFile
-from shiplog.logformat.batch_walk import extent
-from shiplog.logformat.errors import CorruptLog, LogFormatError, NotContiguous
-from shiplog.logformat.file_cache import FileCache
+from shiplog.logformat.dirty_files import DirtyFiles, ReadOnly
+from shiplog.logformat.errors import CorruptLog, NotContiguous
 from shiplog.logformat.files import Bytes, File, FileSystem, StrPath
 from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
+from shiplog.logformat.input_reader import InputReader
 from shiplog.logformat.input_repair import RunRepair
-from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Position, Run
+from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Run
 from shiplog.logformat.input_tail import InputTail
 from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
 from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic, read_topic_id
@@ -30,23 +30,15 @@ __all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
 SAVE_MARKS_EVERY_BYTES = 64 << 20
 
 
-class ReadOnly(LogFormatError):
-    """A log opened for reading was asked to change."""
-
-
-class InputLog:
+class InputLog(InputReader):
     """Opened by `open`; see the module."""
 
     def __init__(self, fs: FileSystem, path: str, *, read_only: bool) -> None:
-        self.path = path
+        super().__init__(fs, path)
         self.topic_id: str | None = None
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
-        self._fs = fs
-        self._runs: dict[int, Run] = {}
-        self._files = FileCache(fs)
-        self._dirty: dict[File, None] = {}
-        self._directory: File | None = None
+        self._dirty = DirtyFiles(fs, path, self._files)
         self._unsaved_bytes = 0
         self._tail = InputTail(fs, path, self._files, self._runs) if read_only else None
 
@@ -105,103 +97,15 @@ class InputLog:
             if (held.roll, held.size) > run.durable:
                 file = self._fs.open(self._path(data_name(run.number, held.roll)), writable=True)
                 self._files.hold((run.number, held.roll), file)
-                self._touch(file)
+                self._dirty.touch(file)
         if run.end > run.durable:
-            self._touch_directory()
+            self._dirty.touch_directory()
 
     def bind_topic(self, topic_id: str) -> None:
         """Note durably which topic the directory belongs to. Raises OtherTopic."""
         self._require_writer()
         bind_topic(self._fs, self.path, topic_id)
         self.topic_id = topic_id
-
-    # --- looking -------------------------------------------------------------------------------
-
-    def runs(self) -> list[int]:
-        """The numbers of the runs of which something is held, in order."""
-        return sorted(self._runs)
-
-    def end(self, run: int) -> Position:
-        """Where the run's next byte goes; (0, 0) if nothing is held."""
-        state = self._runs.get(run)
-        return (0, 0) if state is None else state.end
-
-    def start(self, run: int) -> Position:
-        """Where the bytes held of the run begin; (0, 0) if nothing is held."""
-        state = self._runs.get(run)
-        return (0, 0) if state is None else state.start
-
-    def durable(self, run: int) -> Position:
-        """Up to where the run is known to be on disk (or was released)."""
-        state = self._runs.get(run)
-        return (0, 0) if state is None else state.durable
-
-    def sealed_length(self, run: int, roll: int) -> int | None:
-        """The length of a file that will never grow; None if it may, or is not held."""
-        state = self._runs.get(run)
-        held = None if state is None else state.files.get(roll)
-        return held.size if held is not None and held.is_sealed else None
-
-    def files(self) -> list[InputFile]:
-        """All files, by run and roll."""
-        return [
-            InputFile(number, held.roll, held.size, held.is_sealed)
-            for number, run in sorted(self._runs.items())
-            for held in run.files.values()
-        ]
-
-    def last_batch(self, run: int) -> tuple[int, int] | None:
-        """(start, CRC field) of the last batch in the newest file that has one."""
-        state = self._runs.get(run)
-        if state is None:
-            return None
-        if state.last is None:
-            state.last = self._find_last(state)
-        return state.last
-
-    def _find_last(self, run: Run) -> tuple[int, int] | None:
-        for held in reversed(run.files.values()):
-            begin = run.begin_of(held.roll)
-            if held.size > begin:
-                known = run.last_append
-                if known is not None and known[0] == held.roll:
-                    begin = known[1]
-                file = self._file(run.number, held.roll)
-                found = extent(file, begin, held.size, verify_crc=False)
-                return found.last_start, found.last_crc
-        return None
-
-    # --- reading -------------------------------------------------------------------------------
-
-    def read(self, run: int, roll: int, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of a file; fewer, or none, where they are not held.
-
-        Raises:
-            NoSuchFile: the writer released the file meanwhile.
-            DiskFault: the disk fails.
-        """
-        count = self._held_from(run, roll, start, stop)
-        return self._file(run, roll).pread(count, start) if count > 0 else b""
-
-    def read_into(self, buffer: bytearray | memoryview, run: int, roll: int, start: int) -> int:
-        """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
-        `read`.
-        """
-        view = memoryview(buffer)
-        count = self._held_from(run, roll, start, start + view.nbytes)
-        return self._file(run, roll).pread_into(view[:count], start) if count > 0 else 0
-
-    def _held_from(self, run: int, roll: int, start: int, stop: int) -> int:
-        """How many of the bytes [start, stop) are held, from the first one on."""
-        state = self._runs.get(run)
-        held = None if state is None else state.files.get(roll)
-        if state is None or held is None or start < state.begin_of(roll):
-            return 0
-        return min(stop, held.size) - start
-
-    def _file(self, run: int, roll: int) -> File:
-        key = (run, roll)
-        return self._files.get(key, self._path(data_name(run, roll)))
 
     def refresh(self) -> bool:
         """Take up what the writer has added since; whether anything changed. For readers only."""
@@ -226,7 +130,7 @@ class InputLog:
         appender.append(data)
         held.size = appender.size
         state.last_append, state.last = (roll, byte), None
-        self._dirty[appender.file] = None
+        self._dirty.touch(appender.file)
 
     def _begin_run(self, number: int, roll: int, byte: int) -> Run:
         self._require_writer()
@@ -250,7 +154,7 @@ class InputLog:
 
     def _add_file(self, run: Run, roll: int) -> HeldFile:
         self._fs.open(self._path(data_name(run.number, roll)), create=True).close()
-        self._touch_directory()
+        self._dirty.touch_directory()
         return run.add(HeldFile(roll, run.begin_of(roll)))
 
     def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
@@ -276,7 +180,7 @@ class InputLog:
         appender.seal()
         held.appender = None
         held.is_sealed = True
-        self._touch(appender.file)
+        self._dirty.touch(appender.file)
         self._create(sealed_name(run, roll, length))
         self._add_file(state, roll + 1)
 
@@ -315,9 +219,7 @@ class InputLog:
 
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
-        files = list(self._dirty)
-        self._dirty.clear()
-        return files
+        return self._dirty.take()
 
     def mark_durable(self, run: int, roll: int, byte: int) -> None:
         """Everything up to this batch boundary was synced."""
@@ -337,12 +239,8 @@ class InputLog:
         """Write the durable marks; they reach the disk with the next round of syncs."""
         self._require_writer()
         marks = InputMarks(runs=[run.mark() for run in self._runs.values()])
-        path = self._path(MARKS_FILE)
-        self._fs.write_atomically(path, encode_marks(marks), durable=False)
+        self._dirty.write_marks(marks)
         self._unsaved_bytes = 0
-        self._files.hold(MARKS_FILE, self._fs.open(path))
-        self._touch(self._files.get(MARKS_FILE, path))
-        self._touch_directory()
 
     def settle(self) -> None:
         """Make everything durable now and mark it, waiting for the disk. Raises DiskFault."""
@@ -351,14 +249,6 @@ class InputLog:
         for number, run in self._runs.items():
             self.mark_durable(number, *run.end)
         self.save_marks()
-
-    def _touch(self, file: File) -> None:
-        self._dirty[file] = None
-
-    def _touch_directory(self) -> None:
-        if self._directory is None:
-            self._directory = self._fs.open_directory(self.path)
-        self._touch(self._directory)
 
     # --- releasing -----------------------------------------------------------------------------
 
@@ -392,18 +282,13 @@ class InputLog:
     def _remove_file(self, run: Run, roll: int) -> None:
         """The data goes first: a marker without it is a leftover, and known as one."""
         held = run.remove(roll)
-        self._forget(run.number, roll)
-        self._fs.unlink(self._path(data_name(run.number, roll)))
+        path = self._path(data_name(run.number, roll))
+        self._dirty.forget(path)
+        self._files.drop((run.number, roll))
+        self._fs.unlink(path)
         if held.is_sealed:
             self._remove_marker(sealed_name(run.number, roll, held.size))
-        self._touch_directory()
-
-    def _forget(self, run: int, roll: int) -> None:
-        key = (run, roll)
-        path = self._path(data_name(*key))
-        for file in [file for file in self._dirty if file.path == path]:
-            del self._dirty[file]
-        self._files.drop(key)
+        self._dirty.touch_directory()
 
     def _remove_marker(self, name: str) -> None:
         if self._fs.exists(self._path(name)):
@@ -412,9 +297,7 @@ class InputLog:
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
         self._files.close()
-        self._dirty.clear()
-        if self._directory is not None:
-            self._directory.close()
+        self._dirty.close()
 
     # --- small things --------------------------------------------------------------------------
 
@@ -422,12 +305,9 @@ class InputLog:
         if self._tail is not None:
             raise ReadOnly(f"{self.path} is open for reading only")
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
     def _create(self, name: str) -> None:
         self._fs.open(self._path(name), create=True).close()
-        self._touch_directory()
+        self._dirty.touch_directory()
 
 
 def prepare_input(fs: FileSystem, path: StrPath) -> None:

@@ -17,40 +17,26 @@ import msgspec
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.append_file import AppendFile
 from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.dirty_files import DirtyFiles, ReadOnly
 from shiplog.logformat.errors import (
     CorruptBatch,
     CorruptLog,
     NotContiguous,
-    UnsupportedFormat,
 )
-from shiplog.logformat.file_cache import FileCache
-from shiplog.logformat.files import Bytes, File, FileSystem, NoSuchFile, StrPath
-from shiplog.logformat.input_log import ReadOnly
-from shiplog.logformat.json_files import OtherTopic, Versioned, read_json_file, write_json_file
-from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
+from shiplog.logformat.files import Bytes, File, FileSystem, StrPath
+from shiplog.logformat.marks import MARKS_FILE, read_marks
 from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
+from shiplog.logformat.merged_reader import MergedReader
 from shiplog.logformat.merged_repair import MergedRepair
 from shiplog.logformat.merged_tail import MergedTail
+from shiplog.logformat.partition_file import PartitionFile, claim, write_partition_file
 from shiplog.logformat.segment import GrowingSegment, Growth, Segment
-from shiplog.logformat.segment_chain import SegmentChain
-from shiplog.logformat.segment_reader import OffsetNotHeld, SegmentReader
+from shiplog.logformat.segment_reader import OffsetNotHeld
 
-__all__ = ["MergedLog", "OffsetNotHeld", "Segment"]
+__all__ = ["PARTITION_FILE", "MergedLog", "OffsetNotHeld", "PartitionFile", "Segment"]
 
 SAVE_MARKS_EVERY_BYTES = 64 << 20
-
-
-class PartitionFile(Versioned, frozen=True, kw_only=True):
-    """The contents of partition.json."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start_offset: int = 0
-    """Where this copy begins; only a subscriber's may be other than 0."""
-    start_checksum: int = 0
-    """The running checksum there."""
 
 
 class _Writer:
@@ -64,30 +50,20 @@ class _Writer:
         self.time_index = time_index
 
 
-class MergedLog:
+class MergedLog(MergedReader):
     """Opened by `open`; see the module."""
 
     def __init__(self, fs: FileSystem, path: str, whose: PartitionFile, *, read_only: bool) -> None:
-        start = Checkpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
-        self.path = path
-        self.topic = whose.topic
-        self.topic_id = whose.topic_id
-        self.partition = whose.partition
+        super().__init__(fs, path, whose, read_only=read_only)
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
-        self._fs = fs
         self._whose = whose
-        self._chain = SegmentChain(start)
-        self._files = FileCache(fs)
-        self._reader = SegmentReader(fs, path, self._chain, self._files, read_only=read_only)
         self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
-        self._checkpoints = Checkpoints(start)
+        self._checkpoints = Checkpoints(self._chain.start)
         self._unsynced: set[int] = set()
         """Segments whose files stay open until a sync of them is known to be done."""
         self._writer: _Writer | None = None
-        self._last_append: tuple[int, int] | None = None
-        self._dirty: dict[File, None] = {}
-        self._directory: File | None = None
+        self._dirty = DirtyFiles(fs, path, self._files)
         self._unsaved_bytes = 0
 
     # --- opening -------------------------------------------------------------------------------
@@ -114,7 +90,7 @@ class MergedLog:
         """
         name = os.fspath(path)
         wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
-        whose = _claim(fs, name, wanted, read_only=read_only)
+        whose = claim(fs, name, wanted, read_only=read_only)
         log = cls(fs, name, whose, read_only=read_only)
         try:
             marks = read_marks(fs, log._path(MARKS_FILE), MergedMarks)
@@ -136,71 +112,13 @@ class MergedLog:
             self._open_segment()
         for base in repair.unsynced:
             for suffix in (LOG, INDEX, TIME_INDEX):
-                self._touch(self._files.held((base, suffix)) or self._hold(base, suffix))
-            self._touch_directory()
+                self._dirty.touch(self._files.held((base, suffix)) or self._hold(base, suffix))
+            self._dirty.touch_directory()
         self._unsynced = set(repair.unsynced)
         if marks is None or self.damaged:
             self.save_marks()
 
-    # --- looking -------------------------------------------------------------------------------
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next record."""
-        return self._chain.growing.next_offset
-
-    @property
-    def start_offset(self) -> int:
-        """The offset of the first record held."""
-        return self._chain.start.offset
-
-    @property
-    def checksum(self) -> int:
-        """CRC-32C of all merged bytes since offset 0."""
-        return self._chain.checksum
-
-    @property
-    def durable_offset(self) -> int:
-        """Records below this offset are known to be on disk."""
-        return self._checkpoints.durable.offset
-
-    def end(self) -> tuple[int, int]:
-        """(segment, byte) where the next byte goes."""
-        return self._chain.growing.base_offset, self._chain.growing.size
-
-    def segments(self) -> list[Segment]:
-        """All segments, in order; the last one grows."""
-        return self._chain.segments()
-
-    def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
-        """Whole batches from a batch boundary: at most `limit_bytes`, but at least one if any.
-
-        Raises:
-            NoSuchFile: there is no such segment here.
-            CorruptLog: no batch starts there.
-            DiskFault: the disk fails.
-        """
-        return self._reader.read(segment_base, byte, limit_bytes)
-
-    def locate(self, offset: int) -> tuple[int, int]:
-        """(segment, byte) of the batch that holds `offset`; the end for the next offset.
-
-        Raises:
-            OffsetNotHeld: it is below the start, or above the end.
-        """
-        return self._reader.locate(offset)
-
-    def locate_timestamp(self, timestamp: int) -> int:
-        """The offset of the first record whose timestamp (ms) is at least this; else the next."""
-        return self._reader.locate_timestamp(timestamp)
-
-    def last_batch(self) -> tuple[int, int, int] | None:
-        """(segment, start, CRC field) of the last batch."""
-        return self._reader.last_batch(self._last_append)
-
-    def batch_at(self, segment_base: int, byte: int) -> int | None:
-        """The CRC field of the batch that starts there; None if none does. Raises NoSuchFile."""
-        return self._reader.batch_at(segment_base, byte)
+    # --- tailing -------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
         """Take up what the writer has added since; whether anything changed. For readers only."""
@@ -257,7 +175,7 @@ class MergedLog:
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
         self._unsynced.add(growing.base_offset)
-        self._dirty[writer.log.file] = None
+        self._dirty.touch(writer.log.file)
         return growth.next_offset
 
     def _open_segment(self) -> _Writer:
@@ -266,7 +184,7 @@ class MergedLog:
         growing = self._chain.growing
         base = growing.base_offset
         if not self._fs.exists(self._reader.path(base, LOG)):
-            self._touch_directory()
+            self._dirty.touch_directory()
         log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
         growing.offsets.store_all(index)
         growing.times.store_all(time_index)
@@ -289,7 +207,7 @@ class MergedLog:
         growing.offsets.store(writer.index)
         growing.times.store(writer.time_index)
         for file in (writer.log.file, writer.index, writer.time_index):
-            self._touch(file)
+            self._dirty.touch(file)
         self._writer = None
         self._open_segment()
 
@@ -331,7 +249,7 @@ class MergedLog:
         self._whose = msgspec.structs.replace(
             self._whose, start_offset=base_offset, start_checksum=checksum
         )
-        write_json_file(self._fs, self._path(PARTITION_FILE), self._whose)
+        write_partition_file(self._fs, self.path, self._whose)
         self._writer = None
         self._files.close()
         self._dirty.clear()
@@ -343,6 +261,11 @@ class MergedLog:
 
     # --- durability ----------------------------------------------------------------------------
 
+    @property
+    def durable_offset(self) -> int:
+        """Records below this offset are known to be on disk."""
+        return self._checkpoints.durable.offset
+
     def dirty(self) -> bool:
         """Whether anything was written since the last `take_dirty`."""
         return bool(self._dirty)
@@ -351,9 +274,7 @@ class MergedLog:
         """The files (and directory) written since the last call, to be synced together."""
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
-        files = list(self._dirty)
-        self._dirty.clear()
-        return files
+        return self._dirty.take()
 
     def mark_durable(self, offset: int) -> None:
         """What was taken by `take_dirty` when `offset` was the next offset is synced."""
@@ -377,12 +298,8 @@ class MergedLog:
         """Write the durable marks; they reach the disk with the next round of syncs."""
         self._require_writer()
         self._store_indexes()
-        path = self._path(MARKS_FILE)
-        self._fs.write_atomically(path, encode_marks(self._marks()), durable=False)
+        self._dirty.write_marks(self._marks())
         self._unsaved_bytes = 0
-        self._files.hold(MARKS_FILE, self._fs.open(path))
-        self._touch(self._files.get(MARKS_FILE, path))
-        self._touch_directory()
 
     def _marks(self) -> MergedMarks:
         durable = self._checkpoints.durable
@@ -398,45 +315,12 @@ class MergedLog:
             self._chain.growing.offsets.store(self._writer.index)
             self._chain.growing.times.store(self._writer.time_index)
 
-    def _touch(self, file: File) -> None:
-        self._dirty[file] = None
-
-    def _touch_directory(self) -> None:
-        if self._directory is None:
-            self._directory = self._fs.open_directory(self.path)
-        self._touch(self._directory)
-
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
         self._writer = None
         self._files.close()
-        self._dirty.clear()
-        if self._directory is not None:
-            self._directory.close()
+        self._dirty.close()
 
     def _require_writer(self) -> None:
         if self._tail is not None:
             raise ReadOnly(f"{self.path} is open for reading only")
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
-
-def _claim(fs: FileSystem, path: str, wanted: PartitionFile, *, read_only: bool) -> PartitionFile:
-    """What partition.json says, written if the directory is new. Raises as `MergedLog.open`."""
-    file = os.path.join(path, PARTITION_FILE)
-    if not read_only:
-        fs.make_directory(path)
-    known = read_json_file(fs, file, PartitionFile)
-    if known is None:
-        if read_only:
-            raise NoSuchFile(f"{file} is not there")
-        if segment_bases(fs.list_directory(path)):
-            raise CorruptLog(file, 0, "is missing beside segments; restore it")
-        write_json_file(fs, file, wanted)
-        return wanted
-    if known.topic_id != wanted.topic_id:
-        raise OtherTopic(path, known.topic_id, wanted.topic_id)
-    if (known.topic, known.partition) != (wanted.topic, wanted.partition):
-        raise UnsupportedFormat(f"{path} belongs to {known.topic}-{known.partition}")
-    return known

@@ -1,0 +1,89 @@
+"""What a merged log holds, and reading it.
+
+Invariant: only whole batches with dense offsets are ever handed out.
+"""
+
+from __future__ import annotations
+
+import os
+
+from shiplog.logformat.file_cache import FileCache
+from shiplog.logformat.files import FileSystem
+from shiplog.logformat.merged_marks import Checkpoint
+from shiplog.logformat.partition_file import PartitionFile
+from shiplog.logformat.segment import Segment
+from shiplog.logformat.segment_chain import SegmentChain
+from shiplog.logformat.segment_reader import SegmentReader
+
+
+class MergedReader:
+    """The segments of one merged partition."""
+
+    def __init__(self, fs: FileSystem, path: str, whose: PartitionFile, *, read_only: bool) -> None:
+        self.path = path
+        self.topic = whose.topic
+        self.topic_id = whose.topic_id
+        self.partition = whose.partition
+        self._fs = fs
+        start = Checkpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
+        self._chain = SegmentChain(start)
+        self._files = FileCache(fs)
+        self._reader = SegmentReader(fs, path, self._chain, self._files, read_only=read_only)
+        self._last_append: tuple[int, int] | None = None
+        """(segment, byte) of a batch near the end; None: not known."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+        return self._chain.growing.next_offset
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record held."""
+        return self._chain.start.offset
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32C of all merged bytes since offset 0."""
+        return self._chain.checksum
+
+    def end(self) -> tuple[int, int]:
+        """(segment, byte) where the next byte goes."""
+        return self._chain.growing.base_offset, self._chain.growing.size
+
+    def segments(self) -> list[Segment]:
+        """All segments, in order; the last one grows."""
+        return self._chain.segments()
+
+    def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches from a batch boundary: at most `limit_bytes`, but at least one if any.
+
+        Raises:
+            NoSuchFile: there is no such segment here.
+            CorruptLog: no batch starts there.
+            DiskFault: the disk fails.
+        """
+        return self._reader.read(segment_base, byte, limit_bytes)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(segment, byte) of the batch that holds `offset`; the end for the next offset.
+
+        Raises:
+            OffsetNotHeld: it is below the start, or above the end.
+        """
+        return self._reader.locate(offset)
+
+    def locate_timestamp(self, timestamp: int) -> int:
+        """The offset of the first record whose timestamp (ms) is at least this; else the next."""
+        return self._reader.locate_timestamp(timestamp)
+
+    def last_batch(self) -> tuple[int, int, int] | None:
+        """(segment, start, CRC field) of the last batch."""
+        return self._reader.last_batch(self._last_append)
+
+    def batch_at(self, segment_base: int, byte: int) -> int | None:
+        """The CRC field of the batch that starts there; None if none does. Raises NoSuchFile."""
+        return self._reader.batch_at(segment_base, byte)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)

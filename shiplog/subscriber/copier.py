@@ -1,0 +1,217 @@
+"""Keeps a subscriber's copies from within its process: a pull client in a thread of its own.
+
+Invariant: what is told here is a snapshot that the pull client's loop took; nobody else looks at
+its copies.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from shiplog.config.types import ClientConfig
+from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.files import OsFileSystem
+from shiplog.replicator.pull_client import PullClient, PullStatus
+from shiplog.replicator.pull_copy import Copy, CopyState, FindStart
+from shiplog.replicator.repair_pull import PullRefused
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.loop_thread import LoopThread
+from shiplog.runtime.syncer import GroupSync
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.subscriber.errors import CopyStopped, NotCaughtUp, OffsetOutOfRange, TopicDeleted
+from shiplog.subscriber.keeper import Kept
+from shiplog.wire.errors import FaultCode
+
+FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
+"""Asking again will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """One copy, as the pull client had it."""
+
+    state: CopyState
+    fault: PullRefused | LogFormatError | None
+    is_begun: bool
+    is_caught_up: bool
+    cluster_end: int | None
+    first_end: int | None
+    asked_for: int | None
+
+
+class Copier:
+    """The embedded pull client: a Keeper."""
+
+    is_local = False
+
+    def __init__(
+        self,
+        directory: str,
+        topics: tuple[str, ...],
+        config: ClientConfig,
+        *,
+        find_start: FindStart,
+        on_news: Callable[[], None],
+    ) -> None:
+        """Start copying. `on_news` is called, in another thread, for more than mere growth.
+
+        Raises:
+            DirectoryInUse: another process keeps these copies.
+            TlsFault: the certificate files cannot be used.
+            LogFormatError: a copy cannot be used as it is.
+        """
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._topics = topics
+        self._on_news = on_news
+        self._moved = threading.Condition()
+        self._copies: dict[tuple[str, int], _Snapshot] = {}
+        self._status: PullStatus | None = None
+        tls = ReloadingContext(config.tls)
+        self._syncer = GroupSync(directory)
+        self._thread = LoopThread("shiplog-pull")
+        try:
+            self._client = self._thread.run(self._start(directory, config, tls, find_start))
+        except BaseException:
+            self._thread.run(self._syncer.close())
+            self._thread.stop()
+            raise
+
+    async def _start(
+        self, directory: str, config: ClientConfig, tls: ReloadingContext, find_start: FindStart
+    ) -> PullClient:
+        client = PullClient(
+            directory,
+            self._topics,
+            config,
+            tls=tls,
+            fs=OsFileSystem(),
+            syncer=self._syncer,
+            clock=SystemClock(),
+            random=Random(),
+            find_start=find_start,
+            on_change=self._take_over,
+            on_status=lambda: self._take_over_all(client),
+        )
+        client.start()
+        self._take_over_all(client)
+        return client
+
+    # --- in the loop's thread ------------------------------------------------------------------
+
+    def _take_over(self, copy: Copy) -> None:
+        before = self._copies.get(copy.name)
+        first_end = None if before is None else before.first_end
+        after = _Snapshot(
+            copy.state,
+            copy.fault,
+            copy.is_begun,
+            copy.caught_up,
+            copy.cluster_end,
+            copy.cluster_end if first_end is None else first_end,
+            copy.wanted_offset,
+        )
+        if after == before:
+            return
+        with self._moved:
+            self._copies[copy.name] = after
+            self._moved.notify_all()
+        if before is None or _news_of(before) != _news_of(after):
+            self._on_news()
+
+    def _take_over_all(self, client: PullClient) -> None:
+        for copy in client.copies.values():
+            self._take_over(copy)
+        with self._moved:
+            self._status = client.status
+            self._moved.notify_all()
+        self._on_news()
+
+    # --- in any thread -------------------------------------------------------------------------
+
+    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+        """What the cluster said of a partition."""
+        with self._moved:
+            copy = self._copies.get((topic, partition))
+        if copy is None or not copy.is_begun:
+            return None
+        return Kept(copy.cluster_end, copy.first_end, copy.asked_for)
+
+    def has_all(self, topic: str, known: frozenset[int]) -> bool:
+        """Whether these are all partitions that are copied."""
+        partitions = self._partitions(topic)
+        return bool(partitions) and known == partitions
+
+    def _partitions(self, topic: str) -> frozenset[int]:
+        with self._moved:
+            return frozenset(partition for name, partition in self._copies if name == topic)
+
+    def check(self) -> None:
+        """Raise what keeps a copy from growing for good. Raises OffsetOutOfRange too."""
+        with self._moved:
+            copies, status = dict(self._copies), self._status
+        for (topic, partition), copy in copies.items():
+            if copy.state is CopyState.GONE:
+                raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
+            if not copy.is_begun and _is_out_of_range(copy.fault):
+                raise OffsetOutOfRange(topic, partition, str(copy.fault))
+            if copy.state is CopyState.STOPPED:
+                raise CopyStopped(f"copying of {topic}-{partition} has stopped: {copy.fault}")
+        for topic, problem in () if status is None else status.problems.items():
+            if problem.code in FINAL_PROBLEMS:
+                raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
+
+    def is_caught_up(self) -> bool:
+        """Whether all copies hold what the cluster had when it was last heard of."""
+        with self._moved:
+            return self._holds_all()
+
+    def _holds_all(self) -> bool:
+        has_topics = {topic for topic, _ in self._copies} >= set(self._topics)
+        return has_topics and all(copy.is_caught_up for copy in self._copies.values())
+
+    def wait_caught_up(self, timeout_s: float | None) -> None:
+        """Wait until they do. Raises NotCaughtUp, and as `check`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.is_caught_up():
+            self.check()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise NotCaughtUp(self._explain())
+            with self._moved:
+                if not self._holds_all():
+                    self._moved.wait(left)
+
+    def _explain(self) -> str:
+        with self._moved:
+            copies, status = dict(self._copies), self._status
+        parts = [
+            f"{topic}-{partition} is {copy.state.name.lower()}"
+            + ("" if copy.fault is None else f": {copy.fault}")
+            for (topic, partition), copy in copies.items()
+            if not copy.is_caught_up
+        ]
+        if status is not None:
+            parts += [f"topic {topic!r}: {fault}" for topic, fault in status.problems.items()]
+            if not status.node:
+                parts.append(f"not connected to {status.address}: {status.last_error}")
+        return "; ".join(parts) or "nothing was heard of the cluster yet"
+
+    def stop(self) -> None:
+        """Copy no more."""
+        self._thread.run(self._client.stop())
+        self._thread.run(self._syncer.close())
+        self._thread.stop()
+
+
+def _is_out_of_range(fault: PullRefused | LogFormatError | None) -> bool:
+    return isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
+
+
+def _news_of(copy: _Snapshot) -> tuple[object, ...]:
+    """What a reader does not notice by itself."""
+    return copy.state, copy.is_begun, copy.is_caught_up, copy.first_end is None, str(copy.fault)

@@ -1,0 +1,55 @@
+"""What can go wrong for a subscribing application; every error says what to do about it."""
+
+from __future__ import annotations
+
+
+class SubscriberError(Exception):
+    """Base of the errors that a subscriber raises."""
+
+
+class SubscriberClosed(SubscriberError):
+    """The subscriber was closed."""
+
+
+class UnknownTopic(SubscriberError):
+    """No local copy of the topic appeared within the time allowed."""
+
+
+class OffsetOutOfRange(SubscriberError):
+    """The offset is archived, or lies beyond the end of the log."""
+
+    def __init__(self, topic: str, partition: int, message: str) -> None:
+        super().__init__(
+            f"{topic}-{partition}: {message}; seek to one that is there, or set auto_offset_reset to "
+            "'earliest' or 'latest'"
+        )
+        self.topic, self.partition = topic, partition
+
+
+class OffsetNotHere(OffsetOutOfRange):
+    """The same, found in the local files: offsets [earliest, end) can be read."""
+
+    def __init__(self, topic: str, partition: int, offset: int, earliest: int, end: int) -> None:
+        where = "archived" if offset < earliest else "beyond the end"
+        super().__init__(
+            topic,
+            partition,
+            f"offset {offset} is {where}: the earliest available is {earliest}, the end is {end}",
+        )
+        self.offset, self.earliest, self.end = offset, earliest, end
+
+
+class PositionsDamaged(SubscriberError):
+    """The file of stored positions cannot be read."""
+
+
+class NotCaughtUp(SubscriberError, TimeoutError):
+    """The end of the log was not reached before the deadline."""
+
+
+class CopyStopped(SubscriberError):
+    """The local copy cannot be kept up to date any more; what it holds can still be read."""
+
+
+class TopicDeleted(SubscriberError):
+    """The topic was deleted in the cluster; what the local copy holds was handed out."""

@@ -1,0 +1,74 @@
+"""Who keeps the local copies: nobody here (a sidecar, or a node), or this process.
+
+Invariant: what a keeper says of the cluster was true when it last heard of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One partition's copy, as its keeper knows it."""
+
+    end: int | None
+    """The next offset there is, as last heard; None: not heard yet."""
+    first_end: int | None
+    """The next offset there was when this keeper first heard of it; None: not heard yet."""
+    asked_for: int | None = None
+    """The offset that the copy was begun for; None: the copy was there before."""
+
+
+class Keeper(Protocol):
+    """Keeps copies of topics up to date. May be asked from any thread."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing is known of the cluster."""
+
+    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+        """A partition whose copy ends with `held`; None: it is not known where it begins."""
+
+    def has_all(self, topic: str, known: frozenset[int]) -> bool:
+        """Whether `known` are all partitions that are there."""
+
+    def check(self) -> None:
+        """Raise what keeps a copy from growing for good. Raises CopyStopped, TopicDeleted."""
+
+    def is_caught_up(self) -> bool:
+        """Whether all copies hold what the cluster had when it was last heard of."""
+
+    def wait_caught_up(self, timeout_s: float | None) -> None:
+        """Wait until they do. Raises NotCaughtUp, and as `check`."""
+
+    def stop(self) -> None:
+        """Keep them no more."""
+
+
+class NoKeeper:
+    """Somebody else keeps the files; they are all that is known."""
+
+    is_local = True
+
+    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+        """What is there is all there is."""
+        return Kept(held, held)
+
+    def has_all(self, topic: str, known: frozenset[int]) -> bool:
+        """What is there is all there is."""
+        return True
+
+    def check(self) -> None:
+        """Nothing is known to stand in the way."""
+
+    def is_caught_up(self) -> bool:
+        """There is nothing to catch up with."""
+        return True
+
+    def wait_caught_up(self, timeout_s: float | None) -> None:
+        """There is nothing to wait for."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""

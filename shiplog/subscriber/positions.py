@@ -1,0 +1,81 @@
+"""Where a named subscriber goes on after a restart: one small JSON file, replaced whole.
+
+A stored position is the next offset to hand out, per topic and partition, with the topic's id
+beside it: a topic that was deleted and created again shares nothing with the old one, so its
+position does not count. Invariant: the file holds either the old positions or the new ones.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from shiplog.logformat.files import FileSystem
+from shiplog.logformat.names import check_session_name
+from shiplog.subscriber.errors import PositionsDamaged
+
+POSITIONS_FORMAT_VERSION = 1
+POSITIONS_FILE_BYTES = 16 << 20
+
+
+class TopicPositions(msgspec.Struct):
+    """The next offset of each partition (by decimal number, as JSON has only text keys)."""
+
+    topic_id: str
+    partitions: dict[str, int]
+
+
+class StoredPositions(msgspec.Struct):
+    """The whole file."""
+
+    format_version: int
+    name: str
+    topics: dict[str, TopicPositions]
+
+
+class PositionStore:
+    """The stored positions of one named subscriber, under `<directory>/positions/<name>.json`."""
+
+    def __init__(self, file_system: FileSystem, directory: str, name: str) -> None:
+        self._file_system = file_system
+        self._folder = os.path.join(directory, "positions")
+        self._path = os.path.join(self._folder, f"{check_session_name(name)}.json")
+        self._stored = self._load(name)
+
+    def get(self, topic: str, topic_id: str, partition: int) -> int | None:
+        """The stored next offset, None if there is none for this very topic."""
+        known = self._stored.topics.get(topic)
+        if known is None or known.topic_id != topic_id:
+            return None
+        return known.partitions.get(str(partition))
+
+    def put(self, topic: str, topic_id: str, partition: int, offset: int) -> None:
+        """Note a position; `save` makes it last."""
+        known = self._stored.topics.get(topic)
+        if known is None or known.topic_id != topic_id:
+            known = self._stored.topics[topic] = TopicPositions(topic_id, {})
+        known.partitions[str(partition)] = offset
+
+    def save(self, *, durable: bool) -> None:
+        """Replace the file; `durable` also waits for the disk."""
+        if not self._file_system.exists(self._folder):
+            os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
+            self._file_system.make_directory(self._folder)
+        data = msgspec.json.format(msgspec.json.encode(self._stored), indent=1)
+        self._file_system.write_atomically(self._path, data, durable=durable)
+
+    def _load(self, name: str) -> StoredPositions:
+        if not self._file_system.exists(self._path):
+            return StoredPositions(POSITIONS_FORMAT_VERSION, name, {})
+        data = self._file_system.read_file(self._path, POSITIONS_FILE_BYTES)
+        try:
+            stored = msgspec.json.decode(data, type=StoredPositions)
+        except msgspec.DecodeError as error:
+            raise PositionsDamaged(f"{self._path}: {error}; remove it to start afresh") from error
+        if stored.format_version != POSITIONS_FORMAT_VERSION:
+            raise PositionsDamaged(
+                f"{self._path}: format version {stored.format_version}, "
+                f"this release knows {POSITIONS_FORMAT_VERSION}"
+            )
+        return stored

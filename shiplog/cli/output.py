@@ -26,10 +26,12 @@ EXIT_USAGE = 2
 """The command line or a configuration file is wrong."""
 
 
-def _load_client(ctx: click.Context, param: click.Parameter, path: str) -> ClientConfig:
+def _load_client(
+    ctx: click.Context, param: click.Parameter, path: str | None
+) -> ClientConfig | None:
     from shiplog.config.load import load_client
 
-    return load_client(path)
+    return None if path is None else load_client(path)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
@@ -41,6 +43,13 @@ client_option = click.option(
     help="The client.toml of the cluster.",
 )
 """Gives the command `config`, a ClientConfig."""
+optional_client_option = click.option(
+    "--config",
+    metavar="FILE",
+    callback=_load_client,
+    help="The client.toml of the cluster; without it, only local files are used.",
+)
+"""Gives the command `config`, a ClientConfig or None."""
 
 
 class OperatorError(click.ClickException):

@@ -433,6 +433,8 @@ class Publisher:
         """In a forked child: the files and threads are the parent's."""
         self._lock = threading.Lock()
         self._lingering = threading.Condition(self._lock)
+        if self._shipper is not None:
+            self._shipper.abandon()
         self._closed, self._linger, self._shipper = True, None, None
         self._writer.abandon(
             "this publisher belongs to the parent process: make one in the child, with a session "

@@ -15,6 +15,7 @@ from shiplog.config.types import ClientConfig
 from shiplog.logformat.files import OsFileSystem
 from shiplog.publisher.errors import NotMerged, ShippingStopped
 from shiplog.publisher.places import Place, TopicPartition, behind
+from shiplog.publisher.ship_lock import lock_shipping
 from shiplog.replicator.push_client import PushClient, PushStatus
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop_thread import LoopThread
@@ -27,12 +28,18 @@ class Shipper:
     """The embedded push client. All methods may be called from any thread but its own."""
 
     def __init__(self, path: str, config: ClientConfig) -> None:
-        """Start shipping. Raises TlsFault when the certificate files cannot be used."""
+        """Start shipping.
+
+        Raises:
+            DirectoryInUse: the session is shipped already.
+            TlsFault: the certificate files cannot be used.
+        """
         tls = ReloadingContext(config.tls)
         self._moved = threading.Condition()
         self._acknowledged: Places = {}
         self._merged: Places = {}
         self._status: PushStatus | None = None
+        self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("shiplog-push")
         self._client = self._thread.run(self._start(path, config, tls))
 
@@ -141,10 +148,15 @@ class Shipper:
                 parts.append(str(status.session_fault))
         return "; ".join(parts)
 
+    def abandon(self) -> None:
+        """In a forked child, which has no thread of this: the parent goes on shipping."""
+        self._lock.close()
+
     def stop(self) -> None:
         """Ship no more."""
         self._thread.run(self._client.stop())
         self._thread.stop()
+        self._lock.close()
 
 
 def _begun(places: Places) -> Places:

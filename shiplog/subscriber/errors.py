@@ -20,8 +20,8 @@ class OffsetOutOfRange(SubscriberError):
 
     def __init__(self, topic: str, partition: int, message: str) -> None:
         super().__init__(
-            f"{topic}-{partition}: {message}; seek to one that is there, or set auto_offset_reset to "
-            "'earliest' or 'latest'"
+            f"{topic}-{partition}: {message}; seek to one that is there, or set auto_offset_reset "
+            "to 'earliest' or 'latest'"
         )
         self.topic, self.partition = topic, partition
 

@@ -33,7 +33,7 @@ class Waiter:
         self._epoll.register(self._inotify.fileno(), select.EPOLLIN)
         self._epoll.register(self._wake_reader, select.EPOLLIN)
         self._watched: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may wake whoever holds it
         self._is_closed = False
 
     def fileno(self) -> int:

@@ -146,6 +146,7 @@ class PullClient:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._connection is not None:
             self._connection.close()
+            await self._connection.wait_ended()
         await self._sync()
         for copy in self.copies.values():
             try:

@@ -90,6 +90,7 @@ class PushLink:
         finally:
             if self._connection is not None:
                 self._connection.close()
+                await self._connection.wait_ended()
 
     async def _connect_once(self) -> None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()

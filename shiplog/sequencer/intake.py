@@ -369,12 +369,16 @@ class Intake:
             self._stopped_for_good = for_good
             log.error("intake stopped: %s", reason)
 
-    def set_room(self, room_bytes: int) -> None:
-        """How many bytes the disk still takes, session and merged logs together."""
+    def set_room(self, room_bytes: int, *, resume_at_bytes: int) -> None:
+        """How many bytes the disk still takes, session and merged logs together. What was stopped
+        resumes only at `resume_at_bytes`, so as not to start and stop all the time.
+        """
         self._room_bytes = room_bytes
         if room_bytes <= 0:
             self.stop("the disk is full, but for Raft's own files")
-        elif self.stopped is not None and not self._stopped_for_good:
+        elif self.stopped is None or self._stopped_for_good:
+            return
+        elif room_bytes >= resume_at_bytes:
             log.warning("intake resumed")
             self.stopped = None
 

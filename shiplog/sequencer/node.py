@@ -21,7 +21,7 @@ from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
 from shiplog.consensus import Raft, RaftConfig, Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
-from shiplog.logformat.files import FileSystem
+from shiplog.logformat.files import DiskFull, FileSystem
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import TlsFault
@@ -376,7 +376,8 @@ class Node:
         unmerged = sum(self.sessions.unmerged_bytes(entry) for entry in inputs)
         pending = sum(merge.size for merge in self.merging.pending())
         limit = total * self.config.disk_stop_percent // 100
-        self.intake.set_room(limit - usage.used - unmerged - pending)
+        room = limit - usage.used - unmerged - pending
+        self.intake.set_room(room, resume_at_bytes=total // 20)
 
     def _executed(self, wanted: Mapping[int, int]) -> bool:
         partitions = self.merging.partitions
@@ -397,8 +398,15 @@ class Node:
                 self._watch_disk()
                 if self.intake.stopped is not None and self.group.is_leader:
                     self._give_leadership_away()  # a leader that takes nothing in plans nothing
-                self.sessions.save_marks()
-                self.merging.save_marks()
+                self._save_marks()
+
+    def _save_marks(self) -> None:
+        """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
+        try:
+            self.sessions.save_marks()
+            self.merging.save_marks()
+        except DiskFull as fault:
+            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
     # --- events -----------------------------------------------------------------------------------
 

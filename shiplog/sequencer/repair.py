@@ -119,7 +119,7 @@ class Repair:
             del self._inputs[number]
             return
         quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))
-        if now - quiet_since > PATIENCE_S:
+        if now - quiet_since > PATIENCE_S and self._intake.stopped is None:
             work = self._pull_session(entry, wanted.goal, wanted.node)
             self._start("input", number, wanted, work)
 
@@ -138,7 +138,7 @@ class Repair:
 
     def _gap(self, number: int, partition: MergedPartition) -> int | None:
         """The offset up to which merged bytes are needed from a peer; None if none are."""
-        if partition.fault is not None:
+        if partition.fault is not None or self._intake.stopped is not None:
             return None
         first = next(iter(partition.merger.pending), None)
         known = self._machine.state.partitions[number].next_offset

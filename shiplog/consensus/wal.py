@@ -103,7 +103,8 @@ class WalEncoder:
     def __init__(self, header: WalHeader) -> None:
         self.header_bytes = _encode_header(header)
         self.position = len(self.header_bytes)
-        self._salt = self._chain = _CRC.unpack(self.header_bytes[-4:])[0]
+        self._salt: int = _CRC.unpack(self.header_bytes[-4:])[0]
+        self._chain = 0
 
     @classmethod
     def resume(cls, scan: WalScan) -> WalEncoder:
@@ -145,7 +146,7 @@ def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
     view = memoryview(data)
     header, position, salt = _decode_header(view)
     records: list[WalRecord] = []
-    chain = salt
+    chain = 0
     while True:
         crc = _checksum(view, position, chain ^ salt)
         if crc is None:

@@ -33,7 +33,7 @@ class Script:
         return self.group.trace
 
     def do_group(self, *arguments: str) -> None:
-        """`group voters=3 [learners=1] [chunk=100] [uncommitted=100] [append=100]`: a fresh group."""
+        """`group voters=3 [learners=1] [chunk=100] [uncommitted=100] [append=100]`: fresh nodes."""
         options = dict(argument.split("=") for argument in arguments)
         config = RaftConfig(
             snapshot_chunk_bytes=int(options.get("chunk", 256 << 10)),

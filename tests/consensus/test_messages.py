@@ -1,0 +1,97 @@
+"""The bytes of messages: equal after a round trip, a typed error for everything else."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
+from shiplog.consensus.messages import AnyMessage, Append, Commit, Message, TimeoutNow
+from shiplog.consensus.types import MAX_NUMBER
+
+KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
+NUMBERS = st.integers(0, MAX_NUMBER) | st.integers(0, 12)
+
+
+@st.composite
+def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Message:
+    """Any message that can be decoded."""
+    entries = st.builds(Entry, numbers, numbers, st.binary(max_size=20))
+    values: dict[str, st.SearchStrategy[object]] = {
+        "granted": st.booleans(),
+        "transfer": st.booleans(),
+        "counts": st.booleans(),
+        "data": st.binary(max_size=20),
+        "entries": st.lists(entries, max_size=4).map(tuple),
+        "voters": st.lists(st.integers(0, 6), max_size=7).map(tuple),
+        "learners": st.lists(st.integers(0, 6), max_size=7).map(tuple),
+    }
+    kind = draw(st.sampled_from(KINDS))
+    fields: list[Any] = [draw(values.get(name, numbers)) for name in kind.__struct_fields__]
+    return kind(*fields)
+
+
+@given(st.lists(messages(), max_size=5), st.integers(0, 9))
+def test_round_trip(batch: list[Message], group: int) -> None:
+    assert decode_messages(encode_messages(batch, group=group), group=group) == batch
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_messages_or_a_typed_error(payload: bytes) -> None:
+    try:
+        decode_messages(payload)
+    except MalformedMessage:
+        return
+
+
+@given(st.lists(messages(), min_size=1, max_size=3), st.data())
+def test_damaged_payloads_are_messages_or_a_typed_error(
+    batch: list[Message], data: st.DataObject
+) -> None:
+    payload = bytearray(encode_messages(batch))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode_messages(payload[: data.draw(st.integers(0, len(payload)))])
+    except MalformedMessage:
+        return
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (2, 0, []),
+        (1, 3, []),
+        (1, 0, [[99, 1]]),
+        (1, 0, [[8, 1, 2]]),
+        (1, 0, [[8, 1, 2, 3, 4]]),
+        (1, 0, [[8, 1, -2, 3]]),
+        (1, 0, [[8, 1, MAX_NUMBER + 1, 3]]),
+        (1, 0, [[8, 1, "2", 3]]),
+        (1, 0, [], 7),
+        {"version": 1},
+    ],
+)
+def test_what_is_not_as_agreed_is_refused(content: object) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_messages(msgspec.msgpack.encode(content))
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(MalformedMessage):
+        decode_messages(b"\x93\x01\x00" + b"\x91" * 100_000)
+
+
+def test_the_bytes_are_the_documented_ones() -> None:
+    batch = [TimeoutNow(3), Commit(3, 300, 2), Append(3, 1, 7, 2, (Entry(8, 3, b"ab"),), 6)]
+    expected = "93 01 00 93 92 0d 03 94 08 03 cd012c 02 97 05 03 01 07 02 91 93 08 03 c402 6162 06"
+    assert encode_messages(batch) == bytes.fromhex(expected)
+
+
+def test_message_numbers_are_fixed() -> None:
+    numbers = [kind.__struct_config__.tag for kind in KINDS]
+    assert numbers == list(range(1, 16))

@@ -1,0 +1,65 @@
+"""Snapshot files: all or nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.consensus import CorruptRecord, Snapshot
+from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from shiplog.logformat.errors import UnsupportedFormat
+
+NODES = st.lists(st.integers(0, 6), max_size=7).map(tuple)
+NUMBERS = st.integers(0, 2**62)
+STORED = st.builds(
+    StoredSnapshot,
+    st.text(max_size=20),
+    st.integers(0, 2**32 - 1),
+    st.builds(Snapshot, NUMBERS, NUMBERS, NODES, NODES, st.binary(max_size=100)),
+)
+EXAMPLE = encode_snapshot(StoredSnapshot("demo", 1, Snapshot(9, 2, (0, 1, 2), (3,), b"state")))
+
+
+@given(STORED)
+def test_round_trip(stored: StoredSnapshot) -> None:
+    assert decode_snapshot(encode_snapshot(stored)) == stored
+
+
+def test_any_damage_is_noticed() -> None:
+    for place in range(len(EXAMPLE)):
+        damaged = bytearray(EXAMPLE)
+        damaged[place] ^= 0x10
+        with pytest.raises((CorruptRecord, UnsupportedFormat)):
+            decode_snapshot(damaged)
+    for cut in range(len(EXAMPLE)):
+        with pytest.raises(CorruptRecord):
+            decode_snapshot(EXAMPLE[:cut])
+    with pytest.raises(CorruptRecord):
+        decode_snapshot(EXAMPLE + b"\0")
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises((CorruptRecord, UnsupportedFormat)):
+        decode_snapshot(data)
+    with pytest.raises((CorruptRecord, UnsupportedFormat)):
+        decode_snapshot(EXAMPLE[:10] + data)
+
+
+def test_other_versions_are_refused() -> None:
+    with pytest.raises(UnsupportedFormat, match="version 2"):
+        decode_snapshot(EXAMPLE[:8] + b"\x00\x02" + EXAMPLE[10:])
+
+
+def test_the_bytes_are_the_documented_ones() -> None:
+    fixed = "5348495053 4e4150 0001 0004 00000001 0000000000000009 0000000000000002 03 01"
+    assert EXAMPLE[:34] == bytes.fromhex(fixed)
+    assert EXAMPLE[38:46] == (5).to_bytes(8, "big")
+    assert EXAMPLE[46:54] == b"demo\x00\x01\x02\x03"
+    assert EXAMPLE[58:] == b"state"
+
+
+def test_names_of_clusters_are_bounded() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        encode_snapshot(StoredSnapshot("x" * 2000, 0, Snapshot(1, 1, (0,), (), b"")))

@@ -4,7 +4,7 @@ Throughput of DATA frames against the simplest possible loop over blocking TLS s
 time of both ends, and the round trip of a small frame. Systems are interleaved; the median of the
 runs is reported with their range.
 
-Run: python bench/transport.py [--megabytes N] [--runs N]
+Run: PYTHONPATH=. python bench/transport.py [--megabytes N] [--runs N]
 """
 
 from __future__ import annotations
@@ -221,18 +221,17 @@ def shiplog_source(port: int, tls: ReloadingContext, job: Job) -> Outcome:
 
 
 async def _sink(pipe: Pipe, tls: ReloadingContext, job: Job) -> None:
-    sinks: list[Sink] = []
+    accepted: asyncio.Future[Sink] = asyncio.get_running_loop().create_future()
 
     def accept(connection: Connection) -> Sink:
-        sinks.append(Sink(connection, job.total_bytes))
-        return sinks[0]
+        accepted.set_result(Sink(connection, job.total_bytes))
+        return accepted.result()
 
     server = await serve(Address("127.0.0.1", 0), tls, accept)
     pipe.send(server.port)
+    sink = await accepted
     started, cpu = time.perf_counter(), time.process_time()
-    while not sinks:
-        await asyncio.sleep(0.001)
-    await sinks[0].closed.wait()
+    await sink.closed.wait()
     pipe.send(Outcome(time.perf_counter() - started, time.process_time() - cpu))
     server.close()
     await server.wait_closed()

@@ -208,7 +208,7 @@ def _check_purpose(certificate: x509.Certificate, purpose: ObjectIdentifier) -> 
         extension = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     except x509.ExtensionNotFound:
         allowed = False
-    except ValueError as error:
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise _no_identity(f"its extensions cannot be read: {error}") from error
     else:
         allowed = purpose in extension.value

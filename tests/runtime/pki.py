@@ -1,4 +1,4 @@
-"""A small certificate authority for tests: makes the files of any party, right or wrong in one way."""
+"""A small certificate authority for tests: files of any party, right or wrong in one way."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Lifetime:
 
 
 EXPIRED = Lifetime(start=NOW - dt.timedelta(days=2), end=NOW - dt.timedelta(days=1))
+FUTURE = Lifetime(start=NOW + dt.timedelta(days=1), end=NOW + dt.timedelta(days=2))
 
 
 class Authority:
@@ -64,7 +65,7 @@ class Authority:
         lifetime: Lifetime | None = None,
         usages: tuple[x509.ObjectIdentifier, ...] = BOTH_USAGES,
     ) -> TlsFiles:
-        """Files of a party with these SANs: `dns:<name>`, or else a URI; overwrites those of the same name."""
+        """Files of a party with these SANs, `dns:<name>` or URI; replaces those of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_subject(name), key, lifetime or Lifetime())
         if sans:
@@ -73,7 +74,7 @@ class Authority:
         if usages:
             builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return self._write(name, certificate, key)
+        return self._write(name.replace("/", "_"), certificate, key)
 
     def node(self, name: str) -> TlsFiles:
         """Files of the node `name`."""

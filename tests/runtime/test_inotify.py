@@ -1,0 +1,133 @@
+"""inotify: what happens to files is noticed, in a loop and in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.runtime.inotify import DIRECTORY_CHANGED, FILE_GREW, Event, Inotify, Mask, parse_events
+from tests.runtime.peers import in_loop, until
+
+
+def test_growth_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    inotify = Inotify()
+    watch = inotify.add(str(path), FILE_GREW)
+    assert inotify.read() == []
+    path.write_bytes(b"x")
+    events = inotify.wait(5.0)
+    assert events[0] == Event(watch, Mask.MODIFY, "")
+    inotify.close()
+
+
+def test_names_in_a_directory(tmp_path: Path) -> None:
+    inotify = Inotify()
+    watch = inotify.add(str(tmp_path), DIRECTORY_CHANGED)
+    (tmp_path / "new").touch()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "moved.tmp").touch()
+    os.replace(tmp_path / "moved.tmp", tmp_path / "moved")
+    found = {(event.mask, event.name) for event in inotify.wait(5.0)}
+    assert (Mask.CREATE, "new") in found
+    assert (Mask.CREATE | Mask.IS_DIR, "sub") in found
+    assert (Mask.MOVED_TO, "moved") in found
+    assert {event.watch for event in inotify.read()} <= {watch}
+    inotify.close()
+
+
+def test_a_removed_watch_and_a_deleted_file_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    inotify = Inotify()
+    watch = inotify.add(str(path), FILE_GREW | Mask.DELETE_SELF)
+    path.unlink()
+    masks = [event.mask for event in inotify.wait(5.0)]
+    assert masks == [Mask.DELETE_SELF, Mask.IGNORED]
+    with pytest.raises(OSError, match="watch"):
+        inotify.remove(watch)
+    inotify.close()
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    inotify = Inotify()
+    with pytest.raises(FileNotFoundError):
+        inotify.add(str(tmp_path / "no"), FILE_GREW)
+    inotify.close()
+    inotify.close()
+
+
+def test_waiting_in_a_thread_ends_with_the_event_or_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    inotify = Inotify()
+    inotify.add(str(path), FILE_GREW)
+    assert inotify.wait(0.01) == []
+    found: list[Event] = []
+    thread = threading.Thread(target=lambda: found.extend(inotify.wait(10.0)))
+    thread.start()
+    path.write_bytes(b"x")
+    thread.join(10.0)
+    assert found
+    inotify.close()
+
+
+def test_events_reach_the_loop(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    found: list[Event] = []
+
+    async def main() -> None:
+        inotify = Inotify()
+        inotify.add(str(path), FILE_GREW)
+        inotify.attach(asyncio.get_running_loop(), found.extend)
+        path.write_bytes(b"x")
+        await until(lambda: found)
+        inotify.close()
+
+    in_loop(main)
+
+
+def test_an_overflow_is_an_event(tmp_path: Path) -> None:
+    """The kernel keeps so many events; equal ones in a row count once, hence two files."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if limit > 20_000:
+        pytest.skip(f"the queue takes {limit} events")
+    inotify = Inotify()
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.touch()
+        inotify.add(str(path), Mask.ATTRIB)
+    for _ in range(limit // 2 + 1):
+        for path in paths:
+            os.utime(path)
+    masks: list[Mask] = []
+    while events := inotify.read():
+        masks += [event.mask for event in events]
+    assert masks[-1] is Mask.OVERFLOW
+    inotify.close()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-1, 2**31 - 1),
+            st.sampled_from([Mask.MODIFY, Mask.CREATE | Mask.IS_DIR, Mask.OVERFLOW]),
+            st.from_regex(r"\A[a-z.]{0,40}\Z"),
+        )
+    )
+)
+def test_any_events_are_parsed(events: list[tuple[int, Mask, str]]) -> None:
+    data = b""
+    for watch, mask, name in events:
+        encoded = name.encode()
+        padded = encoded + b"\0" * (16 - len(encoded) % 16) if encoded else b""
+        data += struct.pack("iIII", watch, mask, 0, len(padded)) + padded
+    assert parse_events(data) == [Event(*event) for event in events]

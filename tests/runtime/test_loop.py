@@ -1,0 +1,95 @@
+"""The event loop of a process: a broken invariant ends it, whatever else fails is heard of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from shiplog.logformat.errors import InvariantError
+from shiplog.runtime.loop import EXIT_SOFTWARE, crash, run, spawn
+from tests.runtime.peers import in_loop, until
+
+PROGRAM = """
+import asyncio, logging, sys
+from shiplog.logformat.errors import InvariantError
+from shiplog.runtime.loop import run, spawn
+
+logging.basicConfig(stream=sys.stderr)
+
+def broken():
+    raise InvariantError("two leaders")
+
+async def broken_task():
+    broken()
+
+async def main():
+    loop = asyncio.get_running_loop()
+    try:
+        {statement}
+        await asyncio.sleep(10)
+    finally:
+        print("cleanup ran")
+
+run(main())
+print("survived")
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["broken()", "loop.call_soon(broken)", "spawn(broken_task(), 'a task')", "await broken_task()"],
+)
+def test_a_broken_invariant_ends_the_process_at_once(statement: str) -> None:
+    program = PROGRAM.format(statement=statement)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == EXIT_SOFTWARE
+    assert "two leaders" in result.stderr
+    assert "survived" not in result.stdout
+
+
+def test_crash_says_why_before_it_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    codes: list[int] = []
+    crash(InvariantError("two leaders"), leave=codes.append)
+    assert codes == [EXIT_SOFTWARE]
+    assert "two leaders" in caplog.text
+
+
+def test_a_failed_task_is_heard_of_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise LookupError("lost")
+
+    async def main() -> None:
+        spawn(fail(), "ship things")
+        await until(lambda: "ship things failed" in caplog.text)
+
+    with caplog.at_level(logging.ERROR):
+        in_loop(main)
+    assert "LookupError: lost" in caplog.text
+
+
+def test_a_cancelled_task_is_not_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        task = spawn(asyncio.sleep(10), "wait")
+        task.cancel()
+        await until(task.done)
+
+    in_loop(main)
+    assert caplog.text == ""
+
+
+def test_run_returns_what_main_returns_and_raises_what_it_raises() -> None:
+    async def answer() -> int:
+        return 42
+
+    async def fail() -> None:
+        raise LookupError("lost")
+
+    assert run(answer()) == 42
+    with pytest.raises(LookupError):
+        run(fail())

@@ -1,0 +1,108 @@
+"""The deadlines of one connection, in made-up time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.runtime.peer_watch import Deadlines, PeerWatch
+
+LIMITS = Deadlines()
+
+
+def talking(now: float = 0.0) -> PeerWatch:
+    watch = PeerWatch(LIMITS, now)
+    watch.opened(now)
+    watch.received(now)
+    watch.frame(now, is_ping=False)
+    return watch
+
+
+def test_the_handshake_has_five_seconds() -> None:
+    watch = PeerWatch(LIMITS, 100.0)
+    watch.received(104.0)
+    assert watch.missed(104.9) is None
+    assert watch.missed(105.0) == "no TLS handshake in time"
+
+
+def test_the_first_frame_has_five_seconds_and_is_no_ping() -> None:
+    watch = PeerWatch(LIMITS, 100.0)
+    watch.opened(103.0)
+    watch.received(104.0)
+    watch.frame(104.0, is_ping=True)
+    assert not watch.has_talked
+    assert watch.missed(107.9) is None
+    assert watch.missed(108.0) == "no first frame in time"
+
+
+@pytest.mark.parametrize(
+    ("last_byte", "last_frame", "text"),
+    [
+        (0.0, 0.0, "silent for too long"),
+        (15.0, 0.0, "no whole frame in time"),
+    ],
+)
+def test_silence_and_trickling(last_byte: float, last_frame: float, text: str) -> None:
+    watch = talking(last_frame)
+    watch.received(last_byte)
+    due = min(last_byte + 10.0, last_frame + 20.0)
+    assert watch.missed(due - 0.1) is None
+    assert watch.missed(due) == text
+    assert watch.has_talked
+
+
+def test_nothing_is_due_while_paused_and_everything_anew_afterwards() -> None:
+    watch = talking()
+    watch.paused(1.0)
+    assert watch.missed(1000.0) is None
+    assert watch.ping_due(1000.0)
+    watch.resumed(1000.0)
+    assert watch.missed(1009.9) is None
+    assert watch.missed(1010.0) == "silent for too long"
+
+
+def test_the_end_has_five_seconds() -> None:
+    watch = talking()
+    watch.closing(50.0)
+    assert watch.missed(54.9) is None
+    assert watch.missed(55.0) == "not closed in time"
+    assert not watch.ping_due(54.0)
+
+
+def test_a_ping_is_due_when_nothing_else_was_sent() -> None:
+    watch = talking()
+    assert not watch.ping_due(1.9)
+    assert watch.ping_due(2.0)
+    watch.sent(2.0)
+    assert not watch.ping_due(3.9)
+    assert watch.ping_due(4.0)
+
+
+STEPS = st.sampled_from(["received", "frame", "ping", "sent", "paused", "resumed", "none"])
+
+
+@given(st.lists(st.tuples(STEPS, st.floats(0, 30)), max_size=30))
+def test_checks_are_never_late(steps: list[tuple[str, float]]) -> None:
+    """Asking exactly when told to ask finds a missed deadline at the moment it is missed."""
+    watch, now, paused = talking(), 0.0, False
+    for step, seconds in steps:
+        check = watch.next_check(now)
+        assert now < check <= now + LIMITS.ping_s or watch.missed(now) is not None
+        if watch.missed(now) is None and not paused:
+            assert watch.missed(check - 1e-6) is None
+        now += seconds
+        match step:
+            case "received":
+                watch.received(now)
+            case "frame" | "ping":
+                watch.received(now)
+                watch.frame(now, is_ping=step == "ping")
+            case "sent":
+                watch.sent(now)
+            case "paused" if not paused:
+                watch.paused(now)
+                paused = True
+            case "resumed" if paused:
+                watch.resumed(now)
+                paused = False

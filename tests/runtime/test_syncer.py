@@ -1,0 +1,221 @@
+"""Group commit: who waits for which round, and that no error is ever lost."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat.files import DiskFault, File, OsFileSystem
+from shiplog.runtime import syncer
+from shiplog.runtime.syncer import GroupSync
+from tests.runtime.peers import in_loop, until
+
+
+class Disk:
+    """Real files whose syncs are counted, held back or failed, and a `syncfs` likewise."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
+        self.synced: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failing: set[str] = set()
+        monkeypatch.setattr(syncer, "_libc", self)
+
+    def file(self, name: str) -> File:
+        file = OsFileSystem().open(self.directory / name, create=True)
+        return _Watched(file, self)  # type: ignore[abstract]
+
+    def files(self, count: int) -> list[File]:
+        return [self.file(f"f{number}") for number in range(count)]
+
+    def note(self, name: str) -> None:
+        self.gate.wait(10.0)
+        self.synced.append(name)
+        if name in self.failing:
+            raise DiskFault(name, "sync", errno.EIO)
+
+    def syncfs(self, descriptor: int) -> int:
+        self.gate.wait(10.0)
+        self.synced.append("*")
+        if "*" in self.failing:
+            ctypes.set_errno(errno.EIO)
+            return -1
+        return 0
+
+
+class _Watched(File):
+    """A real file, but for `datasync`."""
+
+    def __init__(self, file: File, disk: Disk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def datasync(self) -> None:
+        self._disk.note(os.path.basename(self._file.path))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("count", "synced"), [(1, ["f0"]), (2, ["f0", "f1"]), (3, ["*"]), (9, ["*"])]
+)
+def test_few_files_are_synced_each_many_at_once(disk: Disk, count: int, synced: list[str]) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        await group.sync(disk.files(count))
+        await group.close()
+
+    in_loop(main)
+    assert sorted(disk.synced) == synced
+
+
+def test_nothing_to_sync(disk: Disk) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        await group.sync([])
+        await group.close()
+
+    in_loop(main)
+    assert disk.synced == []
+
+
+def test_requests_during_a_round_share_the_next(disk: Disk) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        one, two = disk.files(2)
+        disk.gate.clear()
+        first = asyncio.create_task(group.sync([one]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        later = [asyncio.create_task(group.sync([file])) for file in (one, two, one)]
+        await asyncio.sleep(0)
+        assert disk.synced == []
+        disk.gate.set()
+        await asyncio.gather(first, *later)
+        await group.close()
+
+    in_loop(main)
+    assert disk.synced[0] == "f0"
+    assert sorted(disk.synced[1:]) == ["f0", "f1"]
+
+
+def test_the_loop_runs_on_while_the_disk_is_slow(disk: Disk) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        disk.gate.clear()
+        task = asyncio.create_task(group.sync(disk.files(1)))
+        turns = 0
+        while turns < 100:
+            await asyncio.sleep(0)
+            turns += 1
+        assert not task.done()
+        disk.gate.set()
+        await task
+        await group.close()
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize(("count", "failing"), [(1, "f0"), (2, "f0"), (2, "f1"), (3, "*")])
+def test_an_error_fails_everyone_in_the_round_and_only_them(
+    disk: Disk, count: int, failing: str
+) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        files = disk.files(count)
+        disk.failing.add(failing)
+        outcomes = await asyncio.gather(
+            *(group.sync([file]) for file in files), return_exceptions=True
+        )
+        assert len(outcomes) == count
+        assert all(isinstance(outcome, DiskFault) for outcome in outcomes)
+        disk.failing.clear()
+        await group.sync(files)
+        await group.close()
+
+    in_loop(main)
+
+
+def test_a_caller_that_gave_up_disturbs_nobody(disk: Disk) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        files = disk.files(2)
+        disk.gate.clear()
+        tasks = [asyncio.create_task(group.sync([file])) for file in files]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await until(tasks[0].done)
+        disk.gate.set()
+        await tasks[1]
+        await group.close()
+
+    in_loop(main)
+
+
+def test_a_file_on_another_file_system_is_synced_by_itself(disk: Disk) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == disk.directory.stat().st_dev:
+        pytest.skip("there is no second file system")
+    name = f"shiplog-test-{os.getpid()}"
+    stranger = Disk.__new__(Disk)
+    stranger.__dict__.update(disk.__dict__, directory=elsewhere)
+
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        await group.sync([*disk.files(3), stranger.file(name)])
+        await group.close()
+
+    try:
+        in_loop(main)
+    finally:
+        (elsewhere / name).unlink()
+    assert sorted(disk.synced) == ["*", name]
+
+
+def test_a_file_closed_meanwhile_is_no_error(disk: Disk) -> None:
+    async def main() -> None:
+        group = GroupSync(str(disk.directory))
+        files = disk.files(3)
+        files[1].close()
+        await group.sync(files)
+        await group.close()
+
+    in_loop(main)
+    assert disk.synced == ["*"]
+
+
+def test_a_real_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        group = GroupSync(str(tmp_path))
+        fs = OsFileSystem()
+        for count in (1, 2, 5):
+            files = [fs.open(tmp_path / f"r{number}", create=True) for number in range(count)]
+            for file in files:
+                file.pwrite(b"x" * 100, 0)
+            await group.sync(files)
+            for file in files:
+                file.close()
+        await group.close()
+
+    in_loop(main)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="not there"):
+        GroupSync(str(tmp_path / "no"))

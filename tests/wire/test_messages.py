@@ -1,0 +1,232 @@
+"""Messages: every one round trips, its bytes are pinned, and any other bytes are refused."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.wire import admin, messages
+from shiplog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
+from shiplog.wire.bounds import RunEnd
+from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
+from shiplog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
+from shiplog.wire.messages import (
+    AnyMessage,
+    Fault,
+    Forward,
+    Hello,
+    OpenInput,
+    OpenSession,
+    Request,
+    Role,
+    RunClosed,
+    decode_message,
+    encode_message,
+)
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
+SESSION_NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9._-]{0,127}\Z")
+TOPIC_NAMES = st.from_regex(r"\A[a-zA-Z0-9_-]{1,249}\Z")
+NAMED_FIELDS = {
+    "session": SESSION_NAMES,
+    "node": SESSION_NAMES,
+    "cluster": SESSION_NAMES,
+    "topic": TOPIC_NAMES,
+    "name": TOPIC_NAMES,
+}
+
+
+def values(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
+    """Every value of a field's type that may be on the wire."""
+    if kind is str and field in NAMED_FIELDS:
+        return NAMED_FIELDS[field]
+    if hasattr(kind, "__metadata__"):
+        return bounded(kind.__origin__, kind.__metadata__[0], field)
+    if get_origin(kind) in (Union, types.UnionType):
+        return st.one_of([values(option, field) for option in get_args(kind)])
+    if kind is type(None):
+        return st.none()
+    if get_origin(kind) is tuple:
+        return st.lists(values(get_args(kind)[0]), max_size=3).map(tuple)
+    if get_origin(kind) is dict:
+        return st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
+    if isinstance(kind, type) and hasattr(kind, "_fields"):
+        return st.builds(kind, **fields_of(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return st.builds(kind, **fields_of(kind))
+    return st.from_type(kind)
+
+
+def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any]:
+    if kind is int:
+        return st.integers(int(meta.ge or 0), int(meta.le or 0))
+    if meta.pattern is not None:
+        return st.from_regex(meta.pattern)
+    return NAMED_FIELDS.get(field, st.text(max_size=meta.max_length))
+
+
+def fields_of(kind: type) -> dict[str, st.SearchStrategy[Any]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: values(hint, name) for name, hint in hints.items() if not name.startswith("_")}
+
+
+ALL = get_args(AnyMessage)
+ADMIN = (*get_args(AdminRequest), *get_args(AdminResponse))
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
+    @given(values(kind))
+    def check(message: AnyMessage) -> None:
+        assert decode_message(encode_message(message)[HEADER_BYTES:]) == message
+
+    check()
+
+
+def test_every_message_is_in_the_union() -> None:
+    for module, union in ((messages, ALL), (admin, ADMIN)):
+        structs = {
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type)
+            and issubclass(kind, msgspec.Struct)
+            and kind.__module__ == module.__name__
+        }
+        assert structs == set(union)
+
+
+@pytest.mark.parametrize("kind", [*ALL, *ADMIN], ids=lambda kind: kind.__name__)
+def test_every_message_is_documented_with_its_tag_and_fields(kind: Any) -> None:
+    fields = ", ".join(kind.__struct_fields__)
+    line = f"| {kind.__struct_config__.tag} | {kind.__name__} | {fields} |"
+    assert line in DOCUMENT.read_text(), line
+
+
+@pytest.mark.parametrize("code", FaultCode, ids=lambda code: code.name)
+def test_every_fault_code_is_documented(code: FaultCode) -> None:
+    assert f"| {code.value} | {code.name} |" in DOCUMENT.read_text()
+
+
+def test_the_bytes_of_some_messages() -> None:
+    hello = Hello(Role.PUSH, cluster="demo", session="ewr", session_id="a1")
+    assert encode_message(hello) == bytes.fromhex(
+        "00000012 01 01 0000 98 01 01 01 a464656d6f a3657772 a26131 c0 00"
+    )
+    fault = Fault(FaultCode.GAP, "m", "r")
+    assert encode_message(fault)[HEADER_BYTES:] == bytes.fromhex("94 03 0b a16d a172")
+    closed = RunClosed("ab", (RunEnd("t", 0, 1, 2),))
+    assert encode_message(closed)[HEADER_BYTES:] == bytes.fromhex(
+        "93 0e a26162 91 94 a174 00 01 02"
+    )
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        [12, 1, "../../etc/passwd", 0, "ab"],
+        [12, 1, "..", 0, "ab"],
+        [12, 1, "a/b", 0, "ab"],
+        [12, 1, "", 0, "ab"],
+        [12, 1, "t\x00", 0, "ab"],
+        [12, 1, "t\n", 0, "ab"],
+        [12, 1, "x" * 250, 0, "ab"],
+        [1, 1, 1, "demo", "../x", "ab", None, 0],
+        [1, 1, 1, "Demo", "x", "ab", None, 0],
+        [1, 4, 1, "demo", None, None, "/", 0],
+        [14, "ab", [["..", 0, 0, 0]]],
+        [50, 1, [1, "..", 1, {}]],
+        [50, 1, [6, "."]],
+    ],
+)
+def test_names_that_could_be_paths_are_refused(array: list[object]) -> None:
+    with pytest.raises(ProtocolFault) as caught:
+        decode_message(msgspec.msgpack.encode(array))
+    assert caught.value.code is FaultCode.INVALID_NAME
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        [],
+        None,
+        {},
+        "x",
+        [0],
+        [99],
+        [4, 1],
+        ["4"],
+        [6],
+        [6, -1],
+        [6, 1 << 32],
+        [6, 1.5],
+        [6, None],
+        [6, True],
+        [20, 1, "ab", 1, -1, 0, -1, 0],
+        [20, 1, "ab", 1, 1 << 63, 0, -1, 0],
+        [20, 1, "ab", 1, 0, 0, -2, 0],
+        [12, 1, "t", 0, "run/id"],
+        [12, 1, "t", 0, "a" * 65],
+        [3, 1, "x" * 1025, ""],
+        [3, 99, "", ""],
+        [1, 9, 1, "", None, None, None, 0],
+        [50, 1, None],
+        [50, 1, [99]],
+    ],
+)
+def test_anything_else_is_refused(array: object) -> None:
+    with pytest.raises(ProtocolFault) as caught:
+        decode_message(msgspec.msgpack.encode(array))
+    assert caught.value.code is FaultCode.PROTOCOL
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_give_a_message_or_a_fault(data: bytes) -> None:
+    try:
+        message = decode_message(data)
+    except ProtocolFault:
+        return
+    assert isinstance(message, ALL)
+
+
+@given(values(OpenSession) | values(Request) | values(RunClosed), st.data())
+def test_a_changed_message_gives_a_message_or_a_fault(message: Any, data: st.DataObject) -> None:
+    encoded = bytearray(encode_message(message)[HEADER_BYTES:])
+    index = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[index] ^= data.draw(st.integers(1, 255))
+    try:
+        decode_message(bytes(encoded[: data.draw(st.integers(0, len(encoded)))]))
+    except ProtocolFault:
+        return
+
+
+@pytest.mark.parametrize(
+    "prefix", [b"", b"\x92\x05", b"\x93\x0e\xa2ab", b"\x93\x32\x01\x94\x01\xa1t\x01"]
+)
+def test_deep_nesting_is_refused(prefix: bytes) -> None:
+    with pytest.raises(ProtocolFault):
+        decode_message(prefix + b"\x91" * 200_000)
+
+
+def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
+    with pytest.raises(FrameError):
+        encode_message(Forward(1, bytes(CONTROL_LIMIT_BYTES)))
+
+
+def test_local_construction_checks_names_too() -> None:
+    with pytest.raises(ValueError, match="valid topic name"):
+        OpenInput(1, "..", 0, "ab")
+    with pytest.raises(ValueError, match="valid topic name"):
+        CreateTopic("a b", 1, {})
+
+
+def test_failed_and_topic_info_travel_in_a_response() -> None:
+    info = TopicInfo("t", "ab", 1, {"x": "y"})
+    for body in (Failed(FaultCode.UNKNOWN_TOPIC, "m", "r"), admin.Topics((info,))):
+        response = messages.Response(7, body)
+        assert decode_message(encode_message(response)[HEADER_BYTES:]) == response

@@ -12,11 +12,12 @@ cut or deleted, except by `release`, `release_run` and `start_at`.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from shiplog.logformat.append_file import AppendFile
 from shiplog.logformat.dirty_files import DirtyFiles, ReadOnly
 from shiplog.logformat.errors import CorruptLog, NotContiguous
-from shiplog.logformat.files import Bytes, File, FileSystem, StrPath
+from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
 from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
 from shiplog.logformat.input_reader import InputReader
 from shiplog.logformat.input_repair import RunRepair
@@ -95,9 +96,7 @@ class InputLog(InputReader):
         """What reaches above the mark must be synced before it can be marked durable."""
         for held in run.files.values():
             if (held.roll, held.size) > run.durable:
-                file = self._fs.open(self._path(data_name(run.number, held.roll)), writable=True)
-                self._files.hold((run.number, held.roll), file)
-                self._dirty.touch(file)
+                self._dirty.touch(self._hold(run.number, held.roll))
         if run.end > run.durable:
             self._dirty.touch_directory()
 
@@ -159,10 +158,16 @@ class InputLog(InputReader):
 
     def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
         self._require_writer()
-        file = self._fs.open(self._path(data_name(run.number, held.roll)), writable=True)
-        self._files.hold((run.number, held.roll), file)
-        held.appender = AppendFile(file, held.size)
+        held.appender = AppendFile(self._hold(run.number, held.roll), held.size)
         return held.appender
+
+    def _hold(self, run: int, roll: int) -> File:
+        """A file open for writing, which stays open until a sync of it is known to be done."""
+        file = self._files.held((run, roll))
+        if file is None:
+            file = self._fs.open(self._path(data_name(run, roll)), writable=True)
+            self._files.hold((run, roll), file)
+        return file
 
     def seal(self, run: int, roll: int, length: int) -> None:
         """The file ends here; the run goes on at (roll + 1, 0).
@@ -233,7 +238,9 @@ class InputLog(InputReader):
             self._files.let_go((run, lower))
         self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
         if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
-            self.save_marks()
+            self._unsaved_bytes = 0
+            with suppress(DiskFull):  # marks may lag until there is room
+                self.save_marks()
 
     def save_marks(self) -> None:
         """Write the durable marks; they reach the disk with the next round of syncs."""

@@ -109,6 +109,7 @@ class RunRepair:
         held = run.add(HeldFile(roll, max(end, run.begin_of(roll)), end == length))
         if checked.last_start >= 0:
             run.last = (checked.last_start, checked.last_crc)
+            run.last_append = (roll, checked.last_start)
         if not held.is_sealed:
             self._drop_later(run.number, roll, names, set_them_aside=self.keep_what_is_cut)
         return held.is_sealed

@@ -11,6 +11,7 @@ below the durable mark is ever cut or deleted.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -23,7 +24,7 @@ from shiplog.logformat.errors import (
     CorruptLog,
     NotContiguous,
 )
-from shiplog.logformat.files import Bytes, File, FileSystem, StrPath
+from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
 from shiplog.logformat.marks import MARKS_FILE, read_marks
 from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
@@ -48,6 +49,12 @@ class _Writer:
         self.log = log
         self.index = index
         self.time_index = time_index
+
+    def store_indexes(self, segment: GrowingSegment) -> None:
+        """Write new entries; those that find no room are made again from the log when needed."""
+        with suppress(DiskFull):
+            segment.offsets.store(self.index)
+            segment.times.store(self.time_index)
 
 
 class MergedLog(MergedReader):
@@ -112,7 +119,7 @@ class MergedLog(MergedReader):
             self._open_segment()
         for base in repair.unsynced:
             for suffix in (LOG, INDEX, TIME_INDEX):
-                self._dirty.touch(self._files.held((base, suffix)) or self._hold(base, suffix))
+                self._dirty.touch(self._hold(base, suffix))
             self._dirty.touch_directory()
         self._unsynced = set(repair.unsynced)
         if marks is None or self.damaged:
@@ -192,8 +199,11 @@ class MergedLog(MergedReader):
         return self._writer
 
     def _hold(self, base: int, suffix: str) -> File:
-        file = self._fs.open(self._reader.path(base, suffix), create=True)
-        self._files.hold((base, suffix), file)
+        """A file open for writing, which stays open until a sync of it is known to be done."""
+        file = self._files.held((base, suffix))
+        if file is None:
+            file = self._fs.open(self._reader.path(base, suffix), create=True)
+            self._files.hold((base, suffix), file)
         return file
 
     def roll(self) -> None:
@@ -203,12 +213,11 @@ class MergedLog(MergedReader):
             return
         writer = self._writer or self._open_segment()
         writer.log.seal()
+        self._writer = None
         self._chain.seal()
-        growing.offsets.store(writer.index)
-        growing.times.store(writer.time_index)
+        writer.store_indexes(growing)
         for file in (writer.log.file, writer.index, writer.time_index):
             self._dirty.touch(file)
-        self._writer = None
         self._open_segment()
 
     def cut_to(self, offset: int) -> None:
@@ -292,7 +301,9 @@ class MergedLog(MergedReader):
         grown = durable.byte - before.byte if durable.base == before.base else durable.byte
         self._unsaved_bytes += grown
         if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
-            self.save_marks()
+            self._unsaved_bytes = 0
+            with suppress(DiskFull):  # marks may lag until there is room
+                self.save_marks()
 
     def save_marks(self) -> None:
         """Write the durable marks; they reach the disk with the next round of syncs."""
@@ -312,8 +323,7 @@ class MergedLog(MergedReader):
 
     def _store_indexes(self) -> None:
         if self._writer is not None:
-            self._chain.growing.offsets.store(self._writer.index)
-            self._chain.growing.times.store(self._writer.time_index)
+            self._writer.store_indexes(self._chain.growing)
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

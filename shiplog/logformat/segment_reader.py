@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct
 
 from shiplog.logformat import _kernels as kernels
@@ -16,7 +17,7 @@ from shiplog.logformat.batch_walk import HELD_BATCH_BYTES, BatchWalk, extent
 from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import CorruptLog, LogFormatError
 from shiplog.logformat.file_cache import FileCache
-from shiplog.logformat.files import File, FileSystem, NoSuchFile
+from shiplog.logformat.files import DiskFull, File, FileSystem, NoSuchFile
 from shiplog.logformat.index import OffsetIndex, TimeIndex
 from shiplog.logformat.merged_names import INDEX, LOG, TIME_INDEX, segment_name
 from shiplog.logformat.merged_recovery import RunningChecksum, walk_into
@@ -238,7 +239,8 @@ class SegmentReader:
             raise CorruptLog(self.path(base, LOG), walked.size, reason)
         walked.seal(0)
         if not self._read_only:
-            self.store_indexes(base, walked.offsets, walked.times)
+            with suppress(DiskFull):  # they stay in memory
+                self.store_indexes(base, walked.offsets, walked.times)
         return walked.offsets, walked.times
 
     def store_indexes(self, base: int, offsets: OffsetIndex, times: TimeIndex) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ from shiplog.logformat.errors import (
     NotContiguous,
     UnsupportedFormat,
 )
-from shiplog.logformat.files import DiskFull, NoSuchFile
+from shiplog.logformat.files import Bytes, DiskFull, NoSuchFile, OsFileSystem, StrPath
 from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
+from shiplog.logformat.os_file import OsFile
 from tests.logformat.full_disk import small_disk
 from tests.logformat.merged import Oracle
 from tests.logformat.storage import (
@@ -255,6 +258,22 @@ def test_marks_follow_what_was_taken(path: Path) -> None:
     log.close()
 
 
+def test_files_taken_for_a_sync_stay_open(path: Path) -> None:
+    log = open_merged(path)
+    merge(log, ONE)
+    log.roll()
+    merge(log, TWO)
+    log.close()
+    log = open_merged(path)
+    taken = log.take_dirty()
+    merge(log, THREE)
+    log.roll()
+    merge(log, ONE)
+    for file in taken:
+        file.size()  # raises if it were closed, and its sync would do nothing
+    log.close()
+
+
 def test_new_files_and_their_directory_are_synced_together(path: Path) -> None:
     log = open_merged(path)
     log.take_dirty()
@@ -296,6 +315,68 @@ def test_a_full_disk_loses_nothing_that_counted(tmp_path: Path) -> None:
         log = open_merged(disk / "flights-0")
         assert (log.next_offset, log.checksum, log.damaged) == (count, checksum, [])
         log.close()
+
+
+class FullFileSystem(OsFileSystem):
+    """A file system that may have no room for new files, or for replacing small ones."""
+
+    is_full = False
+
+    def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> OsFile:
+        """Open a file, unless it would be a new one."""
+        if self.is_full and create and not self.exists(path):
+            raise DiskFull(os.fspath(path), "open", errno.ENOSPC)
+        return super().open(path, writable=writable, create=create)
+
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
+        """Replace a file, unless the disk is full."""
+        if self.is_full:
+            raise DiskFull(os.fspath(path), "replace", errno.ENOSPC)
+        super().write_atomically(path, data, durable=durable)
+
+
+def test_a_roll_without_room_is_taken_up_later(path: Path) -> None:
+    fs, oracle = FullFileSystem(), Oracle()
+    log = MergedLog.open(fs, path, topic="flights", topic_id=TOPIC_ID, partition=0)
+    for number in range(30):
+        data = batch(number, size=700, timestamp=number)
+        fs.is_full = number % 3 == 1
+        if number % 5 == 4:
+            oracle.roll()
+            with suppress(DiskFull):
+                log.roll()
+            fs.is_full = False
+        oracle.append(data, epoch=3)
+        merge(log, data)
+        sync_merged(log)
+    log.save_marks()
+    assert log.checksum == oracle.checksum
+    expected = oracle.files()
+    assert {name: (path / name).read_bytes() for name in expected} == expected
+    log.close()
+
+
+def test_marks_may_lag_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged_log, "SAVE_MARKS_EVERY_BYTES", 1)
+    fs = FullFileSystem()
+    log = MergedLog.open(fs, path, topic="flights", topic_id=TOPIC_ID, partition=0)
+    merge(log, ONE)
+    sync_merged(log)
+    before = (path / "marks").read_bytes()
+    fs.is_full = True
+    merge(log, TWO)
+    sync_merged(log)
+    assert log.durable_offset == 4
+    assert (path / "marks").read_bytes() == before
+    with pytest.raises(DiskFull):
+        log.save_marks()
+    fs.is_full = False
+    merge(log, THREE)
+    sync_merged(log)
+    log.close()
+    log = open_merged(path)
+    assert log.durable_offset == 6
+    log.close()
 
 
 def merge_until_full(log: MergedLog, data: bytes) -> int:

@@ -175,9 +175,13 @@ class PullClient:
     async def _connect_once(self) -> None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
+        def on_over(error: Exception | None) -> None:
+            if not over.done():  # nobody waits any more when the client was stopped
+                over.set_result(error)
+
         def open_handler(connection: Connection) -> PullConversation:
             connection.send(Hello(role=Role.PULL, cluster=self._config.cluster))
-            self._conversation = self._converse(connection, over.set_result)
+            self._conversation = self._converse(connection, on_over)
             return self._conversation
 
         names = self._config.node_names

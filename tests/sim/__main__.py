@@ -1,4 +1,4 @@
-"""Command line: python -m tests.sim --seeds 200 | --seed N [--start S]."""
+"""Command line: python -m tests.sim --seeds 200 [--start S] | --seed N | --mutants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ import sys
 import time
 import traceback
 
-from tests.sim.run import SimulationFailed, run_seed
+from tests.sim.mutants import MUTANTS
+from tests.sim.run import SimulationFailed, first_failure, run_seed
+
+
+def hunt_mutants(start: int, seeds: int) -> int:
+    """Print the first world that shows each mutant; the exit code says whether all were caught."""
+    survivors = 0
+    for mutant in MUTANTS:
+        failure = first_failure(mutant, range(start, start + seeds))
+        survivors += failure is None
+        print(
+            f"{mutant.__name__:30} {'SURVIVES' if failure is None else failure.summary}", flush=True
+        )
+    return 1 if survivors else 0
 
 
 def main() -> int:
@@ -16,7 +29,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many worlds")
     parser.add_argument("--start", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="just this world")
+    parser.add_argument("--mutants", action="store_true", help="find a world for each planted bug")
     arguments = parser.parse_args()
+    if arguments.mutants:
+        return hunt_mutants(arguments.start, arguments.seeds)
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
     else:

@@ -54,6 +54,8 @@ def reply_before_fsync() -> Iterator[None]:
 
     def take_effects(self: Raft) -> Effects:
         effects = original(self)
+        if not effects:
+            return effects
         replies = (AppendReply, VoteReply)
         early = [item for item in effects.send_after_save if isinstance(item[1], replies)]
         late = [item for item in effects.send_after_save if not isinstance(item[1], replies)]

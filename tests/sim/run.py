@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tests.sim.options import Options, from_seed
@@ -24,10 +26,9 @@ class SimulationFailed(Exception):
     """A world in which something must not happen, and did."""
 
     def __init__(self, options: Options, now: float, reason: BaseException) -> None:
-        super().__init__(
-            f"seed {options.seed} at {now:.4f} s: {type(reason).__name__}: {reason}\n{options}\n"
-            f"again: python -m tests.sim --seed {options.seed}"
-        )
+        self.summary = f"seed {options.seed} at {now:.4f} s: {type(reason).__name__}: {reason}"
+        again = f"again: python -m tests.sim --seed {options.seed}"
+        super().__init__(f"{self.summary}\n{options}\n{again}")
         self.reason = reason
 
 
@@ -43,3 +44,16 @@ def run_seed(seed: int) -> Result:
     return Result(
         seed, world.now, world.events, checker.committed_index, checker.elections, checker.reads
     )
+
+
+def first_failure(
+    mutant: Callable[[], AbstractContextManager[None]], seeds: Iterable[int]
+) -> SimulationFailed | None:
+    """The first of these worlds in which a planted bug shows; None if it survives all."""
+    with mutant():
+        for seed in seeds:
+            try:
+                run_seed(seed)
+            except SimulationFailed as failure:
+                return failure
+    return None

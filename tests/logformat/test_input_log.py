@@ -305,6 +305,15 @@ def test_a_damaged_sealed_file_takes_its_successors_with_it(path: Path, how: str
     log.close()
 
 
+def test_a_sealed_file_above_the_mark_is_cut_to_its_length(path: Path) -> None:
+    write(path, [ONE], [TWO], sync=False).close()
+    (path / "log.0.0").write_bytes(ONE + THREE)
+    log = open_input(path)
+    assert (log.damaged, log.sealed_length(0, 0), log.end(0)) == ([], len(ONE), (1, len(TWO)))
+    assert (path / "log.0.0").read_bytes() == ONE
+    log.close()
+
+
 def test_set_aside_files_get_new_names(path: Path) -> None:
     for number in (1, 2, 3):
         log = open_input(path)

@@ -77,7 +77,8 @@ def losses(draw: st.DrawFn, written: Written) -> Loss:
     """A loss that spares what is durable."""
     roll = draw(st.integers(written.durable[0], len(written.files) - 1))
     least = written.durable[1] if roll == written.durable[0] else 0
-    keep = draw(st.integers(least, len(written.data(roll))))
+    boundaries = [end for end in written.boundaries(roll) if end >= least]
+    keep = draw(st.one_of(st.sampled_from(boundaries), st.integers(least, len(written.data(roll)))))
     tail = draw(st.sampled_from([b"", b"", b"\0" * 100, b"junk", batch(5)[:-1]]))
     tail = tail if keep in written.boundaries(roll) else b"\0" * len(tail)
     return Loss(roll, keep, tail, draw(st.integers(0, 2)))

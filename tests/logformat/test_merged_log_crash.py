@@ -45,7 +45,8 @@ def lose(path: Path, oracle: Oracle, durable: int, source: random.Random) -> int
         return oracle.next_offset
     hit = source.choice(unsynced)
     least = oracle.place(durable)[1] if hit.base <= durable else 0
-    keep = source.randint(least, len(hit.data))
+    boundaries = [start for start in hit.starts() if start >= least]
+    keep = source.choice([source.choice(boundaries), source.randint(least, len(hit.data))])
     tail = source.choice([b"", bytes(70), b"junk", hit.data[:100] if keep else b"more"])
     file_of(path, hit, ".log").write_bytes(hit.data[:keep] + tail)
     for suffix in (".index", ".timeindex"):

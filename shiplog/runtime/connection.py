@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.OPEN and not self._reading_paused:
             self._reading_paused = True
             self._watch.paused(self._loop.time())
-            self._transport.pause_reading()
+            self._read_socket(going_on=False)
 
     def resume_reading(self) -> None:
         """Take from the peer again, first what is here already."""
@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_bytes += count
         if self._turn_bytes >= TURN_BYTES and self._state is _State.OPEN:
             self._turn_bytes = 0
-            self._transport.pause_reading()
+            self._read_socket(going_on=False)
             self._loop.call_soon(self._next_turn)
 
     def eof_received(self) -> bool:
@@ -337,7 +337,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.OPEN and not self._reading_paused:
             self._receive()
         if self._state is _State.OPEN and not self._reading_paused:
+            self._read_socket(going_on=True)
+
+    def _read_socket(self, *, going_on: bool) -> None:
+        """Whether the event loop is to read from the socket; one that is closing cannot be told."""
+        if self._transport.is_closing():
+            return
+        if going_on:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -353,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         view = memoryview(payload)
         for start in range(0, size, PIECE_BYTES):
             self._tls.write(view[start : start + PIECE_BYTES])
-            self._transport.write(self._tls.take())
+            self._flush()
 
     def _flush(self) -> None:
         if self._tls.has_output and not self._transport.is_closing():
@@ -394,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.say_goodbye()
             self._flush()
             self._transport.write_eof()
-            self._transport.resume_reading()
+        self._read_socket(going_on=True)
         self._check_deadlines()
 
     def _tell_closed(self) -> None:

@@ -77,6 +77,7 @@ async def connect(
         async with asyncio.timeout(deadlines.connect_s):
             await loop.create_connection(lambda: Connection(client), address.host, address.port)
     except (OSError, UnicodeError) as error:
+        client.result.cancel()
         raise handshake_fault(error, str(address)) from error
     return await client.result
 
@@ -231,14 +232,15 @@ class Server:
         return self._open_handler(connection)
 
     def ended(self, connection: Connection, error: Exception | None) -> None:
-        """Forget a connection; say why, if it never came to be."""
+        """Forget a connection; say why, if it was refused (INFO: one that just went away)."""
         self._forget_opening(connection)
         del self._connections[connection]
         if connection.identity:
             _count_down(self._identities, connection.identity)
         if isinstance(error, ConnectFault):
+            harmless = error.problem is ConnectProblem.UNREACHABLE
             self._log.event(
-                logging.WARNING,
+                logging.INFO if harmless else logging.WARNING,
                 "connection refused",
                 peer=connection.peername,
                 problem=error.problem.value,

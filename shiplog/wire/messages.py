@@ -70,10 +70,11 @@ class Start(IntEnum):
 # --- every connection ---------------------------------------------------------------------------
 
 
-class Hello(Message, frozen=True, tag=1):
+class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """The first frame, from the client. `cluster` may be empty: whichever it is.
 
-    PUSH names session and session_id, RAFT (and a node's PULL) node and boot.
+    PUSH names session and session_id, RAFT (and a node's PULL) node and boot. Later versions may
+    add fields: those are skipped, so that a newer peer can be told which version is spoken here.
     """
 
     role: Role
@@ -106,8 +107,8 @@ class Welcome(Message, frozen=True, tag=2):
         check_session_name(self.node)
 
 
-class Fault(Message, frozen=True, tag=3):
-    """The last frame of a connection that its sender will not go on with."""
+class Fault(Message, frozen=True, tag=3, forbid_unknown_fields=False):
+    """The last frame of a connection that its sender will not go on with; as open as Hello."""
 
     code: FaultCode
     message: Text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
+import struct
 from pathlib import Path
 from typing import cast
 
@@ -380,5 +382,26 @@ def test_announcing_the_longest_frame_costs_no_memory(tmp_path: Path) -> None:
             peer.writer.write(encode_message(HELLO) + header + bytes(100))
             await until(lambda: service.accepted and service.accepted[0].messages)
             assert service.accepted[0].connection._buffer.capacity <= 64 << 10
+
+    in_loop(main)
+
+
+def test_sending_into_a_reset_connection_raises_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as service, raw_peer(service) as peer:
+            peer.writer.write(encode_message(HELLO))
+            await until(lambda: service.accepted and service.accepted[0].messages)
+            server = service.accepted[0]
+            raw = peer.writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            server.connection.send_data(1, 0, 0, bytes(4 << 20))
+            peer.writer.transport.abort()
+            while not server.closed:
+                server.connection.send_data(1, 0, 0, bytes(1 << 20))
+                server.connection.pause_reading()
+                server.connection.send(HELLO)
+                server.connection.resume_reading()
+                await asyncio.sleep(0)
+            assert isinstance(server.error, ConnectionLost)
 
     in_loop(main)

@@ -218,6 +218,14 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
         encode_message(Forward(1, bytes(CONTROL_LIMIT_BYTES)))
 
 
+def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
+    hello = [1, 1, 2, "demo", None, None, None, 0, "something", {"new": True}]
+    assert decode_message(msgspec.msgpack.encode(hello)) == Hello(Role.PUSH, 2, "demo")
+    fault = [3, 2, "m", "r", [1, 2]]
+    message = decode_message(msgspec.msgpack.encode(fault))
+    assert message == Fault(FaultCode.UNSUPPORTED_VERSION, "m", "r")
+
+
 def test_local_construction_checks_names_too() -> None:
     with pytest.raises(ValueError, match="valid topic name"):
         OpenInput(1, "..", 0, "ab")

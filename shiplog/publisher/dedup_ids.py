@@ -31,17 +31,37 @@ class DedupIds:
     def check(self, ids: Sequence[int]) -> None:
         """Raise InvalidId unless all of them rise above what was appended."""
         last = self._last
-        for number in ids:
+        for number in _ends(ids) if isinstance(ids, range) else ids:
             if type(number) is not int or not 0 <= number <= ID_MAX:
                 raise InvalidId(f"{number!r} is not an id: an int from 0 to 2^63 - 1")
             if last is not None and number <= last:
                 raise InvalidId(f"id {number} does not rise: the one before it is {last}")
             last = number
 
-    def needs_new_run(self, name: TopicPartition, first: int) -> bool:
-        """Whether `first` is too far ahead of the partition's last number to be unwrapped."""
-        before = self._last_of.get(name, self.base)
-        return before is not None and first - before >= DEDUP_SEQUENCES
+    def needs_new_run(self, name: TopicPartition, number: int) -> bool:
+        """Whether the run, if there is one, is not one in which `number` could be told there."""
+        base = self.base
+        return base is None or _is_out_of_reach(number, self._last_of.get(name, base), base)
+
+    def cut_into_runs(
+        self, names: Sequence[TopicPartition] | TopicPartition, numbers: Sequence[int]
+    ) -> Iterator[tuple[int, int, bool]]:
+        """The index ranges [start, stop) that can be told in one run, and whether it is a new one.
+
+        `names` gives the partition of each number, or of all.
+        """
+        base, last_of = self.base, dict(self._last_of)
+        start, is_new = 0, False
+        is_one = isinstance(names, TopicPartition)
+        for index in range(1 if is_one and isinstance(numbers, range) else len(numbers)):
+            number = numbers[index]
+            name = names if isinstance(names, TopicPartition) else names[index]
+            if base is None or _is_out_of_reach(number, last_of.get(name, base), base):
+                if index > start:
+                    yield start, index, is_new
+                start, is_new, base, last_of = index, True, number, {}
+            last_of[name] = number
+        yield start, len(numbers), is_new
 
     def begin_run(self, base: int) -> None:
         """A run begins whose first number is `base`."""
@@ -52,6 +72,15 @@ class DedupIds:
         """Records up to `last` were appended to a partition."""
         self._last_of[name] = last
         self._last = last if self._last is None else max(self._last, last)
+
+
+def _is_out_of_reach(number: int, before: int, base: int) -> bool:
+    """`number` is below `base` if an append failed and the application counts from lower again."""
+    return number < base or number - before >= DEDUP_SEQUENCES
+
+
+def _ends(ids: range) -> tuple[int, ...]:
+    return (ids[0],) if len(ids) == 1 else (ids[0], ids[-1])
 
 
 def stretches(ids: Sequence[int]) -> Iterator[tuple[int, int]]:

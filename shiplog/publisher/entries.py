@@ -74,6 +74,17 @@ class Entries:
     timestamps: int | Sequence[int]
     first_number: int | None = None
 
+    def check_lengths(self) -> None:
+        """Raise ValueError unless every column has an entry for every value."""
+        count = len(self.values)
+        for name, column in (
+            ("keys", self.keys),
+            ("headers", self.headers),
+            ("timestamps", None if isinstance(self.timestamps, int) else self.timestamps),
+        ):
+            if column is not None and len(column) != count:
+                raise ValueError(f"{count} values have {len(column)} {name}")
+
     def cut(self, start: int, stop: int, first_number: int | None = None) -> Entries:
         """The records [start, stop)."""
         times = self.timestamps

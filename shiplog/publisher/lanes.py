@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Part = tuple[Lane, Entries, Sequence[int] | None]
 """The records that take one lane, with their dedup numbers."""
+Piece = tuple[int | None, list[Part]]
+"""Records that go into one run; a new one with this base, if that is not None."""
 
 
 class Lanes:
@@ -61,7 +63,8 @@ class Lanes:
         lane = self._lane_of(entry, topic or self._options.topic, partition)
         if entry.number is not None:
             self._ids.check((entry.number,))
-            self._prepare_run(lane, entry.number)
+            if self._ids.needs_new_run(lane.output.name, entry.number):
+                self.begin_run(entry.number)
         began = False
         if deadline is None:
             lane.write(lane.build(entry.alone()))
@@ -94,57 +97,75 @@ class Lanes:
         numbers: Sequence[int] | None,
         topic: str | None,
         partition: int | None,
-    ) -> list[Part]:
-        """The records by lane, in order within each; those without a key stay together.
+    ) -> list[Piece]:
+        """The records by run and lane, in order within each; those without a key stay together.
 
         Raises InvalidId, InvalidName.
         """
-        topic = topic or self._options.topic
-        if numbers is not None:
-            self._ids.check(numbers)
+        names = self._names_of(entries, topic or self._options.topic, partition)
+        if numbers is None:
+            return [(None, self._by_lane(entries, None, names))]
+        self._ids.check(numbers)
+        pieces: list[Piece] = []
+        for start, stop, is_new in self._ids.cut_into_runs(names, numbers):
+            own = names if isinstance(names, TopicPartition) else names[start:stop]
+            parts = self._by_lane(entries.cut(start, stop), numbers[start:stop], own)
+            pieces.append((numbers[start] if is_new else None, parts))
+        return pieces
+
+    def _names_of(
+        self, entries: Entries, topic: str, partition: int | None
+    ) -> Sequence[TopicPartition] | TopicPartition:
+        """Where each record goes, or all."""
         if partition is not None or self._options.partitions == 1:
-            return [(self.lane(topic, partition or 0), entries, numbers)]
+            return TopicPartition(topic, partition or 0)
+        keyless = TopicPartition(topic, self._choose_keyless(topic, entries.keys))
         if entries.keys is None:
-            chosen = self._choose(topic, None, self._options.limits.batch_bytes)
-            return [(self.lane(topic, chosen), entries, numbers)]
+            return keyless
+        names = [TopicPartition(topic, number) for number in range(self._options.partitions)]
         return [
-            (
-                self.lane(topic, chosen),
-                entries.pick(places),
-                None if numbers is None else [numbers[place] for place in places],
-            )
-            for chosen, places in self._places_by_partition(topic, entries.keys).items()
+            keyless if key is None else names[self._choose(topic, key, 0)] for key in entries.keys
         ]
 
-    def _places_by_partition(
-        self, topic: str, keys: Sequence[Buffer | None]
-    ) -> dict[int, list[int]]:
-        chosen: dict[int, list[int]] = {}
-        keyless = -1
-        for place, key in enumerate(keys):
-            if key is None and keyless < 0:
-                keyless = self._choose(topic, None, self._options.limits.batch_bytes)
-            number = keyless if key is None else self._choose(topic, key, 0)
-            chosen.setdefault(number, []).append(place)
-        return chosen
+    def _choose_keyless(self, topic: str, keys: Sequence[Buffer | None] | None) -> int:
+        if keys is not None and None not in keys:
+            return 0
+        return self._choose(topic, None, self._options.limits.batch_bytes)
 
-    def append_numbered(self, lane: Lane, data: bytes, first: int, last: int) -> None:
-        """Append batches with the numbers first .. last. Raises as `Output.write`."""
-        self._prepare_run(lane, first)
+    def _by_lane(
+        self,
+        entries: Entries,
+        numbers: Sequence[int] | None,
+        names: Sequence[TopicPartition] | TopicPartition,
+    ) -> list[Part]:
+        if isinstance(names, TopicPartition):
+            return [(self.lane(*names), entries, numbers)]
+        places: dict[TopicPartition, list[int]] = {}
+        for place, name in enumerate(names):
+            places.setdefault(name, []).append(place)
+        return [
+            (
+                self.lane(*name),
+                entries.pick(own),
+                None if numbers is None else [numbers[place] for place in own],
+            )
+            for name, own in places.items()
+        ]
+
+    def append_numbered(self, lane: Lane, data: bytes, last: int) -> None:
+        """Append batches with numbers up to `last`. Raises as `Output.write`."""
         lane.write(data)
         self._ids.appended(lane.output.name, last)
 
     # --- dedup numbers -------------------------------------------------------------------------
 
-    def _prepare_run(self, lane: Lane, number: int) -> None:
-        """See to it that the run in which `number` goes is one in which it can be told."""
-        if self._writer.has_run and self._ids.needs_new_run(lane.output.name, number):
-            for other in self._lanes.values():
-                other.flush()
-            self._writer.end_run()
-        if not self._writer.has_run:
-            self._ids.begin_run(number)
-            self._writer.dedup_base = number
+    def begin_run(self, base: int) -> None:
+        """What comes goes into a new run, in which numbers from `base` on can be told."""
+        for lane in self._lanes.values():
+            lane.flush()
+        self._writer.end_run()
+        self._ids.begin_run(base)
+        self._writer.dedup_base = base
 
     def check_numbered(self, *, is_numbered: bool) -> None:
         """Records have numbers exactly if the publisher has a dedup id. Raises InvalidId."""

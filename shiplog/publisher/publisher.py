@@ -254,16 +254,20 @@ class Publisher:
             as_column_of_pairs(headers),
             stamps,
         )
+        entries.check_lengths()
         numbers = as_ids(ids, first_id, len(entries.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)
         self._lanes.check_partition(partition)
         if not entries.values:
             return
         with self._lock:
-            parts = self._lanes.split(entries, numbers, topic, partition)
+            pieces = self._lanes.split(entries, numbers, topic, partition)
         try:
-            for lane, part, of_part in parts:
-                self._append_part(lane, part, of_part)
+            for base, parts in pieces:
+                if base is not None:
+                    self._locked(partial(self._lanes.begin_run, base))
+                for lane, part, of_part in parts:
+                    self._append_part(lane, part, of_part)
         except TypeError as error:
             raise TypeError(f"values and keys must be bytes or None: {error}") from None
 
@@ -272,9 +276,8 @@ class Publisher:
             self._locked(partial(lane.write, lane.build(part)))
             return
         for start, stop in stretches(numbers):
-            first, last = numbers[start], numbers[stop - 1]
-            data = lane.build(part.cut(start, stop, first))
-            self._locked(partial(self._lanes.append_numbered, lane, data, first, last))
+            data = lane.build(part.cut(start, stop, numbers[start]))
+            self._locked(partial(self._lanes.append_numbered, lane, data, numbers[stop - 1]))
 
     def append_arrow(
         self,

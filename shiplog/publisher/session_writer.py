@@ -184,11 +184,6 @@ class SessionWriter:
 
     # --- runs ----------------------------------------------------------------------------------
 
-    @property
-    def has_run(self) -> bool:
-        """Whether a run was begun and not ended."""
-        return self._run is not None
-
     def end_run(self) -> None:
         """Seal all files and write the run's end; the next append begins a new run."""
         if self._run is None:

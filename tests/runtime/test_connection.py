@@ -18,7 +18,7 @@ from shiplog.logformat.errors import CorruptBatch, InvalidName, InvariantError
 from shiplog.runtime.connection import HIGH_WATER_BYTES
 from shiplog.runtime.errors import ConnectionLost, PeerFault
 from shiplog.runtime.transport import Deadlines
-from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
 from shiplog.wire.frames import (
     DATA_HEADER_BYTES,
     DATA_LIMIT_BYTES,
@@ -405,3 +405,40 @@ def test_sending_into_a_reset_connection_raises_nothing(tmp_path: Path) -> None:
             assert isinstance(server.error, ConnectionLost)
 
     in_loop(main)
+
+
+def broken_streams(source: random.Random) -> list[bytes]:
+    """Random bytes, and valid streams with bytes changed, left out or put in."""
+    valid = b"".join(
+        [
+            encode_message(HELLO),
+            encode_data_header(1, 2, 3, 50) + bytes(50),
+            encode_frame(FrameType.RAFT, b"raft"),
+            encode_message(Received(1, 2, 3)),
+        ]
+    )
+    streams = [source.randbytes(source.randrange(1, 100)) for _ in range(20)]
+    for _ in range(60):
+        at = source.randrange(len(valid))
+        streams.append(valid[:at] + source.randbytes(source.randrange(3)) + valid[at + 1 :])
+    return streams
+
+
+def test_any_bytes_end_in_frames_a_fault_or_silence(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: seen.append(context))
+        async with serving(tmp_path) as service:
+            for number, stream in enumerate(broken_streams(random.Random(1))):
+                async with raw_peer(service) as peer:
+                    peer.writer.write(stream)
+                    peer.writer.close()
+                    await until(lambda: len(service.accepted) > number)  # noqa: B023
+                await until(lambda: service.accepted[number].closed)  # noqa: B023
+                error = service.accepted[number].error
+                assert isinstance(error, FrameError | ProtocolFault | ConnectionLost), error
+
+    in_loop(main)
+    assert seen == []

@@ -512,6 +512,20 @@ def test_a_changed_offset_below_the_mark_is_damage(path: Path) -> None:
     check_rest(path, log, oracle, at=10)
 
 
+def test_a_changed_offset_where_the_index_points_is_damage_too(path: Path) -> None:
+    """Opening starts at the last index entry, so the offset there has nothing before it."""
+    data = [batch(seed, size=3000) for seed in range(6)]
+    log, oracle = write(path, data)
+    log.close()
+    indexed = int.from_bytes((path / INDEX_0).read_bytes()[-4:], "big")
+    spoilt = bytearray((path / LOG_0).read_bytes())
+    spoilt[indexed + 7] += 1
+    (path / LOG_0).write_bytes(spoilt)
+    log = open_merged(path)
+    assert [error.position for error in log.damaged] == [indexed]
+    check_rest(path, log, oracle, at=indexed // len(data[0]))
+
+
 @pytest.mark.parametrize("how", ["missing", "shorter", "longer"])
 def test_a_damaged_sealed_segment_takes_its_successors_with_it(path: Path, how: str) -> None:
     log, oracle = write(path, *SEGMENTS)

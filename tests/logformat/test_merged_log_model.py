@@ -30,12 +30,15 @@ class Node:
         self.log = open_merged(path)
 
     def restart(self, how: str) -> None:
-        """Nothing, a sync, a clean restart, a crash, or one that took the unsynced index too."""
+        """Nothing, a sync, a clean restart, a crash, or one that took the unsynced index too.
+
+        "marks": a crash after the marks were saved, which is not after every sync.
+        """
         if how in {"sync", "restart"}:
             sync_merged(self.log)
-        if how == "restart":
+        if how in {"restart", "marks"}:
             self.log.save_marks()
-        if how in {"restart", "crash", "index lost"}:
+        if how in {"restart", "marks", "crash", "index lost"}:
             base = self.log.end()[0]
             self.log.close()
             if how == "index lost":
@@ -52,7 +55,7 @@ class Node:
         return found
 
 
-HOW = st.sampled_from(["", "", "", "sync", "restart", "crash", "index lost"])
+HOW = st.sampled_from(["", "", "", "sync", "restart", "marks", "crash", "index lost"])
 CHUNKS = st.lists(st.tuples(st.integers(1, 9), HOW), min_size=1, max_size=8)
 
 

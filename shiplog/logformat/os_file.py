@@ -17,6 +17,9 @@ from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
+RESERVED_SHARE = 16
+"""At most this part of the free space is reserved at once."""
+
 
 class OsFile:
     """A file of the operating system."""
@@ -101,10 +104,14 @@ class OsFile:
             os.ftruncate(self._descriptor, size)
 
     def preallocate(self, position: int, length: int) -> None:
-        """Reserve blocks without changing the size."""
+        """Reserve blocks without changing the size; few of them when few are left, so that one
+        file's reserve never takes the room that another one needs.
+        """
         self._require_sound("reserve")
         with translated(self._path, "reserve"):
-            reserve(self._descriptor, position, length)
+            disk = os.fstatvfs(self._descriptor)
+            free = disk.f_bavail * disk.f_frsize
+            reserve(self._descriptor, position, min(length, free // RESERVED_SHARE))
 
     def datasync(self) -> None:
         """Return when what was written, or the names in the directory, are durable."""

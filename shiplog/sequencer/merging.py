@@ -46,6 +46,7 @@ class MergedPartition:
         self.merger = merger
         self.fault: Refused | None = None
         """Why it can neither be executed nor read any more."""
+        self.waits_for_room = False
         self._listeners: list[StreamListener] = []
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -168,14 +169,23 @@ class Merging:
 
     def _step(self, number: int, partition: MergedPartition) -> int:
         """Execute one range. A full disk is waited out, a failing one halts the partition."""
+        if partition.waits_for_room:
+            return 0
         try:
             return partition.merger.step()
         except DiskFull as fault:
             log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
-            asyncio.get_running_loop().call_later(FULL_RETRY_S, self.wake, number)
+            partition.waits_for_room = True
+            asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
         except DiskFault as fault:
             self.halt(number, str(fault))
         return 0
+
+    def _try_again(self, number: int) -> None:
+        partition = self.partitions.get(number)
+        if partition is not None:
+            partition.waits_for_room = False
+            self.wake(number)
 
     def drop_pending(self) -> None:
         """Forget all queued instructions: a snapshot brings those that count."""

@@ -83,7 +83,7 @@ class SessionStore:
             return 0
         files = (file for file in self._logs[entry.number].files() if file.run == entry.run)
         return sum(
-            file.size - (entry.byte if file.roll == entry.roll else 0)
+            max(0, file.size - (entry.byte if file.roll == entry.roll else 0))
             for file in files
             if file.roll >= entry.roll
         )

@@ -13,16 +13,21 @@ whole state.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass
 
 from shiplog.consensus import Snapshot
 from shiplog.logformat.errors import InvariantError
+from shiplog.logformat.files import DiskFull
+from shiplog.runtime.log import log_event
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.group import Group
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.replica import Replica
+
+log = logging.getLogger(__name__)
 
 BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
 TAIL_ENTRIES = 10_000
@@ -66,10 +71,13 @@ class Snapshotter:
         interval_s = self._interval_s
         while True:
             await asyncio.sleep(interval_s)
-            if self._replica.applied_index > self._last_index:
-                size = await self.take()
-                interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
-            self._cut()
+            try:
+                if self._replica.applied_index > self._last_index:
+                    size = await self.take()
+                    interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
+                self._cut()
+            except DiskFull as fault:
+                log_event(log, logging.ERROR, "no snapshot taken", error=fault)
 
     async def take(self) -> int:
         """Write one snapshot of this moment; its size in bytes."""

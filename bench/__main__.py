@@ -1,11 +1,23 @@
-"""`python -m bench [name ...]`: run benchmarks, all of them by default, each as bench/README.md describes."""
+"""`python -m bench [name ...]`: run benchmarks, all of them by default, each as bench/README.md
+describes.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-ALL = ("kernels", "publisher", "raft", "transport", "storage", "throughput", "latency", "failover", "backlog")
+ALL = (
+    "kernels",
+    "publisher",
+    "raft",
+    "transport",
+    "storage",
+    "throughput",
+    "latency",
+    "failover",
+    "backlog",
+)
 
 
 def main() -> int:

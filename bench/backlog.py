@@ -1,4 +1,5 @@
-"""A backlog arriving as fast as it can: written while the cluster is down, then shipped; the nodes' memory is watched.
+"""A backlog arriving as fast as it can: written while the cluster is down, then shipped; the nodes'
+memory is watched.
 
 The files take several times the backlog's size on disk.
 """
@@ -38,7 +39,11 @@ def ship(cluster: LocalCluster, directory: str) -> tuple[float, int]:
     peak = 0
     started = time.monotonic()
     with Publisher(
-        "backlog", session="b", directory=directory, config=cluster.client_file, budget_bytes=1 << 40
+        "backlog",
+        session="b",
+        directory=directory,
+        config=cluster.client_file,
+        budget_bytes=1 << 40,
     ) as publisher:
         publisher.append(b"last")
         while time.monotonic() - started < TIMEOUT_S:

@@ -1,6 +1,8 @@
-"""Time from SIGKILL of the leader until another node leads, and until a record published then is merged.
+"""Time from SIGKILL of the leader until another node leads, and until a record published then is
+merged.
 
-Each round kills the leader of a running three-node cluster under a light load, waits, and starts the node again.
+Each round kills the leader of a running three-node cluster under a light load, waits, and starts
+the node again.
 """
 
 from __future__ import annotations

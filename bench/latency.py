@@ -1,6 +1,8 @@
-"""Append to subscriber latency, open loop: records are due at fixed times, and latency counts from when they were due.
+"""Append to subscriber latency, open loop: records are due at fixed times, and latency counts from
+when they were due.
 
-Publisher, three nodes and subscriber are processes of their own on this machine; time is the machine's monotonic clock.
+Publisher, three nodes and subscriber are processes of their own on this machine; time is the
+machine's monotonic clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Appending with and without blocks reserved ahead, interleaved: what preallocation is worth on this disk."""
+"""Appending with and without blocks reserved ahead, interleaved: what preallocation is worth on
+this disk.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""End-to-end throughput: one publisher, three nodes, one subscriber, each a process, mutual TLS, fsync as configured.
+"""End-to-end throughput: one publisher, three nodes, one subscriber, each a process, mutual TLS,
+fsync as configured.
 
-The clock runs from the first append until the subscriber has been handed the last record. Beside it, in the same run, the
-plain limit (bench/plain.py): the same bytes through as many TLS connections and file writes in the simplest loop.
+The clock runs from the first append until the subscriber has been handed the last record. Beside
+it, in the same run, the plain limit (bench/plain.py): the same bytes through as many TLS
+connections and file writes in the simplest loop.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def subscribe(config: str, directory: str, *, expect: int) -> None:
 
 
 def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str]:
-    """One run: MB/s of values, records/s, peak memory of the nodes, and the share of the plain limit."""
+    """One run: MB/s of values, records/s, peak memory of the nodes, and the share of the plain
+    limit.
+    """
     records = megabytes * 1_000_000 // size
     with tempfile.TemporaryDirectory() as directory:
         with LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from shiplog.consensus.effects import NOTHING, Addressed, Effects
 from shiplog.consensus.log import RaftLog
-from shiplog.consensus.messages import Append, Message
+from shiplog.consensus.messages import Append, Commit, Message
 from shiplog.consensus.progress import Progress
 from shiplog.consensus.readindex import ForwardedReads, LeaderReads
 from shiplog.consensus.saves import Saves
 from shiplog.consensus.snapshots import SnapshotReceiver
-from shiplog.consensus.types import HardState, RaftConfig, Role, Snapshot
+from shiplog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
 from shiplog.logformat.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ class Leadership:
     """
 
     __slots__ = (
+        "append",
+        "append_key",
+        "commit_message",
         "counted",
         "dirty",
         "heartbeat_deadline",
-        "last_append",
         "noop_index",
         "progress",
         "proposed",
@@ -68,8 +70,10 @@ class Leadership:
         """(last index, bytes) of each proposal that is not committed; sums to uncommitted_bytes."""
         self.dirty = True
         """Something may have to be sent to followers when effects are taken."""
-        self.last_append: Append | None = None
-        """The newest append, which the next follower can usually share."""
+        self.append = Append(core.term, 0, 0, 0, (), 0)
+        self.append_key = (0, 0, 0, 0, 0)
+        """The newest append, and what it depends on: the next follower can usually share it."""
+        self.commit_message = Commit(core.term, 0, 0)
 
 
 class Core:
@@ -247,47 +251,50 @@ class Core:
     # --- effects ----------------------------------------------------------------------------------
 
     def take_effects(self) -> Effects:
-        """Everything queued since the last call."""
-        saves, log, known = self.saves, self.log, self._handed
-        handed_index, last_index = saves.handed_index, log.last_index
-        vote_changed = known.term != self.term or known.vote != self.vote
-        state_changed = vote_changed or known.commit != self.commit
-        saving = last_index > handed_index or state_changed or self.installing is not None
-        apply_to = min(self.commit, saves.durable_index)
-        self.touched = False
-        if not (
-            saving
-            or self.send_queue
-            or self.send_after_save_queue
-            or apply_to > self.applied
-            or self.reads
-            or self.changed
-        ):
-            return NOTHING
-        if state_changed:
-            self._handed = HardState(self.term, self.vote, self.commit)
-        entries = log.entries(handed_index + 1, last_index + 1) if last_index > handed_index else []
-        if saving or self.send_after_save_queue:
-            saves.hand_out(last_index, self.term)
-        effects = Effects(
-            self.send_queue,
-            self.installing,
-            entries,
-            self._handed if state_changed else None,
-            bool(entries) or vote_changed or self.installing is not None,
-            saves.last_token,
-            self.send_after_save_queue,
-            log.entries(self.applied + 1, apply_to + 1) if apply_to > self.applied else [],
-            self.reads,
-            self.changed,
-        )
-        self._forget_handed(max(self.applied, apply_to))
-        return effects
+        """Everything queued since the last call.
 
-    def _forget_handed(self, applied: int) -> None:
-        self.send_queue = []
-        self.send_after_save_queue = []
-        self.reads = []
-        self.installing = None
-        self.changed = False
-        self.applied = applied
+        A new commit index alone is not worth a save; it goes along with the next one.
+        """
+        self.touched = False
+        saves, log, known = self.saves, self.log, self._handed
+        last_index = log.last_index
+        first_index = saves.handed_index + 1
+        entries = log.entries(first_index, last_index + 1) if last_index >= first_index else []
+        snapshot, hard_state = self.installing, None
+        vote_changed = known.term != self.term or known.vote != self.vote
+        saving = vote_changed or bool(entries) or snapshot is not None
+        if vote_changed or (saving and known.commit != self.commit):
+            hard_state = self._handed = HardState(self.term, self.vote, self.commit)
+        apply = self._take_applicable() if self.commit > self.applied else []
+        send, send_after_save = self.send_queue, self.send_after_save_queue
+        reads, changed = self.reads, self.changed
+        if not (saving or send or send_after_save or apply or reads or changed):
+            return NOTHING
+        if saving or send_after_save:
+            saves.hand_out(last_index, self.term)
+        self.send_queue, self.send_after_save_queue, self.reads = [], [], []
+        self.changed, self.installing = False, None
+        return Effects(
+            send,
+            snapshot,
+            entries,
+            hard_state,
+            saving,
+            saves.last_token,
+            send_after_save,
+            apply,
+            reads,
+            changed,
+        )
+
+    def _take_applicable(self) -> list[Entry]:
+        """Committed entries that are also durable here.
+
+        So a snapshot of their effects never runs ahead of the log on the same disk.
+        """
+        stop = min(self.commit, self.saves.durable_index)
+        if stop <= self.applied:
+            return []
+        entries = self.log.entries(self.applied + 1, stop + 1)
+        self.applied = stop
+        return entries

@@ -37,13 +37,14 @@ def on_append(core: Core, sender: int, message: Append) -> None:
         _check_entries(message)
     if prev_index < core.commit:
         prev_index, entries = _skip_committed(core, prev_index, entries)
-    elif not log.matches(prev_index, message.prev_term):
+    elif log.term_at(prev_index) != message.prev_term:
         _reject(core, sender, message)
         return
     if entries:
         _store(core, prev_index, entries)
     match = prev_index + len(entries)
-    core.advance_commit(min(message.commit, match))
+    commit = message.commit if message.commit < match else match
+    core.commit = max(core.commit, commit)
     core.send_after_save_queue.append(
         (sender, AppendReply(core.term, message.stream, match, core.may_vote))
     )
@@ -73,7 +74,7 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
             offset = core.receiver.next_offset
             core.send(sender, SnapshotReply(core.term, message.last_index, message.offset, offset))
             return
-        _install(core, snapshot)
+        install(core, snapshot)
     core.receiver.discard()
     core.advance_commit(message.last_index)
     core.send_after_save(sender, AppendReply(core.term, 0, core.commit, core.may_vote))
@@ -153,11 +154,11 @@ def _reject(core: Core, sender: int, message: Append) -> None:
 
 def _learn_commit(core: Core, index: int, term: int) -> None:
     """The leader's entry (index, term) is committed; if we have it, so is all we hold up to it."""
-    if index > core.commit and core.log.matches(index, term):
-        core.advance_commit(index)
+    if index > core.commit and core.log.term_at(index) == term:
+        core.commit = index
 
 
-def _install(core: Core, snapshot: Snapshot) -> None:
+def install(core: Core, snapshot: Snapshot) -> None:
     """The snapshot replaces the log and, once the driver has it, the state machine."""
     core.log.reset(snapshot.last_index, snapshot.last_term)
     core.saves.snapshot_installed(snapshot.last_index)

@@ -72,12 +72,14 @@ class Raft:
     ) -> None:
         """Resume from what is on disk: `entries` follow `snapshot`, or overlap its end.
 
-        A new node has no snapshot, no entries and HardState(0, None, 0). Raises ValueError for a
+        A new node has no snapshot, no entries and HardState(0, None, 0). If the entries contradict
+        the snapshot, the first effects say that it replaces them. Raises ValueError for a
         membership that cannot be, and InvariantError if snapshot, entries and hard state don't
         belong together.
         """
         _check_membership(node_id, voters, learners)
-        log = _restore_log(snapshot, entries)
+        restored = _restore_log(snapshot, entries)
+        log = _log_behind(snapshot, ()) if restored is None else restored
         if hard_state.commit > log.last_index:
             raise InvariantError(
                 f"entry {hard_state.commit} was committed but the log ends at {log.last_index}"
@@ -94,6 +96,8 @@ class Raft:
             hard_state=hard_state,
             may_vote=may_vote,
         )
+        if restored is None and snapshot is not None:
+            follower.install(self._core, snapshot)
         if len(voters) == 1:
             self._core.election_deadline = now
 
@@ -377,24 +381,25 @@ def _check_membership(node_id: int, voters: Sequence[int], learners: Sequence[in
         raise ValueError(f"node {node_id} is not a member of the group {members}")
 
 
-def _restore_log(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:
-    """The log of a restarted node.
+def _log_behind(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:
+    if snapshot is None:
+        return RaftLog(0, 0, entries)
+    return RaftLog(snapshot.last_index, snapshot.last_term, entries)
+
+
+def _restore_log(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog | None:
+    """The log of a restarted node; None if the entries don't fit the snapshot, which then wins.
 
     Entries may begin before the snapshot's end; the first of those is then only the mark where the
-    log was cut. Entries that contradict the snapshot, which is committed, are older than it and are
-    dropped.
+    log was cut. Entries that end before it, or contradict it, are older than it: the node failed
+    between saving a leader's snapshot and its mark in the log.
     """
-    last_index = snapshot.last_index if snapshot else 0
-    last_term = snapshot.last_term if snapshot else 0
-    if entries and entries[0].index <= last_index:
-        log = RaftLog(entries[0].index, entries[0].term, entries[1:])
-        if log.matches(last_index, last_term):
-            return log
-        entries = ()
-    if entries and entries[0].index > last_index + 1:
-        raise InvariantError(
-            f"the log begins at {entries[0].index}, the snapshot ends at {last_index}"
-        )
-    if entries and entries[0].term < last_term:
-        entries = ()
-    return RaftLog(last_index, last_term, entries)
+    if snapshot is None or not entries:
+        return _log_behind(snapshot, entries)
+    first, last_index, last_term = entries[0], snapshot.last_index, snapshot.last_term
+    if first.index <= last_index:
+        log = RaftLog(first.index, first.term, entries[1:])
+        return log if log.matches(last_index, last_term) else None
+    if first.index > last_index + 1:
+        raise InvariantError(f"the log begins at {first.index}, the snapshot ends at {last_index}")
+    return _log_behind(snapshot, entries) if first.term >= last_term else None

@@ -66,8 +66,10 @@ def flush(core: Core, lead: Leadership) -> None:
         _answer_reads(core, lead)
     if lead.dirty:
         lead.dirty = False
+        last_index, commit = core.log.last_index, core.commit
         for peer, progress in lead.progress.items():
-            _feed(core, lead, peer, progress)
+            if progress.next <= last_index or progress.commit_sent < commit:
+                _feed(core, lead, peer, progress)
 
 
 # --- answers of followers -------------------------------------------------------------------------
@@ -245,40 +247,43 @@ def _broadcast_heartbeat(core: Core, lead: Leadership) -> None:
 
 def _feed(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
     """Send a follower whatever it lacks, as far as its window allows."""
-    config = core.config
-    while progress.next <= core.log.last_index and progress.may_append(config.max_inflight):
-        if progress.next <= core.log.base_index:
-            if not _begin_snapshot(core, lead, peer, progress):
-                return
-        else:
-            _send_append(core, lead, peer, progress, limit_bytes=config.max_append_bytes)
+    log, config = core.log, core.config
+    while progress.next <= log.last_index and progress.may_append(config.max_inflight):
+        if progress.next > log.base_index:
+            _send_append(core, lead, peer, progress, config.max_append_bytes)
+        elif not _begin_snapshot(core, lead, peer, progress):
+            return
     if progress.commit_sent < core.commit and progress.state is ProgressState.REPLICATE:
         progress.commit_sent = core.commit
-        core.send(peer, Commit(core.term, core.commit, core.log.term_at(core.commit) or 0))
+        core.send_queue.append((peer, _commit_message(core, lead)))
 
 
 def _send_append(
-    core: Core, lead: Leadership, peer: int, progress: Progress, *, limit_bytes: int
+    core: Core, lead: Leadership, peer: int, progress: Progress, limit_bytes: int
 ) -> None:
-    """Append from `next` on; with no bytes allowed, an empty one that asks for a position."""
-    prev_index = progress.next - 1
-    message = lead.last_append
-    log = core.log
-    if (
-        message is None
-        or message.prev_index != prev_index
-        or message.stream != progress.stream
-        or message.commit != core.commit
-        or prev_index + len(message.entries) != log.last_index
-        or not limit_bytes
-    ):
-        entries = log.entries_up_to_bytes(progress.next, limit_bytes) if limit_bytes else ()
-        prev_term = log.term_at(prev_index) or 0
-        message = Append(core.term, progress.stream, prev_index, prev_term, entries, core.commit)
-        lead.last_append = message
+    """Append from `next` on; with no bytes allowed, an empty one that asks for a position.
+
+    Followers that stand at the same place share one message.
+    """
+    prev_index, commit = progress.next - 1, core.commit
+    key = (prev_index, progress.stream, commit, core.log.last_index, limit_bytes)
+    if key == lead.append_key:
+        message = lead.append
+    else:
+        entries = core.log.entries_up_to_bytes(progress.next, limit_bytes) if limit_bytes else ()
+        prev_term = core.log.term_at(prev_index) or 0
+        message = Append(core.term, progress.stream, prev_index, prev_term, entries, commit)
+        lead.append_key, lead.append = key, message
     progress.append_sent(prev_index + len(message.entries))
-    progress.commit_sent = core.commit
+    progress.commit_sent = commit
     core.send_queue.append((peer, message))
+
+
+def _commit_message(core: Core, lead: Leadership) -> Commit:
+    """The message that tells the commit index, made once for all followers."""
+    if lead.commit_message.index != core.commit:
+        lead.commit_message = Commit(core.term, core.commit, core.log.term_at(core.commit) or 0)
+    return lead.commit_message
 
 
 def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
@@ -290,7 +295,7 @@ def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> N
         progress.rejected(progress.next)
         lead.dirty = True
     elif progress.state is ProgressState.REPLICATE:
-        _send_append(core, lead, peer, progress, limit_bytes=0)
+        _send_append(core, lead, peer, progress, 0)
     elif progress.transfer is not None:
         answer_deadline = progress.transfer.sent_at + core.config.election_timeout_s
         if core.now >= answer_deadline:

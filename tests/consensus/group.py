@@ -285,8 +285,7 @@ def describe_effects(number: int, raft: Raft, effects: Effects) -> list[str]:
         lines.append("saves " + " ".join(map(describe_entry, effects.entries)))
     if effects.hard_state is not None:
         state = effects.hard_state
-        synced = "" if effects.must_sync else " (lazily)"
-        lines.append(f"saves term={state.term} vote={state.vote} commit={state.commit}{synced}")
+        lines.append(f"saves term={state.term} vote={state.vote} commit={state.commit}")
     lines += [f"then sends {to} {describe(message)}" for to, message in effects.send_after_save]
     if effects.apply:
         lines.append("applies " + " ".join(map(describe_entry, effects.apply)))

@@ -451,15 +451,19 @@ def test_saves_are_reported_in_order() -> None:
         group[0].saved(effects.token + 1)
 
 
-def test_a_commit_alone_needs_no_sync() -> None:
+def test_a_commit_is_saved_along_with_the_next_save() -> None:
     group = led()
     group[1].step(0, Append(group[0].term, 2, 1, 1, (Entry(2, group[0].term, b"a"),), 1), group.now)
     first = group[1].take_effects()
     group[1].saved(first.token)
     group[1].step(0, Commit(group[0].term, 2, group[0].term), group.now)
     effects = group[1].take_effects()
-    assert effects.hard_state is not None
-    assert not effects.must_sync
+    assert (effects.hard_state, effects.must_sync) == (None, False)
+    assert [entry.index for entry in effects.apply] == [2]
+    group[1].step(0, Append(group[0].term, 2, 2, 1, (Entry(3, group[0].term, b"b"),), 2), group.now)
+    state = group[1].take_effects().hard_state
+    assert state is not None
+    assert state.commit == 2
 
 
 def test_single_node_groups_lead_at_once() -> None:
@@ -768,8 +772,20 @@ MARK = Snapshot(10, 3, (0, 1, 2), (), b"")
 )
 def test_restart_from_snapshot_and_entries(terms: dict[int, int], first: int, last: int) -> None:
     raft = boot(MARK, terms, commit=10)
-    assert (raft.first_index, raft.last_index, raft.durable_index) == (first, last, last)
+    assert (raft.first_index, raft.last_index) == (first, last)
     assert raft.commit_index == 10
+
+
+@pytest.mark.parametrize("terms", [{8: 2, 9: 2}, {9: 2, 10: 2, 11: 2}, {11: 2, 12: 2}])
+def test_a_snapshot_that_wins_over_entries_on_disk_is_said_to_replace_them(
+    terms: dict[int, int],
+) -> None:
+    """Or the next restart would find new entries behind old ones, and drop both."""
+    raft = boot(MARK, terms, commit=10)
+    effects = raft.take_effects()
+    assert (effects.snapshot, effects.must_sync, raft.durable_index) == (MARK, True, 0)
+    raft.saved(effects.token)
+    assert raft.durable_index == 10
 
 
 def test_restart_applies_what_was_committed_behind_the_snapshot() -> None:

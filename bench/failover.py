@@ -65,18 +65,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        with LocalCluster(os.path.join(directory, "c")) as cluster:
-            cluster.start()
-            stop = threading.Event()
-            with Publisher(
-                "failover", session="f", directory=f"{directory}/p", config=cluster.client_file
-            ) as publisher:
-                load = threading.Thread(target=keep_load, args=(publisher, stop))
-                load.start()
-                rounds = [one_round(cluster, publisher) for _ in range(options.rounds)]
-                stop.set()
-                load.join()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalCluster(os.path.join(directory, "c")) as cluster,
+    ):
+        cluster.start()
+        stop = threading.Event()
+        with Publisher(
+            "failover", session="f", directory=f"{directory}/p", config=cluster.client_file
+        ) as publisher:
+            load = threading.Thread(target=keep_load, args=(publisher, stop))
+            load.start()
+            rounds = [one_round(cluster, publisher) for _ in range(options.rounds)]
+            stop.set()
+            load.join()
     elected, merged = zip(*rounds, strict=True)
     row = {
         "rounds": options.rounds,

@@ -53,23 +53,25 @@ def subscribe(config: str, directory: str, *, expect: int) -> None:
 
 def measure(fsync: Fsync, *, rate: int, seconds: float, size: int) -> dict[str, float | str]:
     """One run: percentiles in milliseconds."""
-    with tempfile.TemporaryDirectory() as directory:
-        with LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster:
-            cluster.start()
-            total = int(rate * (seconds + WARM_UP_S))
-            shared = ["--config", cluster.client_file]
-            reader = _spawn("subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(total))
-            options = [
-                "--rate",
-                str(rate),
-                "--seconds",
-                str(seconds + WARM_UP_S),
-                "--size",
-                str(size),
-            ]
-            writer = _spawn("publish", *shared, "--dir", f"{directory}/p", *options)
-            output, _ = reader.communicate(timeout=seconds + 120)
-            writer.wait(timeout=60)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster,
+    ):
+        cluster.start()
+        total = int(rate * (seconds + WARM_UP_S))
+        shared = ["--config", cluster.client_file]
+        reader = _spawn("subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(total))
+        options = [
+            "--rate",
+            str(rate),
+            "--seconds",
+            str(seconds + WARM_UP_S),
+            "--size",
+            str(size),
+        ]
+        writer = _spawn("publish", *shared, "--dir", f"{directory}/p", *options)
+        output, _ = reader.communicate(timeout=seconds + 120)
+        writer.wait(timeout=60)
     latencies = sorted(json.loads(output)[int(rate * WARM_UP_S) :])
     return {
         "fsync": fsync.value,

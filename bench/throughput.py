@@ -58,19 +58,19 @@ def measure(fsync: Fsync, *, megabytes: int, size: int) -> dict[str, float | str
     limit.
     """
     records = megabytes * 1_000_000 // size
-    with tempfile.TemporaryDirectory() as directory:
-        with LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster:
-            cluster.start()
-            shared = ["--config", cluster.client_file, "--size", str(size)]
-            reader = _spawn(
-                "subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(records + 1)
-            )
-            writer = _spawn(
-                "publish", *shared, "--dir", f"{directory}/p", "--records", str(records)
-            )
-            peak = _watch(cluster, reader)
-            ended = float(reader.communicate(timeout=60)[0])
-            started = float(writer.communicate(timeout=60)[0])
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalCluster(os.path.join(directory, "c"), ClusterOptions(fsync=fsync)) as cluster,
+    ):
+        cluster.start()
+        shared = ["--config", cluster.client_file, "--size", str(size)]
+        reader = _spawn(
+            "subscribe", *shared, "--dir", f"{directory}/s", "--expect", str(records + 1)
+        )
+        writer = _spawn("publish", *shared, "--dir", f"{directory}/p", "--records", str(records))
+        peak = _watch(cluster, reader)
+        ended = float(reader.communicate(timeout=60)[0])
+        started = float(writer.communicate(timeout=60)[0])
     seconds = ended - started
     limit = plain.measure(megabytes)
     rate = records * size / seconds / 1e6

@@ -1,8 +1,9 @@
 """How a `dedup_id` appears in record batches: as a producer id of its own.
 
-Publishers that share a dedup id number their records alike. The number (any rising 64-bit integer) travels in a
-batch's `baseSequence` modulo 2^31, under the producer id that this module derives from the dedup id, epoch 0, so that
-a batch can be judged by its header alone. Invariant: equal dedup ids give equal producer ids, on every host.
+Publishers that share a dedup id number their records alike. The number (any rising 64-bit integer)
+travels in a batch's `baseSequence` modulo 2^31, under the producer id that this module derives
+from the dedup id, epoch 0, so that a batch can be judged by its header alone. Invariant: equal
+dedup ids give equal producer ids, on every host.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class PullClient:
         find_start: FindStart = lambda topic, topic_id, partition: EARLIEST,
         on_change: Callable[[Copy], None] = lambda copy: None,
         on_status: Callable[[], None] = lambda: None,
+        poll_s: float = POLL_S,
     ) -> None:
         """`directory` holds the copies, `<topic>-<partition>` each; it is made if need be.
 
@@ -98,6 +99,7 @@ class PullClient:
         self._find_start = find_start
         self._on_change = on_change
         self._on_status = on_status
+        self._poll_s = poll_s
         self._backoff = Backoff(random)
         self._node = random.randrange(len(config.nodes))
         self._conversation: PullConversation | None = None
@@ -224,7 +226,7 @@ class PullClient:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(self._poll_s)
             try:
                 self._tls.reload_if_changed()
             except TlsFault as fault:

@@ -71,10 +71,12 @@ class PushClient:
         clock: Clock,
         random: Random,
         on_progress: Callable[[], None] = lambda: None,
+        poll_s: float = POLL_S,
     ) -> None:
         """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
 
-        `path` need not hold a session yet.
+        `path` need not hold a session yet. `poll_s`: how often everything is looked at, because
+        inotify can miss.
         """
         self._config = config
         self._tls = tls
@@ -82,6 +84,7 @@ class PushClient:
         self._clock = clock
         self._random = random
         self._on_progress = on_progress
+        self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed)
         self._progress = Progress()
         self._links = self._make_links()
@@ -127,7 +130,7 @@ class PushClient:
     async def _poll(self) -> None:
         self._connect()
         while True:
-            await asyncio.sleep(POLL_S if self._session.has_inotify else BLIND_POLL_S)
+            await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
             self._reload_certificates()
             self._session.poll()
             self._connect()

@@ -48,14 +48,15 @@ def lose(path: Path, oracle: Oracle, durable: int, source: random.Random) -> int
     boundaries = [start for start in hit.starts() if start >= least]
     keep = source.choice([source.choice(boundaries), source.randint(least, len(hit.data))])
     tail = source.choice([b"", bytes(70), b"junk", hit.data[:100] if keep else b"more"])
-    file_of(path, hit, ".log").write_bytes(hit.data[:keep] + tail)
+    left = hit.data[:keep] + tail
+    file_of(path, hit, ".log").write_bytes(left)
     for suffix in (".index", ".timeindex"):
         index = file_of(path, hit, suffix)
         found = index.read_bytes()
         index.write_bytes(found[: source.randint(0, len(found))] + bytes(source.choice([0, 12])))
-    whole = [end for end in hit.starts() if end <= keep]
+    whole = [end for end in hit.starts() if left[:end] == hit.data[:end]]
     kept = hit.batches[: len(whole) - 1]
-    if kept == hit.batches and tail == b"":
+    if left == hit.data:
         return oracle.next_offset
     return kept[-1].last + 1 if kept else hit.base
 

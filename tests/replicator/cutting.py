@@ -33,11 +33,13 @@ class CuttingProxy:
         self._server.close()
         self.cut()
 
-    def cut(self) -> None:
-        """Break all connections there are."""
-        for writer in self._writers:
-            writer.transport.abort()
+    def cut(self) -> bool:
+        """Break all connections there are; whether there was one."""
+        writers = list(self._writers)
         self._writers.clear()
+        for writer in writers:
+            writer.transport.abort()
+        return bool(writers)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -49,7 +51,7 @@ class CuttingProxy:
         pair = {writer, onward}
         self._writers |= pair
         limit = self.budget_bytes
-        left = [1 << 60 if limit is None else self._source.randrange(2000, limit)]
+        left = [1 << 60 if limit is None else self._source.randrange(8000, limit)]
         await asyncio.gather(
             self._pass(reader, onward, pair, left), self._pass(onward_reader, writer, pair, left)
         )

@@ -23,6 +23,7 @@ from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.runtime.pki import Authority
 
 CLUSTER = "fake"
+POLL_S = 0.1
 EVERYTHING = Grant(
     identity="shiplog://publisher/*",
     publish_sessions=("*",),
@@ -156,6 +157,7 @@ class World:
             clock=SystemClock(),
             random=random.Random(1),
             on_progress=on_progress,
+            poll_s=POLL_S,
         )
         client.start()
         self.clients.append(client)

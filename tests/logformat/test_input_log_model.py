@@ -171,6 +171,8 @@ def test_a_log_holds_what_was_done_to_it(steps: list[tuple[tuple[object, ...], s
         for (name, *arguments), after in steps:
             getattr(model, str(name))(*arguments)
             model.check(model.log)
+            for number, run in model.runs.items():
+                assert model.log.durable(number) == run.durable
             if after:
                 model.reopen(save=after == "restart")
                 model.check(model.log)

@@ -216,11 +216,13 @@ def test_a_lost_index_of_a_sealed_segment_is_rebuilt(path: Path) -> None:
     log.save_marks()
     log.close()
     before = contents(path)
-    for damage in (None, b"", b"\0" * 40):
-        for name in (INDEX_0, f"{0:020d}.timeindex"):
+    times_0 = f"{0:020d}.timeindex"
+    wrong = bytes(len(before[times_0]) - 12) + before[times_0][:12]
+    for damage in ({}, {INDEX_0: b"", times_0: b""}, {**before, times_0: wrong}):
+        for name in (INDEX_0, times_0):
             (path / name).unlink()
-            if damage is not None:
-                (path / name).write_bytes(damage)
+            if name in damage:
+                (path / name).write_bytes(damage[name])
         reader = open_merged(path, read_only=True)
         assert reader.locate_timestamp(1030) == 30
         reader.close()
@@ -255,6 +257,39 @@ def test_marks_follow_what_was_taken(path: Path) -> None:
     log.close()
     log = open_merged(path)
     assert (log.durable_offset, log.dirty()) == (4, False)
+    log.close()
+
+
+def test_syncs_that_overlap_mark_what_each_began_with(path: Path) -> None:
+    log = open_merged(path)
+    for data in (ONE, TWO, THREE):
+        merge(log, data)
+        log.take_dirty()
+    log.mark_durable(1)
+    assert log.durable_offset == 1
+    log.mark_durable(4)
+    assert log.durable_offset == 4
+    log.mark_durable(1)
+    assert log.durable_offset == 4
+    log.close()
+
+
+def test_what_survived_a_crash_above_the_mark_is_synced_first(path: Path) -> None:
+    log, _ = write(path, [ONE])
+    merge(log, TWO)
+    log.roll()
+    merge(log, THREE)
+    log.close()
+    log = open_merged(path)
+    assert (log.next_offset, log.durable_offset) == (6, 1)
+    names = {os.path.basename(file.path) for file in log.take_dirty()}
+    assert {"flights-0", LOG_0, INDEX_0, f"{4:020d}.log"} <= names
+    log.mark_durable(6)
+    log.save_marks()
+    assert {os.path.basename(file.path) for file in log.take_dirty()} == {"marks", "flights-0"}
+    log.close()
+    log = open_merged(path)
+    assert (log.durable_offset, log.dirty()) == (6, False)
     log.close()
 
 
@@ -436,6 +471,21 @@ def test_a_reader_follows_a_cut(path: Path) -> None:
         merge(log, more)
         assert reader.refresh()
         assert (reader.next_offset, reader.checksum) == (log.next_offset, log.checksum)
+    reader.close()
+    log.close()
+
+
+def test_a_reader_follows_to_a_file_that_replaced_another(path: Path) -> None:
+    write(path, [ONE, TWO])[0].close()
+    reader = open_merged(path, read_only=True)
+    assert reader.read(0, 0, 1 << 20)
+    os.truncate(path / LOG_0, len(ONE) + 9)
+    log = open_merged(path)  # sets it aside, and makes a new one of its intact part
+    assert len(log.damaged) == 1
+    merge(log, TWO, THREE)
+    assert reader.refresh()
+    assert (reader.next_offset, reader.checksum) == (log.next_offset, log.checksum)
+    assert reader.read(0, 0, 1 << 20) == log.read(0, 0, 1 << 20)
     reader.close()
     log.close()
 

@@ -103,9 +103,11 @@ class AsyncSubscriber:
             taken = take()
             left_s = None if deadline is None else deadline - time.monotonic()
             is_late = left_s is not None and left_s <= 0
-            if size_of(taken) or is_late or self._subscriber.is_over:
+            if size_of(taken) or is_late:
                 return taken
             await self._wait(left_s)
+            if self._subscriber.is_over:
+                return taken
 
     async def _wait(self, left_s: float | None) -> None:
         """Let the loop go on until there may be more."""

@@ -18,7 +18,7 @@ from shiplog.subscriber.cursor import Cursor
 from shiplog.subscriber.errors import OffsetNotHere
 from shiplog.subscriber.keeper import Keeper, NoKeeper
 from shiplog.subscriber.positions import PositionStore
-from shiplog.subscriber.start import EARLIEST, Known, StartFinder, Wanted
+from shiplog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, Wanted
 from shiplog.subscriber.tail_reader import TailReader
 from shiplog.subscriber.waiter import Waiter
 
@@ -75,6 +75,7 @@ class Engine:
         self._watched: dict[Name, str] = {}
         self._saved: dict[Name, int] = {}
         self._next_look = 0.0
+        self._has_looked = False
 
     # --- finding partitions --------------------------------------------------------------------
 
@@ -86,15 +87,22 @@ class Engine:
             UnsupportedFormat, CorruptLog, DiskFault
         """
         self.waiter.names_changed = False
+        soon = False
         for name in self._new_names():
             path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
             reader = TailReader.open(self._fs, path)
-            if reader is not None:
+            if reader is None:
+                soon = True  # its directory is being made
+            else:
                 wanted = self._finder.wanted_of(name[0], reader.topic_id, name[1])
+                if self._has_looked and self.keeper.is_local and wanted == LATEST:
+                    wanted = EARLIEST  # all of it came after the start
                 self._starting[name] = _Starting(reader, wanted)
+        self._has_looked = True
         for name in tuple(self._starting):
             self._start(name, self._starting[name])
-        self._next_look = time.monotonic() + (START_LOOK_S if self._starting else LOOK_S)
+        soon |= bool(self._starting)
+        self._next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
 
     def _new_names(self) -> list[Name]:
         try:
@@ -209,17 +217,19 @@ class Engine:
             added |= self.waiter.watch_file(reader.log_path)
         return added
 
-    def look_if_due(self) -> None:
-        """Look for partitions, and at what may have been missed, if it is time.
+    def look_if_due(self) -> bool:
+        """Look for partitions, and at what may have been missed, if it is time; whether it was.
 
         Raises as `look`, and what keeps a copy from growing for good.
         """
-        if self.waiter.names_changed or time.monotonic() >= self._next_look:
-            self.keeper.check()
-            self.look()
-            for cursor in self.cursors.values():
-                if cursor.chunk is None:
-                    self._look_again(cursor)
+        if not self.waiter.names_changed and time.monotonic() < self._next_look:
+            return False
+        self.keeper.check()
+        self.look()
+        for cursor in self.cursors.values():
+            if cursor.chunk is None:
+                self._look_again(cursor)
+        return True
 
     def _look_again(self, cursor: Cursor) -> None:
         try:

@@ -39,10 +39,6 @@ class OffsetNotHere(OffsetOutOfRange):
         self.offset, self.earliest, self.end = offset, earliest, end
 
 
-class PositionsDamaged(SubscriberError):
-    """The file of stored positions cannot be read."""
-
-
 class NotCaughtUp(SubscriberError, TimeoutError):
     """The end of the log was not reached before the deadline."""
 

@@ -12,11 +12,8 @@ import os
 import msgspec
 
 from shiplog.logformat.files import FileSystem
+from shiplog.logformat.json_files import Versioned, read_json_file
 from shiplog.logformat.names import check_session_name
-from shiplog.subscriber.errors import PositionsDamaged
-
-POSITIONS_FORMAT_VERSION = 1
-POSITIONS_FILE_BYTES = 16 << 20
 
 
 class TopicPositions(msgspec.Struct):
@@ -26,16 +23,18 @@ class TopicPositions(msgspec.Struct):
     partitions: dict[str, int]
 
 
-class StoredPositions(msgspec.Struct):
+class StoredPositions(Versioned, frozen=True, kw_only=True):
     """The whole file."""
 
-    format_version: int
     name: str
     topics: dict[str, TopicPositions]
 
 
 class PositionStore:
-    """The stored positions of one named subscriber, under `<directory>/positions/<name>.json`."""
+    """The stored positions of one named subscriber, under `<directory>/positions/<name>.json`.
+
+    Making one raises InvalidName; UnsupportedFormat, CorruptLog when the file cannot be read.
+    """
 
     def __init__(self, file_system: FileSystem, directory: str, name: str) -> None:
         self._file_system = file_system
@@ -58,24 +57,13 @@ class PositionStore:
         known.partitions[str(partition)] = offset
 
     def save(self, *, durable: bool) -> None:
-        """Replace the file; `durable` also waits for the disk."""
+        """Replace the file; `durable` also waits for the disk. Raises DiskFault."""
         if not self._file_system.exists(self._folder):
             os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
             self._file_system.make_directory(self._folder)
         data = msgspec.json.format(msgspec.json.encode(self._stored), indent=1)
-        self._file_system.write_atomically(self._path, data, durable=durable)
+        self._file_system.write_atomically(self._path, data + b"\n", durable=durable)
 
     def _load(self, name: str) -> StoredPositions:
-        if not self._file_system.exists(self._path):
-            return StoredPositions(POSITIONS_FORMAT_VERSION, name, {})
-        data = self._file_system.read_file(self._path, POSITIONS_FILE_BYTES)
-        try:
-            stored = msgspec.json.decode(data, type=StoredPositions)
-        except msgspec.DecodeError as error:
-            raise PositionsDamaged(f"{self._path}: {error}; remove it to start afresh") from error
-        if stored.format_version != POSITIONS_FORMAT_VERSION:
-            raise PositionsDamaged(
-                f"{self._path}: format version {stored.format_version}, "
-                f"this release knows {POSITIONS_FORMAT_VERSION}"
-            )
-        return stored
+        stored = read_json_file(self._file_system, self._path, StoredPositions)
+        return StoredPositions(name=name, topics={}) if stored is None else stored

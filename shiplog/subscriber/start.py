@@ -53,6 +53,7 @@ class Wanted:
 
 
 EARLIEST = Wanted(StartAt.EARLIEST)
+LATEST = Wanted(StartAt.LATEST)
 
 
 def parse_start(start: Start | None, *, is_named: bool) -> Mapping[int, Wanted] | Wanted:

@@ -52,7 +52,7 @@ class Subscriber:
     Raises:
         ValueError, InvalidName, ConfigError: an option or the config is wrong.
         OffsetOutOfRange: the start is not there.
-        UnsupportedFormat, CorruptLog, DiskFault, PositionsDamaged: local files cannot be used.
+        UnsupportedFormat, CorruptLog, DiskFault: local files cannot be used.
     """
 
     def __init__(
@@ -257,9 +257,8 @@ class Subscriber:
     def _wait_s(self) -> float:
         """Do what is due; how long to wait for the engine's waiter before reading again."""
         self._commit_if_due()
-        if self._engine.watch():
+        if self._engine.watch() or self._engine.look_if_due():
             return 0.0
-        self._engine.look_if_due()
         return max(0.0, min(self._engine.wait_s(), self._next_commit - time.monotonic()))
 
     def prepare_wait(self) -> float:

@@ -21,7 +21,7 @@ from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import File, FileSystem, NoSuchFile
 from shiplog.logformat.json_files import read_json_file
 from shiplog.logformat.marks import MARKS_FILE, read_marks
-from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
+from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.merged_marks import MergedMarks
 from shiplog.logformat.merged_names import LOG, PARTITION_FILE, segment_bases, segment_name
 from shiplog.logformat.partition_file import PartitionFile
@@ -76,7 +76,7 @@ class TailReader:
         """(first offset held, next offset) now. Raises DiskFault, CorruptLog."""
         log = self._open_log()
         try:
-            return log.start_offset, log.next_offset
+            return max(self._earliest(), log.start_offset), log.next_offset
         finally:
             log.close()
 
@@ -86,18 +86,22 @@ class TailReader:
         try:
             found = log.locate_timestamp(timestamp_ms)
             return found if found < log.next_offset else None
+        except CorruptLog:
+            earliest = self._earliest()
+            if earliest > log.start_offset:  # it was looked for in a segment that is archived
+                return earliest
+            raise
         finally:
             log.close()
 
     def seek(self, offset: int) -> None:
-        """Go on from `offset`. Raises OffsetOutOfRange."""
+        """Go on from `offset`. Raises OffsetNotHere."""
         log = self._open_log()
         try:
+            earliest = max(self._earliest(), log.start_offset)
+            if not earliest <= offset <= log.next_offset:
+                raise OffsetNotHere(self.topic, self.partition, offset, earliest, log.next_offset)
             base, byte = log.locate(offset)
-        except OffsetNotHeld as error:
-            raise OffsetNotHere(
-                self.topic, self.partition, offset, error.start, error.end
-            ) from None
         finally:
             log.close()
         self._close_file()
@@ -106,13 +110,17 @@ class TailReader:
 
     def seek_earliest(self) -> int:
         """Go on from the first offset held, and return it. Raises DiskFault."""
-        bases = segment_bases(self._fs.list_directory(self.path))
-        while len(bases) > 1 and self._size(bases[0]) == 0:  # archived
-            del bases[0]
         self._close_file()
-        self.next_offset = self._base = bases[0] if bases else self._start_offset
+        self.next_offset = self._base = self._earliest()
         self._byte, self._is_inside = 0, False
         return self.next_offset
+
+    def _earliest(self) -> int:
+        """The first offset whose segment is not archived (empty, with a successor)."""
+        bases = segment_bases(self._fs.list_directory(self.path))
+        while len(bases) > 1 and self._size(bases[0]) == 0:
+            del bases[0]
+        return bases[0] if bases else self._start_offset
 
     def _size(self, base: int) -> int:
         return self._fs.size(os.path.join(self.path, segment_name(base, LOG)))
@@ -150,7 +158,7 @@ class TailReader:
         The first of them may hold offsets before `next_offset`, after a seek.
 
         Raises:
-            OffsetOutOfRange: they were archived meanwhile.
+            OffsetNotHere: they were archived meanwhile.
             CorruptLog: they are damaged.
             DiskFault: the disk fails.
         """
@@ -217,7 +225,7 @@ class TailReader:
 
         Raises:
             CorruptLog: bytes that must be whole by now are not.
-            OffsetOutOfRange: the segment was archived.
+            OffsetNotHere: the segment was archived.
         """
         if self._file is None:
             self._look_for_start()

@@ -69,6 +69,7 @@ class Intake:
         self._batch_bytes = batch_bytes
         self._auto_create_topics = auto_create_topics
         self._dirty: set[int] = set()
+        self._written_now: set[int] = set()
         self._wake = asyncio.Event()
         self._listeners: list[IntakeListener] = []
         self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -328,7 +329,19 @@ class Intake:
         self.received_at[number] = self._proposer.clock.now()
         self._dirty.add(number)
         self._wake.set()
+        if not self._sync_always:
+            self._report_soon(number)
         self.on_received(number)
+
+    def _report_soon(self, number: int) -> None:
+        """With `fsync=interval` what is written counts; what came in one turn is reported once."""
+        if not self._written_now:
+            asyncio.get_running_loop().call_soon(self._report_written)
+        self._written_now.add(number)
+
+    def _report_written(self) -> None:
+        numbers, self._written_now = self._written_now, set()
+        self._report(self._written(numbers))
 
     async def run_syncer(self) -> None:
         """Make what came in durable, round after round, until cancelled."""
@@ -336,7 +349,6 @@ class Intake:
             await self._wake.wait()
             self._wake.clear()
             if not self._sync_always:
-                self._report(self._written(self._dirty))
                 await asyncio.sleep(self._sync_interval_s)
             try:
                 await self._round()
@@ -347,10 +359,9 @@ class Intake:
     async def _round(self) -> None:
         dirty, self._dirty = self._dirty, set()
         written = self._written(dirty)
+        ends = self._sessions.ends(dirty)
         await self._syncer.sync(self._sessions.take_dirty(dirty))
-        for number, place in written.items():
-            if number in self._replica.machine.state.inputs:
-                self._sessions.log(number).mark_durable(place.run, place.roll, place.byte)
+        self._sessions.mark_durable(ends)
         self._report(written)
 
     def _written(self, numbers: set[int]) -> dict[int, Place]:

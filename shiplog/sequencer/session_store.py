@@ -7,7 +7,7 @@ sync.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.input_log import InputLog
@@ -76,6 +76,22 @@ class SessionStore:
         """Up to where this node holds an input, durable or not."""
         roll, byte = self.log(entry.number).end(entry.run)
         return max(Place(entry.run, roll, byte), entry.place)
+
+    def ends(self, numbers: Iterable[int]) -> dict[int, Place]:
+        """Where the files of these inputs end, in the run that each is in."""
+        known = self._machine.state.inputs
+        return {
+            n: Place(known[n].run, *self._logs[n].end(known[n].run))
+            for n in numbers
+            if n in known and n in self._logs
+        }
+
+    def mark_durable(self, ends: Mapping[int, Place]) -> None:
+        """Everything below these ends was synced."""
+        for number, end in ends.items():
+            log = self._logs.get(number)
+            if log is not None:
+                log.mark_durable(*end)
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""

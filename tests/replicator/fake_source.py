@@ -1,0 +1,131 @@
+"""Logs for pull servers: real directories, written by tests, told of by hand."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from shiplog.logformat.files import OsFileSystem
+from shiplog.logformat.input_log import InputLog
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from shiplog.wire.errors import FaultCode
+from tests.replicator.session_files import random_batches
+
+
+class _Listeners:
+    """What both streams have in common."""
+
+    def __init__(self) -> None:
+        self.topic_id = "topic-1"
+        self.partitions = 2
+        self.fault: Refused | None = None
+        self.listeners: list[StreamListener] = []
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """Tell it of changes."""
+        self.listeners.append(listener)
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """No more."""
+        self.listeners.remove(listener)
+
+    def changed(self) -> None:
+        """Tell everybody."""
+        for listener in tuple(self.listeners):
+            listener()
+
+
+class FakeMerged(_Listeners):
+    """One merged partition. Implements interfaces.MergedStream."""
+
+    def __init__(self, path: Path, partition: int) -> None:
+        super().__init__()
+        self.path = path
+        self.log = MergedLog.open(
+            OsFileSystem(), path, topic="flights", topic_id=self.topic_id, partition=partition
+        )
+
+    def append(self, data: bytes) -> None:
+        """Merge some batches, and tell."""
+        self.log.append(bytearray(data), base_offset=self.log.next_offset, leader_epoch=1)
+        self.changed()
+
+    def roll(self) -> None:
+        """Begin another segment, and tell."""
+        self.log.roll()
+        self.changed()
+
+    def fill(self, source: random.Random, count: int, *, rolls: float = 0.1) -> None:
+        """Merge random batches, over several segments."""
+        for _ in range(count):
+            self.append(random_batches(source, source.randrange(1, 6)))
+            if source.random() < rolls:
+                self.roll()
+
+    def files(self) -> dict[str, bytes]:
+        """The segments' bytes, by name."""
+        return segment_files(self.path)
+
+
+class FakeSession(_Listeners):
+    """One run of an input. Implements interfaces.SessionStream."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.log = InputLog.open(OsFileSystem(), path, topic_id=self.topic_id)
+
+    def append(self, run: int, data: bytes) -> None:
+        """Take some batches, and tell."""
+        self.log.append(run, *self.log.end(run), data)
+        self.changed()
+
+
+class FakeSource:
+    """The logs of one node. Implements interfaces.LogSource."""
+
+    def __init__(self, path: Path, *, partitions: int = 2) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.merged = [FakeMerged(path / f"flights-{n}", n) for n in range(partitions)]
+        self.session = FakeSession(path / "session")
+        self.refusal: Refused | None = None
+        self._renumber()
+
+    def _renumber(self) -> None:
+        for stream in self.merged:
+            stream.partitions = len(self.merged)
+
+    def add_partition(self, path: Path) -> None:
+        """One more."""
+        self.merged.append(FakeMerged(path, len(self.merged)))
+        self._renumber()
+
+    def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
+        """By its name."""
+        if self.refusal is not None:
+            raise self.refusal
+        if topic != "flights" or partition >= len(self.merged):
+            raise Refused(FaultCode.UNKNOWN_TOPIC, f"no {topic}-{partition}")
+        stream = self.merged[partition]
+        if topic_id not in (None, stream.topic_id):
+            raise Refused(FaultCode.TOPIC_GONE, "deleted")
+        if stream.fault is not None:
+            raise stream.fault
+        return stream
+
+    def open_session(
+        self, *, session: str, topic: str, topic_id: str, partition: int, run: int
+    ) -> SessionStream:
+        """There is but one."""
+        return self.session
+
+    def delete(self) -> None:
+        """The topic is gone."""
+        for stream in self.merged:
+            stream.fault = Refused(FaultCode.TOPIC_GONE, "deleted")
+            stream.changed()
+
+
+def segment_files(path: Path) -> dict[str, bytes]:
+    """Name -> bytes of a merged log's segments."""
+    return {file.name: file.read_bytes() for file in sorted(path.glob("*.log"))}

@@ -81,11 +81,16 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
 
 
 def _follow(core: Core, sender: int) -> None:
-    """The sender leads our term. Raises InvariantError if another node does."""
+    """The sender leads our term. Raises InvariantError if another node does.
+
+    Raises MalformedMessage if it cannot, because it is a learner.
+    """
     if core.leader == sender:
         core.leader_seen = core.now
         core.election_deadline = core.now + core.election_timeout
         return
+    if sender not in core.voters:
+        raise MalformedMessage(f"node {sender} is no voter and cannot lead")
     if core.elected not in (None, sender) or core.role is Role.LEADER:
         raise InvariantError(f"nodes {core.elected} and {sender} both lead term {core.term}")
     core.elected = sender

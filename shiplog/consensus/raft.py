@@ -220,10 +220,9 @@ class Raft:
             raise InvariantError(
                 f"cut at {index}, snapshot at {snapshot.last_index}, applied up to {core.applied}"
             )
-        known_term = core.log.term_at(snapshot.last_index)
-        if known_term is not None and known_term != snapshot.last_term:
+        if not core.log.matches(snapshot.last_index, snapshot.last_term):
             raise InvariantError(
-                f"entry {snapshot.last_index} has term {known_term}, not {snapshot.last_term}"
+                f"({snapshot.last_index}, {snapshot.last_term}) is not in the log, nor its base"
             )
         if index > core.log.base_index:
             core.log.compact(index)
@@ -361,7 +360,10 @@ class Raft:
             sender not in core.voters or (core.in_lease and not message.transfer)
         ):
             return False
-        core.become_follower(message.term, sender if kind in _FROM_LEADER else None)
+        if kind not in _FROM_LEADER:
+            core.become_follower(message.term, None)
+        elif sender in core.voters:
+            core.become_follower(message.term, sender)
         return True
 
     def _refuse_old_term(self, sender: int, message: wire.Message) -> None:

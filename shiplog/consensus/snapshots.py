@@ -26,6 +26,8 @@ class SnapshotReceiver:
             raise MalformedMessage(
                 f"a chunk passes the end of its snapshot of {chunk.total_bytes} bytes"
             )
+        if chunk.last_term > chunk.term:
+            raise MalformedMessage(f"a snapshot of term {chunk.last_term} in term {chunk.term}")
         source = (sender, chunk.term, chunk.last_index, chunk.last_term, chunk.total_bytes)
         if source != self._source:
             self._source = source

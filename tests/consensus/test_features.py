@@ -242,6 +242,14 @@ def test_candidates_that_are_no_voters_are_ignored() -> None:
     assert (group[0].term, bool(group[0].take_effects())) == (0, False)
 
 
+def test_learners_cannot_lead() -> None:
+    group = led(learners=1)
+    for term in (group[0].term, group[0].term + 1):
+        with pytest.raises(MalformedMessage, match="cannot lead"):
+            group[1].step(3, Heartbeat(term, 0, 0, 0), group.now)
+    assert (group[1].term, group[1].leader) == (group[0].term, 0)
+
+
 def test_transfer_hands_over_at_once_when_the_target_has_everything() -> None:
     group = led()
     group[0].transfer_leadership(2, group.now)
@@ -693,11 +701,12 @@ def test_a_snapshot_of_what_is_there_only_commits_it() -> None:
     assert raft.commit_index == 2
 
 
-def test_a_chunk_longer_than_its_snapshot_is_refused() -> None:
+def test_impossible_chunks_are_refused() -> None:
     group = led()
-    chunk = SnapshotChunk(group[0].term, 9, 1, (0,), (), 3, 4, b"xy")
-    with pytest.raises(MalformedMessage):
-        group[1].step(0, chunk, group.now)
+    for last_term, offset in ((1, 3), (9, 2)):
+        chunk = SnapshotChunk(group[0].term, 9, last_term, (0,), (), offset, 4, b"xy")
+        with pytest.raises(MalformedMessage):
+            group[1].step(0, chunk, group.now)
 
 
 def test_without_snapshot_data_the_leader_says_that_it_wants_some() -> None:
@@ -733,6 +742,9 @@ def test_only_applied_entries_can_be_cut() -> None:
     for index, last_index, last_term in ((2, 2, 1), (1, 2, 1), (2, 1, 1), (1, 1, 7)):
         with pytest.raises(InvariantError):
             group[0].compact(index, Snapshot(last_index, last_term, (0, 1, 2), (), b"x"))
+    group[0].compact(1, Snapshot(1, 1, (0, 1, 2), (), b"x"))
+    with pytest.raises(InvariantError):
+        group[0].compact(0, Snapshot(0, 0, (0, 1, 2), (), b"x"))
 
 
 # --- restarts -------------------------------------------------------------------------------------

@@ -326,8 +326,10 @@ cdef class BatchBuilder:
         """The records added since the last `finish`."""
         return self.count
 
-    def add(self, value, key=None, headers=None, int64_t timestamp=-1) -> int:
+    def add(self, value, key=None, headers=None, int64_t timestamp=-1, int64_t batch_bytes=RECORD_LIMIT) -> int:
         """Add a record; return the bytes of the batch so far, header included.
+
+        Returns -1, with nothing added, if the batch has records and this one would make it larger than `batch_bytes`.
 
         Raises:
             RecordTooLarge: the record is larger than `max_record_bytes` (see `build_batches`), or the batch would
@@ -340,18 +342,21 @@ cdef class BatchBuilder:
         try:
             take_item(&item, key_bytes, value_bytes, headers, &headers_heap, self.count, self.limit)
             item.timestamp = timestamp
-            self.append(&item, headers_heap.data)
+            if not self.append(&item, headers_heap.data, batch_bytes):
+                return -1
         finally:
             release(&headers_heap)
         return self.heap.used
 
-    cdef int append(self, Item *item, const uint8_t *headers) except -1:
+    cdef bint append(self, Item *item, const uint8_t *headers, int64_t batch_bytes) except -1:
         cdef size_t used = self.heap.used if self.count > 0 else HEADER
         cdef int64_t first = self.first_timestamp if self.count > 0 else item.timestamp
         cdef int64_t body
         item.timestamp_delta = <int64_t>(<uint64_t>item.timestamp - <uint64_t>first)
         item.offset_delta = self.count
         body = body_size(item, item.timestamp_delta, item.offset_delta)
+        if self.count > 0 and <int64_t>used + varint_size(body) + body > batch_bytes:
+            return False
         if <int64_t>used + body + 5 > RECORD_LIMIT:
             raise RecordTooLarge(self.count, body, RECORD_LIMIT)
         item.body_size = <int32_t>body
@@ -363,7 +368,7 @@ cdef class BatchBuilder:
             self.max_timestamp = item.timestamp
         self.first_timestamp = first
         self.count += 1
-        return 0
+        return True
 
     def finish(self, *, int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1) -> bytes:
         """Return the batch and begin an empty one; no records give no bytes."""

@@ -95,6 +95,7 @@ class BatchBuilder:
         key: Buffer | None = None,
         headers: _Headers | None = None,
         timestamp: int = -1,
+        batch_bytes: int = ...,
     ) -> int: ...
     def finish(
         self, *, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shiplog.logformat.dedup import DEDUP_EPOCH
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-RECORD_OVERHEAD_BYTES = 32
-"""More than a record's lengths, deltas and attributes ever take beside its key, value, headers."""
-HEADER_OVERHEAD_BYTES = 10
 NO_PRODUCER = -1
 
 
@@ -35,8 +32,7 @@ class BatchLimits:
         return DEDUP_EPOCH if self.producer_id >= 0 else -1
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One record to append; `timestamp` in ms, `number` is its dedup id."""
 
     value: Buffer | None
@@ -46,22 +42,15 @@ class Entry:
     number: int | None = None
 
     @property
-    def size(self) -> int:
-        """An upper bound of the bytes it takes in a batch."""
-        size = RECORD_OVERHEAD_BYTES + _length(self.value) + _length(self.key)
-        for name, value in self.headers or ():
-            size += HEADER_OVERHEAD_BYTES + 4 * len(name) + _length(value)
-        return size
+    def value_bytes(self) -> int:
+        """The size of its value."""
+        return 0 if self.value is None else memoryview(self.value).nbytes
 
     def alone(self) -> Entries:
         """The same as columns of one record."""
         keys = None if self.key is None else (self.key,)
         headers = None if self.headers is None else (self.headers,)
         return Entries((self.value,), keys, headers, self.timestamp, self.number)
-
-
-def _length(data: Buffer | None) -> int:
-    return 0 if data is None else memoryview(data).nbytes
 
 
 @dataclass(frozen=True, slots=True)

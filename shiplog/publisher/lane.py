@@ -8,10 +8,17 @@ Invariant: records reach the file in the order in which they came, each exactly 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from shiplog.logformat import _kernels as kernels
 from shiplog.publisher.dedup_ids import sequence_of
-from shiplog.publisher.entries import BatchLimits, Entries, Entry
+from shiplog.publisher.entries import BatchLimits, Entries
+from shiplog.publisher.errors import PublisherClosed
 from shiplog.publisher.output import Output
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Lane:
@@ -20,10 +27,10 @@ class Lane:
     __slots__ = (
         "_builder",
         "_first",
+        "_is_closed",
         "_limits",
         "_next",
         "_pending",
-        "_size",
         "deadline",
         "output",
     )
@@ -34,10 +41,10 @@ class Lane:
         """When what lingers is due, in monotonic seconds; None: nothing lingers."""
         self._limits = limits
         self._builder = kernels.BatchBuilder(limits.max_record_bytes)
-        self._size = 0
         self._first: int | None = None
         self._next: int | None = None
         self._pending = b""
+        self._is_closed = False
 
     def write(self, data: bytes) -> None:
         """Append finished batches, behind what lingers. Raises as `Output.write`."""
@@ -59,20 +66,39 @@ class Lane:
             max_record_bytes=self._limits.max_record_bytes,
         )
 
-    def add(self, entry: Entry, deadline: float) -> bool:
-        """Let a record linger until `deadline` at most; whether it is the first of its batch.
+    def add(
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] | None,
+        timestamp: int,
+        number: int | None = None,
+    ) -> bool:
+        """Let a record linger; whether it is the first of its batch.
 
         Raises as `Output.write`, when an earlier batch has to be written first: it was not added.
         """
-        full = self._size + entry.size > self._limits.batch_bytes
-        if self._pending or (self._builder.records and (full or entry.number != self._next)):
+        builder = self._builder
+        if self._pending or self._is_closed or number != self._next:
+            self._make_way(number)
+        batch_bytes = self._limits.batch_bytes
+        if builder.add(value, key, headers, timestamp, batch_bytes) < 0:
             self.flush()
-        is_first = self._builder.records == 0
-        self._size = self._builder.add(entry.value, entry.key, entry.headers, entry.timestamp)
-        if is_first:
-            self._first, self.deadline = entry.number, deadline
-        self._next = None if entry.number is None else entry.number + 1
-        return is_first
+            builder.add(value, key, headers, timestamp)
+        if number is not None:
+            self._next = number + 1
+        if builder.records > 1:
+            return False
+        self._first = number
+        return True
+
+    def _make_way(self, number: int | None) -> None:
+        """What is there cannot share a batch with the record `number`."""
+        if self._is_closed:
+            raise PublisherClosed("the publisher is closed")
+        if self._pending or self._builder.records:
+            self.flush()
+        self._next = number
 
     def flush(self) -> None:
         """Write what lingers. Raises as `Output.write`: it is kept."""
@@ -83,7 +109,11 @@ class Lane:
                 producer_epoch=self._limits.epoch,
                 base_sequence=-1 if first is None else sequence_of(first),
             )
-            self._size = 0
         if self._pending:
             self.output.write(self._pending)
             self._pending, self.deadline = b"", None
+
+    def close(self) -> None:
+        """Write what lingers, and let nothing linger any more. Raises as `Output.write`."""
+        self._is_closed = True
+        self.flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shiplog.publisher.dedup_ids import DedupIds
 from shiplog.publisher.entries import Entries, Entry
-from shiplog.publisher.errors import InvalidId
+from shiplog.publisher.errors import InvalidId, PublisherClosed
 from shiplog.publisher.lane import Lane
 from shiplog.publisher.options import PublisherOptions
 from shiplog.publisher.partitioner import Partitioner
@@ -36,6 +36,7 @@ class Lanes:
         self._lanes: dict[TopicPartition, Lane] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._ids = DedupIds()
+        self._is_closed = False
 
     def all(self) -> list[Lane]:
         """Those that were taken so far."""
@@ -45,6 +46,8 @@ class Lanes:
         """The lane of a partition. Raises InvalidName."""
         name = TopicPartition(topic, partition)
         lane = self._lanes.get(name)
+        if lane is None and self._is_closed:
+            raise PublisherClosed("the publisher is closed")
         if lane is None:
             lane = Lane(self._writer.output(topic, partition), self._options.limits)
             self._lanes[name] = lane
@@ -52,32 +55,29 @@ class Lanes:
 
     # --- one record ----------------------------------------------------------------------------
 
-    def append(
-        self, entry: Entry, topic: str | None, partition: int | None, deadline: float | None
-    ) -> bool:
-        """Append a record, lingering until `deadline` if there is one.
+    def append(self, entry: Entry, topic: str | None, partition: int | None) -> Lane | None:
+        """Append a record, or let it linger; the lane, if a batch begins to linger there with it.
 
-        Returns:
-            Whether a batch began to linger. Raises as `Output.write`: nothing was appended.
+        Raises as `Output.write`: nothing was appended.
         """
         lane = self._lane_of(entry, topic or self._options.topic, partition)
-        if entry.number is not None:
-            self._ids.check((entry.number,))
-            if self._ids.needs_new_run(lane.output.name, entry.number):
-                self.begin_run(entry.number)
-        began = False
-        if deadline is None:
-            lane.write(lane.build(entry.alone()))
+        number = entry.number
+        if number is not None:
+            self._ids.check((number,))
+            if self._ids.needs_new_run(lane.output.name, number):
+                self.begin_run(number)
+        is_first = False
+        if self._options.linger_s > 0:
+            is_first = lane.add(*entry)
         else:
-            began = lane.add(entry, deadline)
-        if entry.number is not None:
-            self._ids.appended(lane.output.name, entry.number)
-        return began
+            lane.write(lane.build(entry.alone()))
+        if number is not None:
+            self._ids.appended(lane.output.name, number)
+        return lane if is_first else None
 
     def _lane_of(self, entry: Entry, topic: str, partition: int | None) -> Lane:
         if partition is None:
-            size = self._options.limits.batch_bytes if entry.key is None else 0
-            partition = self._choose(topic, entry.key, min(size, entry.size))
+            partition = self._choose(topic, entry.key, entry.value_bytes)
         return self.lane(topic, partition)
 
     def _choose(self, topic: str, key: Buffer | None, size: int) -> int:
@@ -151,6 +151,10 @@ class Lanes:
             )
             for name, own in places.items()
         ]
+
+    def close(self) -> None:
+        """Take no other lane from now on."""
+        self._is_closed = True
 
     def append_numbered(self, lane: Lane, data: bytes, last: int) -> None:
         """Append batches with numbers up to `last`. Raises as `Output.write`."""

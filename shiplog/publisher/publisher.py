@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from shiplog.config.types import ClientConfig, OnFull
-from shiplog.logformat._kernels import build_record
 from shiplog.logformat.disk_errors import DiskFault
 from shiplog.logformat.files import OsFileSystem
 from shiplog.publisher.arguments import (
@@ -133,8 +132,9 @@ class Publisher:
         self._sync_failure: DiskFault | None = None
         self._lanes = Lanes(self._writer, options)
         self._closed = False
-        is_direct = partitions == 1 and linger_ms == 0 and dedup_id is None
-        self._direct = self._lanes.lane(topic, 0).output if is_direct else None
+        is_plain = partitions == 1 and dedup_id is None
+        self._direct = self._lanes.lane(topic, 0).output if is_plain and linger_ms == 0 else None
+        self._plain_lane = self._lanes.lane(topic, 0) if is_plain and linger_ms > 0 else None
         self._max_record_bytes = max_record_bytes
         self._lingering = threading.Condition(self._lock)
         self._shipper = self._start_shipper()
@@ -197,18 +197,21 @@ class Publisher:
         """
         stamp = int(time.time() * 1000) if timestamp is None else as_milliseconds(timestamp)
         pairs = as_pairs(headers) if headers else None
-        direct = self._direct
-        if direct is None or partition is not None or topic is not None or id is not None:
-            self._append_entry(Entry(value, key, pairs, stamp, id), topic, partition)
-            return
-        try:
-            with self._lock:
-                direct.write_record(value, key, pairs, stamp, self._max_record_bytes)
-        except NoRoom:
-            data = build_record(value, key, pairs, stamp, self._max_record_bytes)
-            self._locked(partial(direct.write, data))
-        except TypeError as error:
-            raise not_bytes(value, key, error) from None
+        if partition is None and topic is None and id is None:
+            try:
+                with self._lock:
+                    if self._direct is not None:
+                        self._direct.write_record(value, key, pairs, stamp, self._max_record_bytes)
+                        return
+                    if self._plain_lane is not None:
+                        if self._plain_lane.add(value, key, pairs, stamp):
+                            self._linger_on(self._plain_lane)
+                        return
+            except NoRoom:
+                self._wait_for_room_or_raise()
+            except TypeError as error:
+                raise not_bytes(value, key, error) from None
+        self._append_entry(Entry(value, key, pairs, stamp, id), topic, partition)
 
     def _append_entry(self, entry: Entry, topic: str | None, partition: int | None) -> None:
         self._lanes.check_numbered(is_numbered=entry.number is not None)
@@ -219,10 +222,14 @@ class Publisher:
             raise not_bytes(entry.value, entry.key, error) from None
 
     def _append_now(self, entry: Entry, topic: str | None, partition: int | None) -> None:
-        linger_s = self._options.linger_s
-        deadline = time.monotonic() + linger_s if linger_s > 0 else None
-        if self._lanes.append(entry, topic, partition, deadline):
-            self._lingering.notify()
+        lane = self._lanes.append(entry, topic, partition)
+        if lane is not None:
+            self._linger_on(lane)
+
+    def _linger_on(self, lane: Lane) -> None:
+        """A batch began to linger: have it written in time."""
+        lane.deadline = time.monotonic() + self._options.linger_s
+        self._lingering.notify()
 
     def append_many(
         self,
@@ -324,10 +331,13 @@ class Publisher:
                 with self._lock:
                     return action()
             except NoRoom:
-                late = deadline is not None and time.monotonic() > deadline
-                if late or self._options.on_full is OnFull.RAISE:
-                    raise BudgetExceeded(self._no_room()) from None
-            self._wait_for_room()
+                self._wait_for_room_or_raise(deadline)
+
+    def _wait_for_room_or_raise(self, deadline: float | None = None) -> None:
+        late = deadline is not None and time.monotonic() > deadline
+        if late or self._options.on_full is OnFull.RAISE:
+            raise BudgetExceeded(self._no_room()) from None
+        self._wait_for_room()
 
     def _wait_for_room(self) -> None:
         wait_for_release(self._writer.directory)
@@ -412,9 +422,11 @@ class Publisher:
         _living.discard(self)
         if self._linger is not None:
             self._linger.stop()
+        with self._lock:
+            self._lanes.close()
         try:
             for lane in self._taken_lanes():
-                self._locked(lane.flush, deadline)
+                self._locked(lane.close, deadline)
         finally:
             with self._lock:
                 self._writer.close()

@@ -6,9 +6,12 @@ import itertools
 import threading
 from pathlib import Path
 
+import pytest
+
 from shiplog import Publisher
 from shiplog.logformat import _kernels as kernels
-from shiplog.publisher import BudgetExceeded
+from shiplog.logformat.errors import RecordTooLarge
+from shiplog.publisher import BudgetExceeded, PublisherClosed
 from tests.publisher import reading
 
 FOR_EVER_MS = 60_000
@@ -72,6 +75,28 @@ def test_many_records_go_behind_what_lingers(tmp_path: Path) -> None:
         publisher.append_many([b"b", b"c"])
         publisher.append(b"d")
     assert reading.values(tmp_path / "s") == [b"a", b"b", b"c", b"d"]
+
+
+def test_nothing_lingers_in_a_closed_publisher(tmp_path: Path) -> None:
+    publisher = Publisher("t", session="s", directory=tmp_path, linger_ms=FOR_EVER_MS)
+    publisher.append(b"a")
+    publisher.close()
+    with pytest.raises(PublisherClosed):
+        publisher.append(b"b")
+    with pytest.raises(PublisherClosed):
+        publisher.append(b"b", topic="u")
+    assert reading.values(tmp_path / "s") == [b"a"]
+
+
+def test_a_refused_record_spoils_no_batch(tmp_path: Path) -> None:
+    with Publisher("t", session="s", directory=tmp_path, linger_ms=FOR_EVER_MS) as publisher:
+        publisher.append(b"a")
+        with pytest.raises(RecordTooLarge):
+            publisher.append(bytes(2 << 20))
+        with pytest.raises(TypeError, match="the value is a str"):
+            publisher.append("text")  # type: ignore[arg-type]
+        publisher.append(b"b", headers={"h": b"x"})
+    assert reading.values(tmp_path / "s") == [b"a", b"b"]
 
 
 def append_until_full(publisher: Publisher) -> int:

@@ -403,6 +403,18 @@ def test_an_invalid_batch_is_looked_at_again(path: Path) -> None:
     reader.close()
 
 
+def test_a_reader_does_not_go_past_a_spoilt_sealed_file(path: Path) -> None:
+    write(path, [ONE, TWO], [THREE]).close()
+    spoilt = bytearray(ONE + TWO)
+    spoilt[len(ONE) + 70] ^= 1
+    (path / "log.0.0").write_bytes(spoilt)
+    (path / "marks").unlink()
+    reader = open_input(path, read_only=True)
+    assert (reader.end(0), reader.sealed_length(0, 0)) == ((0, len(ONE)), None)
+    assert not reader.refresh()
+    reader.close()
+
+
 def test_a_reader_sees_new_files_and_runs(path: Path) -> None:
     log = open_input(path)
     reader = open_input(path, read_only=True)

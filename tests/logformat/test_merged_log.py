@@ -233,6 +233,24 @@ def test_a_lost_index_of_a_sealed_segment_is_rebuilt(path: Path) -> None:
         assert contents(path) == before
 
 
+def test_index_entries_of_lost_batches_are_lost_with_them(path: Path) -> None:
+    log, oracle = write(path, [batch(n, size=3000, timestamp=1000 + n) for n in range(6)])
+    merge(log, *(batch(n, size=3000, timestamp=2000 + n) for n in range(6)))
+    log.save_marks()  # they vouch for the entries above the durable offset too
+    log.close()
+    os.truncate(path / LOG_0, len(oracle.segments[0].data))
+    log = open_merged(path)
+    assert log.segments()[0].max_timestamp == 1005
+    for number in range(6):
+        data = batch(number, size=3000, timestamp=1003 + number)
+        oracle.append(data, epoch=3)
+        merge(log, data)
+    log.save_marks()
+    expected = oracle.files()
+    assert {name: (path / name).read_bytes() for name in expected} == expected
+    log.close()
+
+
 # --- durability ----------------------------------------------------------------------------------
 
 
@@ -564,7 +582,7 @@ def test_a_changed_offset_below_the_mark_is_damage(path: Path) -> None:
 
 def test_a_changed_offset_where_the_index_points_is_damage_too(path: Path) -> None:
     """Opening starts at the last index entry, so the offset there has nothing before it."""
-    data = [batch(seed, size=3000) for seed in range(6)]
+    data = [batch(seed, size=3000) for seed in range(5)]  # the last one has an entry
     log, oracle = write(path, data)
     log.close()
     indexed = int.from_bytes((path / INDEX_0).read_bytes()[-4:], "big")

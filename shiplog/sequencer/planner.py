@@ -243,7 +243,6 @@ class Planner:
             share -= taken
             budget.charge(taken, before, draft.weight)
             place = Place(place.run, place.roll, place.byte + taken)
-        if place != entry.place:
             self._places[entry.number] = place
 
     def _read(self, entry: Input, place: Place, size: int, source: SessionBytes) -> bytes:

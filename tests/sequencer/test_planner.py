@@ -162,6 +162,17 @@ def test_ranges_go_on_in_the_next_file() -> None:
     assert [(part.roll, part.start) for part in world.merged[0].ranges] == [(0, 0), (1, 0)]
 
 
+def test_an_empty_next_file_is_nothing_to_plan() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    world.run_dry()
+    world.bytes.sealed.add((1, 0, 0))
+    world.bytes.put(1, b"", roll=1)
+    assert world.plan() == []
+    entry = world.machine.state.inputs[1]
+    assert world.planner.place(entry) == entry.place
+
+
 def test_a_file_that_is_not_sealed_is_not_left_behind() -> None:
     world = World("a")
     world.bytes.put(1, records(b"x"))

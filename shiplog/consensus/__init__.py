@@ -13,6 +13,7 @@ from shiplog.consensus.errors import (
     CorruptRecord,
     MalformedMessage,
     NotLeader,
+    UnfinishedFile,
 )
 from shiplog.consensus.messages import decode_messages, encode_messages
 from shiplog.consensus.progress import ProgressState, ProgressStatus
@@ -38,6 +39,7 @@ __all__ = [
     "Role",
     "SaveToken",
     "Snapshot",
+    "UnfinishedFile",
     "decode_messages",
     "encode_messages",
     "messages",

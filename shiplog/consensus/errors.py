@@ -33,3 +33,7 @@ class MalformedMessage(ConsensusError):
 
 class CorruptRecord(ConsensusError):
     """A file of the consensus log or a snapshot file does not hold what was written to it."""
+
+
+class UnfinishedFile(CorruptRecord):
+    """A log file ends within its header: the node failed while making it, before any record."""

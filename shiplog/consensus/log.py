@@ -22,20 +22,16 @@ def _term(entry: Entry) -> int:
 class RaftLog:
     """The entries, and the questions the algorithm asks about them."""
 
-    __slots__ = ("_entries", "base_index", "base_term", "last_index")
+    __slots__ = ("_entries", "base_index", "base_term", "last_index", "last_term")
 
     def __init__(self, base_index: int, base_term: int, entries: Sequence[Entry]) -> None:
         self.base_index = base_index
         self.base_term = base_term
         self.last_index = base_index
+        self.last_term = base_term
         self._entries: list[Entry] = []
         for entry in entries:
             self.append((entry,))
-
-    @property
-    def last_term(self) -> int:
-        """The term of the last entry."""
-        return self._entries[-1].term if self._entries else self.base_term
 
     def term_at(self, index: int) -> int | None:
         """The term of an entry; None if it is compacted or does not exist."""
@@ -63,11 +59,13 @@ class RaftLog:
             )
         self._entries.extend(entries)
         self.last_index += len(entries)
+        self.last_term = entries[-1].term
 
     def cut_from(self, index: int) -> None:
         """Forget the entries at and above `index`."""
         del self._entries[index - self.base_index - 1 :]
         self.last_index = index - 1
+        self.last_term = self._entries[-1].term if self._entries else self.base_term
 
     def compact(self, index: int) -> None:
         """Forget the entries up to `index`, which becomes the base."""
@@ -83,7 +81,7 @@ class RaftLog:
         """Forget everything: the log begins after (base_index, base_term), held by a snapshot."""
         self._entries.clear()
         self.base_index, self.base_term = base_index, base_term
-        self.last_index = base_index
+        self.last_index, self.last_term = base_index, base_term
 
     def entries(self, start: int, stop: int) -> list[Entry]:
         """Entries start <= index < stop, all of which must be in the log."""

@@ -23,7 +23,7 @@ from enum import IntEnum
 
 import msgspec
 
-from shiplog.consensus.errors import CorruptRecord
+from shiplog.consensus.errors import CorruptRecord, UnfinishedFile
 from shiplog.consensus.types import Entry, HardState
 from shiplog.logformat._kernels import crc32c
 from shiplog.logformat.errors import UnsupportedFormat
@@ -140,8 +140,10 @@ class WalEncoder:
 
 
 def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
-    """Read a whole file. Raises CorruptRecord if its header is, UnsupportedFormat for other
-    versions.
+    """Read a whole file.
+
+    Raises UnfinishedFile if it ends within its header (the newest file may, and can be removed),
+    CorruptRecord if the header is damaged, UnsupportedFormat for other versions.
     """
     view = memoryview(data)
     header, position, salt = _decode_header(view)
@@ -185,20 +187,31 @@ def _encode_header(header: WalHeader) -> bytes:
 
 def _decode_header(view: memoryview) -> tuple[WalHeader, int, int]:
     """The header, its size, its checksum."""
-    if len(view) < _FIXED.size or bytes(view[:8]) != MAGIC:
-        raise CorruptRecord("not a file of the consensus log")
-    _, version, cluster_bytes, group, node, sequence, first_index = _FIXED.unpack_from(view)
-    if version != FORMAT_VERSION:
-        raise UnsupportedFormat(f"log file of format version {version}; this program reads 1")
-    size = _FIXED.size + cluster_bytes + _CRC.size
-    if cluster_bytes > MAX_CLUSTER_BYTES or len(view) < size:
-        raise CorruptRecord("the header of a log file is incomplete")
+    size = _header_bytes(view)
     body = bytes(view[: size - _CRC.size])
     (crc,) = _CRC.unpack_from(view, len(body))
     if crc32c(body) != crc:
         raise CorruptRecord("the header of a log file is damaged")
+    _, _, _, group, node, sequence, first_index = _FIXED.unpack_from(view)
     cluster = body[_FIXED.size :].decode(errors="replace")
     return WalHeader(cluster, group, node, sequence, first_index), size, crc
+
+
+def _header_bytes(view: memoryview) -> int:
+    """How long the header says it is."""
+    if len(view) < _FIXED.size or not bytes(view).strip(b"\0"):
+        raise UnfinishedFile("a log file ends within its header")
+    magic, version, cluster_bytes, *_ = _FIXED.unpack_from(view)
+    if magic != MAGIC:
+        raise CorruptRecord("not a file of the consensus log")
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormat(f"log file of format version {version}; this program reads 1")
+    size: int = _FIXED.size + cluster_bytes + _CRC.size
+    if cluster_bytes > MAX_CLUSTER_BYTES:
+        raise CorruptRecord("the header of a log file is damaged")
+    if len(view) < size:
+        raise UnfinishedFile("a log file ends within its header")
+    return size
 
 
 def _encode_body(record: WalRecord) -> tuple[Kind, bytes]:

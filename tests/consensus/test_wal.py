@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.consensus import CorruptRecord, Entry, HardState
+from shiplog.consensus import CorruptRecord, Entry, HardState, UnfinishedFile
 from shiplog.consensus.wal import (
     SnapshotMark,
     WalEncoder,
@@ -170,8 +170,10 @@ def test_damaged_headers_and_other_versions_are_refused() -> None:
         with pytest.raises(CorruptRecord):
             scan_wal(damaged)
     for cut in range(ends[0]):
-        with pytest.raises(CorruptRecord):
+        with pytest.raises(UnfinishedFile):
             scan_wal(data[:cut])
+    with pytest.raises(UnfinishedFile):
+        scan_wal(bytes(4096))
     with pytest.raises(UnsupportedFormat, match="version 2"):
         scan_wal(data[:8] + b"\x00\x02" + data[10:])
 

@@ -91,7 +91,7 @@ class PushClient:
         self._poller: asyncio.Task[None] | None = None
         self._shippers: list[asyncio.Task[None]] = []
         self._releaser: asyncio.Task[None] | None = None
-        self._release_failed = False
+        self._release_wanted = False
         self._stopped: ProtocolFault | None = None
         self._telling = False
 
@@ -137,7 +137,7 @@ class PushClient:
             for link in self._links:
                 if link.conversation is not None:
                     link.conversation.tick()
-            if self._release_failed:
+            if self._release_wanted:
                 self._release_soon()
 
     def _reload_certificates(self) -> None:
@@ -277,23 +277,25 @@ class PushClient:
 
     def _release_soon(self) -> None:
         """Look for files to remove, a little later, because more positions will move."""
+        self._release_wanted = True
         if self._releaser is None and self._poller is not None:
             self._releaser = spawn(self._release(), "release")
 
     async def _release(self) -> None:
         try:
-            await asyncio.sleep(RELEASE_DELAY_S)
-            removal = plan_removal(self._session, self._progress)
-            await remove(self._fs, removal.paths)
-            self._removed(removal)
+            while self._release_wanted:
+                await asyncio.sleep(RELEASE_DELAY_S)
+                self._release_wanted = False
+                removal = plan_removal(self._session, self._progress)
+                await remove(self._fs, removal.paths)
+                self._removed(removal)
         except LogFormatError as error:
-            self._release_failed = True
+            self._release_wanted = True
             log.error("files of %s could not be removed: %s", self._session.path, error)
         finally:
             self._releaser = None
 
     def _removed(self, removal: Removal) -> None:
-        self._release_failed = False
         for run in removal.finished:
             self._session.forget_run(run)
             self._progress.forget_run(run)

@@ -254,7 +254,7 @@ def test_a_node_with_other_bytes_is_left_and_if_all_have_them_the_copy_stops(
                 await until_copied(client, made.sources[0])
             own = copy_files(made)
             forked = FakeSource(tmp_path / "forked")
-            for word in (b"diff", b"more", b"over"):
+            for word in (b"diff", b"also", b"over"):
                 forked.merged[0].append(batch(word))
             await made.add_node(source=forked)
             other = made.world.nodes[2].address

@@ -65,8 +65,3 @@ class Checkpoints:
             if found.offset > self.durable.offset:
                 self.durable, reached = found, True
         return reached
-
-    def cut(self, offset: int) -> None:
-        """The log was cut: what lay behind `offset` will be written anew."""
-        while self._pending and self._pending[-1].offset > offset:
-            self._pending.pop()

@@ -86,16 +86,22 @@ def segment_sizes(copy: Copy) -> dict[int, int]:
 def check_copy(copy: Copy, advance: Advance) -> None:
     """Check one copy by itself; faults are added to it."""
     copy.end_offset = copy.start_offset
-    for base, size in segment_sizes(copy).items():
+    sizes = segment_sizes(copy)
+    newest = max(sizes, default=0)
+    for base, size in sizes.items():
         if size == 0:
             copy.end_offset = max(copy.end_offset, base)
             continue
         if base != copy.end_offset:
             copy.faults.append(f"segment {base} follows offset {copy.end_offset}")
-        _check_segment(copy, base, size, advance)
+        segment = _check_segment(copy, base, size, advance)
+        if base != newest:
+            segment.seal(0)  # sealing adds the last entry of the time index
+        _check_index(copy, ".index", segment.offsets)
+        _check_index(copy, ".timeindex", segment.times)
 
 
-def _check_segment(copy: Copy, base: int, size: int, advance: Advance) -> None:
+def _check_segment(copy: Copy, base: int, size: int, advance: Advance) -> GrowingSegment:
     segment = GrowingSegment(base)
     with open(_path(copy, base, ".log"), "rb") as file:
         while segment.size < size:
@@ -111,8 +117,7 @@ def _check_segment(copy: Copy, base: int, size: int, advance: Advance) -> None:
             advance(scan.end)
     copy.end_offset = segment.next_offset
     copy.size_bytes += segment.size
-    _check_index(copy, ".index", segment.offsets)
-    _check_index(copy, ".timeindex", segment.times)
+    return segment
 
 
 def _grow(copy: Copy, segment: GrowingSegment, data: bytes) -> bool:

@@ -97,6 +97,7 @@ class PushServer(ReplicatorHandler):
         self._inputs: dict[int, _Input] = {}
         self._handles: dict[int, list[int]] = {}
         """The intake's number of an input -> the handles of its runs."""
+        self._opening: set[int] = set()
         self._let_go: set[int] = set()
         """Handles that this side has ended; what is still under way for them is dropped."""
         self._news: set[int] = set()
@@ -181,15 +182,16 @@ class PushServer(ReplicatorHandler):
 
     def _open_input(self, message: OpenInput) -> Coroutine[Any, Any, None] | None:
         handle = message.handle
-        if handle in self._inputs:
+        if handle in self._inputs or handle in self._opening:
             raise ProtocolFault(FaultCode.PROTOCOL, f"handle {handle} is open already")
-        if len(self._inputs) + len(self._let_go) >= MAX_HANDLES:
+        if len(self._inputs) + len(self._opening) + len(self._let_go) >= MAX_HANDLES:
             text = f"more than {MAX_HANDLES} handles on one connection"
             raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
         refusal = self._refusal(message, self._run(message.run_id))
         if refusal is not None:
             self._refuse(handle, refusal)
             return None
+        self._opening.add(handle)
         return self._open_at_intake(message)
 
     def _refusal(self, message: OpenInput, run: OpenedRun) -> Refused | None:
@@ -212,9 +214,11 @@ class PushServer(ReplicatorHandler):
             )
         except Refused as refused:
             self._refuse(message.handle, refused)
-            return
-        if self._connection.is_open:
-            self._opened(message, opened)
+        else:
+            if self._connection.is_open:
+                self._opened(message, opened)
+        finally:
+            self._opening.discard(message.handle)
 
     def _opened(self, message: OpenInput, opened: OpenedInput) -> None:
         run = self._runs[message.run_id]

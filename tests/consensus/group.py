@@ -291,3 +291,10 @@ def describe_effects(number: int, raft: Raft, effects: Effects) -> list[str]:
         lines.append("applies " + " ".join(map(describe_entry, effects.apply)))
     lines += [f"answers read {context} with {index}" for context, index in effects.reads]
     return [f"{number} {line}" for line in lines]
+
+
+def led(voters: int = 3, **options: object) -> Group:
+    """A group led by node 0."""
+    group = Group(voters, **options)  # type: ignore[arg-type]
+    group.elect(0)
+    return group

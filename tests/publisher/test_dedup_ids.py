@@ -53,6 +53,7 @@ def test_the_producer_id_follows_from_the_dedup_id() -> None:
 )
 def test_every_number_can_be_told_from_the_headers(
     tmp_path_factory: pytest.TempPathFactory,
+    *,
     first: int,
     gaps: list[int],
     pieces: list[int],

@@ -66,14 +66,15 @@ def test_a_write_puts_all_bytes_at_their_place(
 
 
 @given(
-    st.one_of(st.none(), st.binary(max_size=40), st.just(bytes(40_000))),
-    st.one_of(st.none(), st.binary(max_size=10)),
-    st.one_of(st.none(), st.lists(st.tuples(st.text(max_size=3), st.none()), max_size=2)),
-    st.integers(-1, 1 << 40),
-    st.integers(0, 300),
+    value=st.one_of(st.none(), st.binary(max_size=40), st.just(bytes(40_000))),
+    key=st.one_of(st.none(), st.binary(max_size=10)),
+    headers=st.one_of(st.none(), st.lists(st.tuples(st.text(max_size=3), st.none()), max_size=2)),
+    timestamp=st.integers(-1, 1 << 40),
+    room=st.integers(0, 300),
 )
 def test_writing_one_record_is_building_and_writing_it(
     tmp_path_factory: pytest.TempPathFactory,
+    *,
     value: bytes | None,
     key: bytes | None,
     headers: Sequence[tuple[str, None]] | None,

@@ -1,0 +1,300 @@
+"""What our Raft has beyond the paper's figure 2 in elections and leadership, promise by promise."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shiplog.consensus import (
+    Busy,
+    MalformedMessage,
+    NotLeader,
+    RaftConfig,
+    Role,
+)
+from shiplog.consensus.messages import (
+    AppendReply,
+    Heartbeat,
+    PreVote,
+    PreVoteReply,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
+from tests.consensus.group import Group, led
+
+# --- elections ------------------------------------------------------------------------------------
+
+
+def test_prevote_raises_no_term() -> None:
+    group = Group(3)
+    group.isolate(0)
+    for _ in range(10):
+        group.timeout(0)
+    assert (group[0].role, group[0].term) == (Role.PRE_CANDIDATE, 0)
+
+
+def test_a_node_that_hears_its_leader_answers_no_candidate() -> None:
+    group = led()
+    term = group[1].term
+    group[1].step(2, PreVote(term + 1, 99, 99), group.now)
+    group[1].step(2, Vote(term + 1, 99, 99, transfer=False), group.now)
+    assert not group[1].take_effects()
+    assert group[1].term == term
+
+
+def test_the_lease_ends_with_the_election_timeout() -> None:
+    group = led()
+    later = group.now + group.config.election_timeout_s
+    group[1].step(2, PreVote(group[1].term + 1, 99, 99), later)
+    assert group[1].take_effects().send == [(2, PreVoteReply(group[1].term + 1, granted=True))]
+
+
+def test_a_pre_candidate_with_an_old_log_is_refused() -> None:
+    group = led()
+    group.propose(0, b"a")
+    group[1].leader_lost(group.now)
+    group[1].step(2, PreVote(group[1].term + 1, 1, 1), group.now)
+    assert (2, PreVoteReply(group[1].term, granted=False)) in group[1].take_effects().send
+
+
+def test_of_two_crossing_pre_candidates_one_gives_way() -> None:
+    group = led()
+    group.crash(0)
+    for number in (1, 2):
+        group[number].leader_lost(group.now)
+    group.now += 0.05
+    for number in (1, 2):
+        group[number].tick(group.now)
+    group.settle()
+    assert group.leader == 1
+
+
+def test_leadership_moves_within_100_ms_of_a_kill() -> None:
+    for seed in range(50):
+        group = Group(3)
+        for number, node in enumerate(group.nodes):
+            node.raft._core.random = random.Random(seed * 3 + number)
+        group.elect(seed % 3)
+        killed = seed % 3
+        group.crash(killed)
+        for number in range(3):
+            if number != killed:
+                group[number].leader_lost(group.now)
+        group.wait(0.1)
+        assert group.leader is not None
+
+
+def test_a_false_alarm_about_the_leader_disturbs_nobody() -> None:
+    group = led()
+    term = group[0].term
+    group[2].leader_lost(group.now)
+    group.wait(0.5)
+    assert (group.leader, group[0].term, group[2].leader) == (0, term, 0)
+
+
+def test_a_lost_leader_that_is_heard_of_again_ends_the_alarm() -> None:
+    group = led()
+    group[2].leader_lost(group.now)
+    group[2].step(0, Heartbeat(group[0].term, 0, 0, 0), group.now)
+    group[2].tick(group.now + 0.06)
+    assert group[2].role is Role.FOLLOWER
+
+
+def test_leader_lost_concerns_followers_only() -> None:
+    group = led()
+    group[0].leader_lost(group.now)
+    assert group[0].role is Role.LEADER
+    assert not group[0].take_effects()
+
+
+def test_unanswered_questions_are_repeated() -> None:
+    group = Group(3)
+    group.isolate(0)
+    group.timeout(0)
+    group.mend()
+    group.now = group[0].next_deadline()
+    assert group.now <= 100.0 + 1.0 + group.config.heartbeat_s
+    group[0].tick(group.now)
+    group.settle()
+    assert group.leader == 0
+
+
+def test_votes_wait_for_the_candidates_own_save() -> None:
+    """Or a candidate that forgot its newest entries could win by votes given to those."""
+    group = Group(3)
+    group.hold_disk(0)
+    group.timeout(0)
+    assert group[0].role is Role.CANDIDATE
+    assert [group[number].term for number in (1, 2)] == [0, 0]
+    group.release_disk(0)
+    assert group.leader == 0
+
+
+def test_a_node_that_may_not_vote_refuses_and_never_campaigns() -> None:
+    group = Group(3, timid=[2])
+    group[2].step(1, PreVote(1, 0, 0), group.now)
+    assert group[2].take_effects().send == [(1, PreVoteReply(0, granted=False))]
+    group[2].step(1, Vote(1, 0, 0, transfer=False), group.now)
+    assert group[2].take_effects().send_after_save == [(1, VoteReply(1, granted=False))]
+    group[2].tick(group.now + 10)
+    assert group[2].role is Role.FOLLOWER
+    group[2].step(1, TimeoutNow(1), group.now)
+    assert group[2].role is Role.FOLLOWER
+
+
+def test_a_node_that_may_not_vote_replicates_but_does_not_count() -> None:
+    group = led(timid=[2])
+    group.isolate(1)
+    group.propose(0, b"a")
+    assert group[0].commit_index == 1
+    assert group[2].last_index == 2
+    group.mend()
+    group.wait(0.2)
+    assert group.data(2) == [b"a"]
+
+
+def test_a_node_that_may_vote_again_counts_again() -> None:
+    group = led(timid=[2])
+    group.isolate(1)
+    group.propose(0, b"a")
+    group[2].may_vote = True
+    group.wait(0.3)
+    assert group[0].commit_index == 2
+
+
+def test_a_follower_that_was_wiped_is_fed_anew() -> None:
+    group = led()
+    group.propose(0, b"a", b"b")
+    group.crash(2)
+    group.wipe(2)
+    group.restart(2)
+    group.wait(0.3)
+    assert group.data(2) == [b"a", b"b"]
+
+
+# --- leadership -----------------------------------------------------------------------------------
+
+
+def test_a_leader_without_majority_steps_down() -> None:
+    group = led()
+    group.isolate(0)
+    group.wait(0.9)
+    assert group[0].role is not Role.LEADER
+
+
+def test_a_leader_that_stood_still_does_not_blame_the_others() -> None:
+    group = led()
+    group.wait(0.3)
+    group.now += 5.0
+    group[0].tick(group.now)
+    assert group[0].role is Role.LEADER
+
+
+def test_learners_do_not_keep_a_leader_alive() -> None:
+    group = led(learners=2)
+    group.isolate(1)
+    group.isolate(2)
+    group.wait(0.9)
+    assert group[0].role is not Role.LEADER
+
+
+def test_learners_follow_and_never_vote() -> None:
+    group = led(learners=1)
+    group.propose(0, b"a")
+    assert group.data(3) == [b"a"]
+    term = group[3].term
+    group[3].leader_lost(group.now)
+    group[3].step(1, PreVote(term + 1, 99, 99), group.now)
+    assert group[3].take_effects().send == [(1, PreVoteReply(term, granted=False))]
+    group[3].tick(group.now + 10)
+    assert group[3].role is Role.FOLLOWER
+
+
+def test_candidates_that_are_no_voters_are_ignored() -> None:
+    group = Group(3, learners=1)
+    group[0].step(3, Vote(9, 99, 99, transfer=False), group.now)
+    assert (group[0].term, bool(group[0].take_effects())) == (0, False)
+    group[0].step(6, Vote(9, 99, 99, transfer=False), group.now)
+    assert (group[0].term, bool(group[0].take_effects())) == (0, False)
+
+
+def test_learners_cannot_lead() -> None:
+    group = led(learners=1)
+    for term in (group[0].term, group[0].term + 1):
+        with pytest.raises(MalformedMessage, match="cannot lead"):
+            group[1].step(3, Heartbeat(term, 0, 0, 0), group.now)
+    assert (group[1].term, group[1].leader) == (group[0].term, 0)
+
+
+def test_transfer_hands_over_at_once_when_the_target_has_everything() -> None:
+    group = led()
+    group[0].transfer_leadership(2, group.now)
+    group.settle()
+    assert group.leader == 2
+
+
+def test_transfer_waits_for_a_target_that_lags() -> None:
+    group = led()
+    group.isolate(2)
+    group.propose(0, b"a")
+    group[0].transfer_leadership(2, group.now)
+    with pytest.raises(NotLeader) as caught:
+        group[0].propose([b"x"], group.now)
+    assert caught.value.hint == 2
+    group.mend()
+    group.wait(0.2)
+    assert group.leader == 2
+
+
+def test_transfer_is_given_up_after_an_election_timeout() -> None:
+    group = led()
+    group.isolate(2)
+    group[0].transfer_leadership(2, group.now)
+    group.wait(0.5)
+    assert group.propose(0, b"a") == 2
+
+
+def test_transfer_to_nobody_is_refused() -> None:
+    group = led(learners=1)
+    for target in (0, 3, 6):
+        with pytest.raises(ValueError, match="no other voter"):
+            group[0].transfer_leadership(target, group.now)
+    with pytest.raises(NotLeader):
+        group[1].transfer_leadership(2, group.now)
+
+
+def test_too_many_uncommitted_bytes_make_a_leader_busy() -> None:
+    group = led(config=RaftConfig(max_uncommitted_bytes=200))
+    group.isolate(0)
+    group.propose(0, bytes(500))
+    with pytest.raises(Busy):
+        group.propose(0, b"x")
+    group.mend()
+    group.wait(0.2)
+    group.propose(0, b"x")
+    assert group.data(1) == [bytes(500), b"x"]
+
+
+def test_empty_proposals_are_refused() -> None:
+    group = led()
+    for data in ([], [b"a", b""]):
+        with pytest.raises(ValueError, match="proposal"):
+            group[0].propose(data, group.now)
+
+
+def test_planning_waits_until_the_noop_is_applied() -> None:
+    group = Group(3)
+    group.isolate(0)
+    raft = group[0]
+    raft.tick(group.now + 1)
+    raft.step(1, PreVoteReply(1, granted=True), group.now)
+    group.drain()
+    raft.step(1, VoteReply(1, granted=True), group.now)
+    group.drain()
+    assert (raft.role, raft.applied_own_noop) == (Role.LEADER, False)
+    raft.step(1, AppendReply(1, 1, 1, counts=True), group.now)
+    assert not raft.applied_own_noop
+    group.drain()
+    assert raft.applied_own_noop

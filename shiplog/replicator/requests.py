@@ -35,7 +35,7 @@ class Requests:
         self._queued = queued
         self._deadline_s = deadline_s
         self._queue: deque[tuple[Work, bool]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, None]] = {}
         self._one_is_alone = False
 
     def add(self, work: Work, *, alone: bool) -> None:
@@ -62,7 +62,7 @@ class Requests:
             if coroutine is not None:
                 self._one_is_alone = alone
                 task = asyncio.get_running_loop().create_task(self._run(coroutine))
-                self._tasks.add(task)
+                self._tasks[task] = coroutine
                 task.add_done_callback(self._done)
 
     async def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -74,7 +74,7 @@ class Requests:
             raise ProtocolFault(FaultCode.TIMEOUT, text, "retry") from error
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task).close()  # cancelled before its first step, it would complain
         self._one_is_alone = False
         error = None if task.cancelled() else task.exception()
         try:

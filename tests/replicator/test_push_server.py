@@ -33,7 +33,7 @@ from shiplog.wire.messages import (
     Truncated,
 )
 from shiplog.wire.messages import Refused as RefusedAnswer
-from tests.replicator.fake_nodes import CLUSTER, FakeNode, World, world
+from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
 from tests.runtime.peers import in_loop, until
@@ -53,8 +53,7 @@ def with_server(path: Path, script: Script, grant: Grant | None = None) -> None:
 
     async def main() -> None:
         made = World(path, 0)
-        grants = {} if grant is None else {"grants": (grant,)}
-        node = FakeNode("n0", made.authority, made.cluster, **grants)
+        node = FakeNode("n0", made.authority, made.cluster, grants=(grant or EVERYTHING,))
         made.nodes.append(node)
         await node.start()
         try:

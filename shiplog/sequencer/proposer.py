@@ -57,8 +57,8 @@ class Proposer:
             _, future = self._group.propose([command])
             return (await future)[0]
         leader = self._group.raft.leader
-        if leader is None:
-            raise NotLeader(None)
+        if leader is None or leader == self._group.raft.node_id:
+            raise NotLeader(None)  # nobody leads, or this node does not yet: its no-op is under way
         return await self._forward(leader, command)
 
     async def _forward(self, leader: int, command: AnyCommand) -> Any:

@@ -352,8 +352,17 @@ class Node:
         while not self._executed(wanted):  # noqa: ASYNC110 - a look every 50 ms is cheap
             await asyncio.sleep(HOUSEKEEPING_S)
         self.state = NodeState.LIVE
+        await self._record_boot()
+
+    async def _record_boot(self) -> None:
+        """Let the cluster remember this boot, however long there may be no leader."""
         command = NodeStarted(self.config.name, self.directory.record.boot)
-        await self.proposer.propose(command)
+        while True:
+            try:
+                await self.proposer.propose(command)
+            except TimeoutError:
+                continue
+            return
 
     def trouble(self) -> str:
         """What is wrong with this node, in words; empty if nothing is."""

@@ -19,7 +19,7 @@ set -- shiplog tests setup.py
 check "ruff check" .venv/bin/python -m ruff check -q "$@"
 check "ruff format" .venv/bin/python -m ruff format -q --diff "$@"
 check "mypy --strict" .venv/bin/python -m mypy --no-error-summary "$@"
-check "import contracts" .venv/bin/lint-imports --no-timings
+check "import contracts" .venv/bin/lint-imports
 check "tidy" .venv/bin/python -m pytest -q -p no:cacheprovider tests/test_tidy.py
 
 if [ -n "$failed" ]; then

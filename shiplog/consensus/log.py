@@ -90,6 +90,8 @@ class RaftLog:
 
     def entries_up_to_bytes(self, start: int, limit_bytes: int) -> tuple[Entry, ...]:
         """Entries from `start` on, as many as fit into `limit_bytes`, but at least one."""
+        if start == self.last_index:
+            return (self._entries[-1],)
         entries = self._entries[start - self.base_index - 1 :]
         size = 0
         for count, entry in enumerate(entries):

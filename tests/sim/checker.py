@@ -2,8 +2,8 @@
 
 Watched are: one leader in each term, one vote of a node in each term, equal entries for equal
 (index, term) with equal histories, committed entries never different, on a majority's disks when
-committed, and in every later leader's log; entries applied in order and each once; reads that see
-every earlier commit.
+committed, not to be outvoted, and in every later leader's log; entries applied in order and each
+once; reads that see every earlier commit.
 """
 
 from __future__ import annotations
@@ -127,6 +127,19 @@ class Checker:
             len(holders) >= majority(self._voters),
             f"{node} commits {index, term}, durable on {holders} only",
         )
+        self._check_final(node, index, term)
+
+    def _check_final(self, node: SimNode, index: int, term: int) -> None:
+        """No node that lacks a committed entry could win an election with what the disks hold."""
+        voters = [other for other in self._nodes[: self._voters] if not other.wiped]
+        for candidate in voters:
+            if not candidate.disk.holds(index, term):
+                last = candidate.disk.last()
+                grants = sum(voter.disk.last() <= last for voter in voters)
+                self._require(
+                    grants < majority(self._voters),
+                    f"{node} commits {index, term}, but {candidate} could lead without it",
+                )
 
     def _require(self, holds: bool, breach: str) -> None:
         if not holds:

@@ -33,6 +33,7 @@ class Disk:
         self.snapshot: bytes | None = None
         self.durable_terms: dict[int, int] = {}
         self.durable_last = 0
+        self._mark = (0, 0)
         self._unsynced: list[tuple[int, Sequence[WalRecord]]] = []
         self.wal = bytearray()
         self.synced = 0
@@ -44,7 +45,7 @@ class Disk:
         """Everything of one batch, in the order the core asks for."""
         records: list[WalRecord] = []
         if effects.snapshot is not None:
-            self.snapshot = _encode(effects.snapshot)
+            self._store(effects.snapshot)
             snapshot = effects.snapshot
             records.append(SnapshotMark(snapshot.last_index, snapshot.last_term))
         records += effects.entries
@@ -62,19 +63,22 @@ class Disk:
 
     def holds(self, index: int, term: int) -> bool:
         """Whether the entry is durable here, by itself or within a snapshot."""
-        if self.durable_terms.get(index) == term:
-            return True
-        return (
-            self.snapshot is not None
-            and index <= decode_snapshot(self.snapshot).snapshot.last_index
-        )
+        return self.durable_terms.get(index) == term or index <= self._mark[1]
+
+    def last(self) -> tuple[int, int]:
+        """(term, index) of the last durable entry: what a restarted node would campaign with."""
+        mark_term, mark_index = self._mark
+        known_term = self.durable_terms.get(mark_index, mark_term)
+        if mark_index >= self.durable_last or known_term != mark_term:
+            return self._mark
+        return self.durable_terms[self.durable_last], self.durable_last
 
     def compact(self, index: int, snapshot: Snapshot) -> None:
         """Write the snapshot and a new log file with the entries behind `index`; nothing may be
         unsynced.
         """
         recovered = replay(scan_wal(self.wal).records)
-        self.snapshot = _encode(snapshot)
+        self._store(snapshot)
         tail = [entry for entry in recovered.entries if entry.index >= index]
         mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
         self._start_file([recovered.hard_state, *tail, mark], index)
@@ -118,6 +122,10 @@ class Disk:
         self.synced = len(self.wal)
         self._unsynced.clear()
 
+    def _store(self, snapshot: Snapshot) -> None:
+        self.snapshot = encode_snapshot(StoredSnapshot(CLUSTER, 0, snapshot))
+        self._mark = (snapshot.last_term, snapshot.last_index)
+
     def _make_durable(self, record: WalRecord) -> None:
         if isinstance(record, SnapshotMark):
             if self.durable_terms.get(record.last_index) != record.last_term:
@@ -128,7 +136,3 @@ class Disk:
                 self.durable_terms.pop(index, None)
             self.durable_terms[record.index] = record.term
             self.durable_last = record.index
-
-
-def _encode(snapshot: Snapshot) -> bytes:
-    return encode_snapshot(StoredSnapshot(CLUSTER, 0, snapshot))

@@ -103,6 +103,8 @@ def commit_older_terms() -> Iterator[None]:
         index = quorum.reached(lead.counted.values())
         if index > core.commit:
             core.advance_commit(index)
+            while lead.proposed and lead.proposed[0][0] <= index:
+                lead.uncommitted_bytes -= lead.proposed.popleft()[1]
             lead.dirty = True
 
     with patch.object(replication, "_advance_commit", advance):

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from shiplog.consensus import Effects, Entry, Raft, Role, Snapshot
-from shiplog.consensus.messages import Message, VoteReply
+from shiplog.consensus.messages import Append, Message, VoteReply
 from tests.sim.disk import Disk
 
 if TYPE_CHECKING:
@@ -201,15 +201,18 @@ class SimNode:
         self._crash_point()
         self._send(effects.send_after_save)
         if any(isinstance(message, VoteReply) for _, message in effects.send_after_save):
-            self._crash_point(after_vote=True)
+            self._crash_point(self.world.options.vote_crash_chance)
 
     def _send(self, messages: list[tuple[int, Message]]) -> None:
         for to, message in messages:
             self.world.checker.sent(self, to, message)
             self.world.send(self, to, message)
+            if isinstance(message, Append) and not self.raft.applied_own_noop:
+                self._crash_point(self.world.options.young_leader_crash_chance)
 
-    def _crash_point(self, *, after_vote: bool = False) -> None:
-        if self.world.crash_here(after_vote=after_vote):
+    def _crash_point(self, chance: float | None = None) -> None:
+        usual = self.world.options.crash_point_chance
+        if self.world.crash_here(usual if chance is None else chance):
             raise Crash
 
     # --- the state machine ------------------------------------------------------------------------

@@ -25,6 +25,7 @@ class Options:
     codec_chance: float
     crash_point_chance: float
     vote_crash_chance: float
+    young_leader_crash_chance: float
     restart_s: float
     fault_every_s: float
     proposal_every_s: float
@@ -57,6 +58,7 @@ def from_seed(seed: int) -> Options:
         codec_chance=draw.choice((0.0, 0.1)),
         crash_point_chance=draw.choice((0.0, 0.0005, 0.004)),
         vote_crash_chance=draw.choice((0.0, 0.0, 0.3)),
+        young_leader_crash_chance=draw.choice((0.0, 0.0, 0.1, 0.3)),
         restart_s=draw.choice((0.005, 0.1, 2.0)),
         fault_every_s=draw.choice((0.15, 0.5, 2.0)),
         proposal_every_s=draw.choice((0.01, 0.03, 0.2)),

@@ -12,17 +12,14 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.run import first_failure, run_seed
 
 SHOWS_IN = {
-    "commit_older_terms": 6,
-    "commit_what_is_missing": 6,
+    "commit_older_terms": 286,
+    "commit_what_is_missing": 11,
     "count_the_untrusted": 20,
-    "forget_vote_on_disk": 125,
-    "keep_conflicting_suffix": 8,
-    "match_without_previous_term": 8,
-    "read_before_noop": 3,
-    "read_without_proof": 16,
-    "save_entries_out_of_order": 32,
-    "stale_rounds": 173,
-    "votes_of_the_wiped": 20,
+    "forget_vote_on_disk": 15,
+    "read_without_proof": 48,
+    "stale_rounds": 528,
+    "vote_for_anyone": 8,
+    "votes_of_the_wiped": 78,
 }
 """Worlds in which mutants are known to show. Only saves time: more are searched if that changed."""
 
@@ -40,7 +37,7 @@ def test_a_seed_is_one_world() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
     hint = SHOWS_IN.get(mutant.__name__, 1)
-    assert first_failure(mutant, itertools.chain([hint], range(1, 400))) is not None
+    assert first_failure(mutant, itertools.chain([hint], range(1, 600))) is not None
 
 
 @pytest.mark.campaign

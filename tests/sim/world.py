@@ -126,10 +126,8 @@ class World:
             delay += 1.0
         self._at(delay, lambda: self._if_same_boot(node, boot, action))
 
-    def crash_here(self, *, after_vote: bool) -> bool:
+    def crash_here(self, chance: float) -> bool:
         """Whether power fails at this step of the driving loop."""
-        options = self.options
-        chance = options.vote_crash_chance if after_vote else options.crash_point_chance
         return not self.healed and self.chance.random() < chance
 
     def crashed(self, node: SimNode) -> None:

@@ -42,7 +42,10 @@ class InputProgress:
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Bytes of a closed run that never reached the merged log; their files are kept."""
+    """Bytes of a closed run that never reached the merged log; their files are kept.
+
+    `stop` is as far as the files have been looked at.
+    """
 
     run: int
     name: InputName

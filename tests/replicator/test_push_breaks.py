@@ -101,6 +101,7 @@ def test_a_node_that_takes_nothing_delays_nobody(tmp_path: Path) -> None:
             assert len(held(made.nodes[1])) < len(held(made.nodes[0]))
             made.nodes[1].connections[-1].resume_reading()
             await until(lambda: made.nodes[1].intake.run("s", FLIGHTS).end == end)
+            assert client.status.nodes[1].last_error is None
 
     in_loop(main)
 

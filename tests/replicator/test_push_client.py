@@ -191,6 +191,27 @@ def test_a_newer_run_ends_the_older_one_and_waits_for_its_close(tmp_path: Path) 
     in_loop(main)
 
 
+def test_the_end_of_a_run_does_not_overtake_its_last_bytes(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            for number in range(10):
+                end = files.append(batch(b"a"))
+                await until_merged(client, RunPlace(number, *end))
+                (files.path / "unrelated").touch()  # so that the session comes first among the news
+                end = files.append(batch(b"b"))
+                files.end()
+                await until(lambda: client.progress[FLIGHTS].merged == (number, *end))  # noqa: B023
+                assert made.cluster.runs["s"][f"run-{number}"].asked_ends == {FLIGHTS: end}
+                (files.path / "unrelated").unlink()
+                files.begin()
+            assert client.status.lost == ()
+
+    in_loop(main)
+
+
 def test_a_run_that_lost_its_number_is_shipped_under_another(tmp_path: Path) -> None:
     async def main() -> None:
         files = SessionFiles(tmp_path / "s")

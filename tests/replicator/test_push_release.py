@@ -1,0 +1,151 @@
+"""What a publisher may remove: decided from real directories and made-up progress."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat.files import OsFileSystem
+from shiplog.replicator.interfaces import InputName, Place
+from shiplog.replicator.local_session import LocalSession
+from shiplog.replicator.push_progress import LostRange, Progress
+from shiplog.replicator.push_release import find_lost, plan_removal, remove
+from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
+
+OTHER = ("weather", 2)
+ONE = len(batch(b"x"))
+
+
+class Publisher:
+    """A session with files, as its push client sees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.files = SessionFiles(path / "s")
+        self.session = LocalSession(OsFileSystem(), str(self.files.path), lambda: None)
+        self.progress = Progress()
+
+    def write(self, name: InputName, rolls: int) -> Place:
+        """`rolls` sealed files and one that is not, with a batch in each; where they end."""
+        for _ in range(rolls):
+            self.files.append(batch(b"x"), name)
+            self.files.roll(name)
+        return self.files.append(batch(b"x"), name)
+
+    def merged(self, run: int, name: InputName, place: Place) -> None:
+        """A majority has merged it."""
+        self.progress.reached(run, name, (place, place, place))
+
+    def removed(self) -> set[str]:
+        """What may go, below the session's directory."""
+        self.session.poll()
+        for record in self.session.runs:
+            for name in self.session.inputs_of(record.run):
+                while self.session.tail(record.run, name).advance():
+                    pass
+        paths = plan_removal(self.session, self.progress).paths
+        return {str(Path(path).relative_to(self.files.path)) for path in paths}
+
+    def names(self, run: int, rolls: int, name: str = "flights-0") -> set[str]:
+        """The first sealed files of a run."""
+        return {
+            f"{name}/log.{run}.{roll}{suffix}"
+            for roll in range(rolls)
+            for suffix in ("", f".sealed-{ONE}")
+        }
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    """With one run, that has three sealed files and a growing one."""
+    made = Publisher(tmp_path)
+    made.files.begin()
+    made.write(FLIGHTS, 3)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("merged", "rolls"),
+    [((0, 0), 0), ((0, ONE - 1), 0), ((0, ONE), 1), ((1, 0), 1), ((2, 5), 2), ((3, ONE), 3)],
+)
+def test_sealed_files_go_up_to_what_is_merged(
+    publisher: Publisher, merged: Place, rolls: int
+) -> None:
+    publisher.merged(0, FLIGHTS, merged)
+    assert publisher.removed() == publisher.names(0, rolls)
+
+
+def test_what_is_only_acknowledged_stays(publisher: Publisher) -> None:
+    publisher.progress.reached(0, FLIGHTS, ((3, ONE), (3, ONE), (0, 0)))
+    publisher.progress.close_run(0, {FLIGHTS: (3, ONE)})
+    assert publisher.removed() == set()
+
+
+def test_a_run_goes_when_all_its_inputs_are_merged_to_their_ends(publisher: Publisher) -> None:
+    publisher.write(OTHER, 0)
+    publisher.files.begin()
+    publisher.merged(0, FLIGHTS, (3, ONE))
+    publisher.merged(0, OTHER, (0, ONE - 1))
+    publisher.progress.close_run(0, {FLIGHTS: (3, ONE), OTHER: (0, ONE)})
+    assert publisher.removed() == publisher.names(0, 3)
+    publisher.merged(0, OTHER, (0, ONE))
+    everything = publisher.names(0, 3) | {"flights-0/log.0.3", "weather-2/log.0.0", "run.0.json"}
+    assert publisher.removed() >= everything
+    assert not any("log.1" in name or "run.1" in name for name in publisher.removed())
+
+
+def test_an_open_run_keeps_its_newest_file_and_its_record(publisher: Publisher) -> None:
+    publisher.files.begin()
+    publisher.merged(0, FLIGHTS, (3, ONE))
+    assert publisher.removed() == publisher.names(0, 3)
+
+
+def test_a_run_without_files_leaves_no_record_but_the_newest(publisher: Publisher) -> None:
+    for _ in range(2):
+        run = publisher.files.begin()
+        publisher.progress.close_run(run, {})
+    assert publisher.removed() == {"run.1.json"}
+
+
+def test_what_was_never_merged_of_a_closed_run_stays(publisher: Publisher) -> None:
+    publisher.session.poll()
+    end = (1, ONE)
+    publisher.merged(0, FLIGHTS, end)
+    publisher.progress.close_run(0, {FLIGHTS: end})
+    lost = find_lost(publisher.session, 0, FLIGHTS, end)
+    assert lost is not None
+    assert (lost.start, lost.run) == (end, 0)
+    publisher.progress.lose(lost)
+    assert publisher.removed() == publisher.names(0, 2)
+
+
+@pytest.mark.parametrize("end", [(3, ONE), (4, 0), (9, 9)])
+def test_nothing_is_lost_of_a_run_that_was_closed_at_its_end_or_behind(
+    publisher: Publisher, end: Place
+) -> None:
+    publisher.session.poll()
+    assert find_lost(publisher.session, 0, FLIGHTS, end) is None
+
+
+def test_torn_bytes_behind_the_end_are_not_lost(publisher: Publisher) -> None:
+    with publisher.files.file(3).open("ab") as file:
+        file.write(batch(b"torn")[:-1])
+    publisher.session.poll()
+    assert find_lost(publisher.session, 0, FLIGHTS, (3, ONE)) is None
+    assert find_lost(publisher.session, 0, FLIGHTS, (0, 0)) == LostRange(0, FLIGHTS, (0, 0), (1, 0))
+
+
+def test_the_files_of_a_deleted_topic_go_unmerged(publisher: Publisher) -> None:
+    publisher.progress.let_go(0, FLIGHTS)
+    assert publisher.removed() == publisher.names(0, 3)
+    publisher.progress.close_run(0, {})
+    assert publisher.removed() >= publisher.names(0, 3) | {"flights-0/log.0.3"}
+
+
+def test_removing_twice_does_no_harm(publisher: Publisher) -> None:
+    paths = (str(publisher.files.file(0)), str(publisher.files.file(77)))
+    for _ in range(2):
+        asyncio.run(remove(OsFileSystem(), paths))
+    assert not publisher.files.file(0).exists()
+    assert publisher.files.file(1).exists()

@@ -26,7 +26,7 @@ from shiplog.logformat.disk_errors import DiskFault, translated
 from shiplog.logformat.files import File
 from shiplog.runtime.loop import spawn
 
-FEW_FILES = 4
+FEW_FILES = 2
 
 
 class Syncer(Protocol):

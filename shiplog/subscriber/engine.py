@@ -139,7 +139,7 @@ class Engine:
         kept = self.keeper.kept(*name, held[1])
         if kept is None:
             return False
-        known = Known(*held, kept.end, is_local=self.keeper.is_local)
+        known = Known(*held, kept.end, kept.first_end, is_local=self.keeper.is_local)
         if not self._choice.follow and starting.stop is None:
             starting.stop = kept.first_end
             if starting.stop is None:
@@ -198,7 +198,7 @@ class Engine:
             return cursor.fill(limit_bytes)
 
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
-        known = Known(error.earliest, error.end, error.end)
+        known = Known(error.earliest, error.end, error.end, error.end)
         cursor.seek(self._finder.reset(cursor.reader, error.offset, known))
 
     # --- waiting -------------------------------------------------------------------------------

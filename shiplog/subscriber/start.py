@@ -93,12 +93,14 @@ def _checked(offset: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of a partition: offsets [start, end) are held here, the cluster's end is
-    `cluster_end` (None: not known yet). `is_local`: nobody here knows the cluster.
+    `cluster_end`, and was `first_end` when it was first heard of (None: not known yet).
+    `is_local`: nobody here knows the cluster.
     """
 
     start: int
     end: int
     cluster_end: int | None
+    first_end: int | None
     is_local: bool = False
 
 
@@ -145,8 +147,8 @@ class StartFinder:
         return known.start if wanted.at is StartAt.EARLIEST else self._end(known)
 
     def _end(self, known: Known) -> int | None:
-        """The cluster's end, once it is here."""
-        end = known.cluster_end
+        """The end there was when the cluster was first heard of, once it is here."""
+        end = known.first_end
         return end if end is not None and end <= known.end else None
 
     def _offset(self, reader: TailReader, wanted: Wanted, offset: int, known: Known) -> int | None:

@@ -1,0 +1,204 @@
+"""A publisher that ships, and the sidecar, with pretended nodes behind real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from shiplog import AsyncPublisher, Publisher
+from shiplog.config.types import ClientConfig
+from shiplog.logformat.errors import DirectoryInUse
+from shiplog.logformat.files import OsFileSystem
+from shiplog.publisher import NotMerged, ShippingStopped, TopicPartition
+from shiplog.publisher.sidecar import PublisherSidecar, find_sessions
+from shiplog.replicator.interfaces import Refused
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.wire.errors import FaultCode
+from tests.publisher import reading
+from tests.publisher.nodes import running
+from tests.runtime.peers import until
+from tests.subscriber.merged import wait_for
+
+NAME = TopicPartition("t", 0)
+
+
+def test_what_is_appended_is_merged_and_told(tmp_path: Path) -> None:
+    with running(tmp_path, 3) as nodes:
+        config = nodes.world.config()
+        with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            publisher.append(b"a")
+            publisher.append_many([b"b"] * 1000)
+            publisher.wait_merged(timeout=10)
+            place = publisher.positions.appended[NAME]
+            assert publisher.positions.acknowledged == {NAME: place}
+            assert publisher.positions.merged == {NAME: place}
+            held = nodes.world.nodes[0].intake.run("s", ("t", 0))
+            assert bytes(held.files[0]) == reading.raw(tmp_path / "s")
+        assert publisher.positions.merged[NAME] >= place
+
+
+def test_merged_files_are_released_and_make_room(tmp_path: Path) -> None:
+    with (
+        running(tmp_path) as nodes,
+        Publisher(
+            "t",
+            session="s",
+            directory=tmp_path,
+            config=nodes.world.config(),
+            budget_bytes=64 << 10,
+        ) as publisher,
+    ):
+        for _ in range(300):
+            publisher.append(bytes(1000))
+        publisher.wait_merged(timeout=20)
+
+
+def test_without_a_node_appends_go_on_and_waiting_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        nodes.stop_nodes()
+        publisher = Publisher("t", session="s", directory=tmp_path, config=config)
+        for _ in range(100):
+            publisher.append(b"a")
+        with pytest.raises(NotMerged, match=r"t-0 is merged up to nothing of 0\.0:\d+"):
+            publisher.wait_merged(timeout=0.3)
+        with pytest.raises(TimeoutError, match=rf"node {config.nodes[0]}: .*refused"):
+            publisher.wait_merged(timeout=0.1)
+        with caplog.at_level(logging.WARNING, "shiplog.publisher"):
+            publisher.close(timeout=0.1)
+        assert "session 's' is closed before all is shipped" in caplog.text
+        nodes.start_nodes()
+        with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            publisher.append(b"b")
+            publisher.wait_merged(timeout=10)
+
+
+def test_a_refusal_is_told_by_the_one_who_waits(tmp_path: Path) -> None:
+    with running(tmp_path) as nodes:
+        nodes.world.nodes[0].intake.refusal = Refused(FaultCode.NOT_AUTHORISED, "not for you")
+        publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
+        publisher.append(b"a")
+        with pytest.raises(NotMerged, match=r"refuses t-0: .*not for you"):
+            publisher.wait_merged(timeout=1)
+        publisher.close(timeout=0)
+
+
+def test_a_deleted_topic_is_not_waited_for(tmp_path: Path) -> None:
+    with running(tmp_path) as nodes:
+        cluster = nodes.world.cluster
+        cluster.merges = False
+        publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
+        publisher.append(b"a")
+        wait_for(lambda: "t" in cluster.topics and bool(cluster.inputs), "the topic")
+        nodes.do(lambda: cluster.delete_topic("t"))
+        with pytest.raises(ShippingStopped, match="topic 't' was deleted"):
+            publisher.wait_merged(timeout=10)
+        publisher.close(timeout=1)
+
+
+def test_one_session_is_shipped_once(tmp_path: Path) -> None:
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        directory = tmp_path / "sessions"
+        with Publisher("t", session="s", directory=directory, config=config, ship=False) as quiet:
+            quiet.append(b"a")
+
+            async def main() -> None:
+                sidecar = make_sidecar(directory, config)
+                sidecar.start()
+                await until(lambda: len(sidecar.clients) == 1)
+                quiet.close()
+                with pytest.raises(DirectoryInUse, match="ship=False"):
+                    await asyncio.to_thread(
+                        Publisher, "t", session="s", directory=directory, config=config
+                    )
+                await sidecar.stop()
+
+            asyncio.run(main())
+        Publisher("t", session="s", directory=directory, config=config).close()
+
+
+def make_sidecar(directory: Path, config: ClientConfig) -> PublisherSidecar:
+    return PublisherSidecar(
+        str(directory),
+        config,
+        tls=ReloadingContext(config.tls),
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+    )
+
+
+def test_a_sidecar_ships_old_and_new_sessions_and_takes_over(tmp_path: Path) -> None:
+    directory = tmp_path / "sessions"
+
+    def publish(session: str, *, config: ClientConfig | None = None) -> Publisher:
+        publisher = Publisher("t", session=session, directory=directory, config=config)
+        publisher.append(session.encode())
+        return publisher
+
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+
+        def merged(session: str) -> bool:
+            cluster = nodes.world.cluster
+            number = cluster.inputs.get((session, cluster.topics.get("t", ""), 0))
+            return number is not None and cluster.merged.get((number, 0), (0, 0)) > (0, 0)
+
+        async def main() -> None:
+            publish("old").close()
+            embedded = publish("embedded", config=config)
+            sidecar = make_sidecar(directory, config)
+            sidecar.start()
+            await until(lambda: merged("old"))
+            new = await asyncio.to_thread(publish, "new")
+            await until(lambda: merged("new"))
+            assert {Path(path).name for path in sidecar.clients} == {"old", "new"}
+            await asyncio.to_thread(embedded.close)
+            await until(lambda: len(sidecar.clients) == 3)
+            new.close()
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
+def test_sessions_are_found_at_any_depth_but_not_within_each_other(tmp_path: Path) -> None:
+    for place in ("a", "b/c", "a/inner", "d"):
+        (tmp_path / place).mkdir(parents=True)
+    for place in ("a", "b/c", "a/inner"):
+        (tmp_path / place / "session.json").touch()
+    assert sorted(find_sessions(str(tmp_path))) == [str(tmp_path / "a"), str(tmp_path / "b/c")]
+    assert list(find_sessions(str(tmp_path / "none"))) == []
+
+
+def test_an_event_loop_waits_for_the_merge(tmp_path: Path) -> None:
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+
+        async def main() -> None:
+            async with AsyncPublisher(
+                "t", session="s", directory=tmp_path, config=config
+            ) as publisher:
+                await publisher.append(b"a")
+                await publisher.wait_merged(timeout=10)
+                nodes.world.cluster.merges = False
+                await publisher.append(b"b")
+                with pytest.raises(NotMerged):
+                    await publisher.wait_merged(timeout=0.4)
+                waiting = asyncio.ensure_future(publisher.wait_merged())
+                await asyncio.sleep(0.1)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                nodes.world.cluster.merges = True
+                nodes.do(nodes.world.nodes[0].intake.move_soon)
+                await publisher.wait_merged(timeout=10)
+
+        asyncio.run(main())

@@ -1,0 +1,234 @@
+"""A subscriber that keeps its copies, and the sidecar: pretended nodes behind real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shiplog import Subscriber
+from shiplog.config.authorisation import Rights
+from shiplog.config.types import Grant
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.errors import DirectoryInUse
+from shiplog.logformat.files import OsFileSystem
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.subscriber import CopyStopped, NotCaughtUp, OffsetOutOfRange, TopicDeleted
+from shiplog.subscriber.sidecar import SubscriberSidecar
+from tests.publisher.nodes import Nodes, running
+from tests.replicator.fake_source import FakeSource
+from tests.runtime.peers import until
+from tests.subscriber.merged import numbers, wait_for
+
+TOPIC = "flights"
+
+
+class Copying:
+    """One node with a log of one partition, and subscribers of it."""
+
+    def __init__(self, path: Path, nodes: Nodes, source: FakeSource) -> None:
+        self.path = path
+        self.nodes = nodes
+        self.source = source
+        self.config = nodes.world.config()
+
+    def merge(self, start: int, stop: int) -> None:
+        """The node merges the numbers [start, stop), each at its own time in seconds."""
+        data = kernels.build_batches(
+            numbers(start, stop),
+            timestamps=[number * 1000 for number in range(start, stop)],
+            batch_bytes=500,
+            max_record_bytes=1000,
+        )
+        self.nodes.do(lambda: self.source.merged[0].append(data))
+
+    def subscriber(self, name: str = "copy", **options: Any) -> Subscriber:
+        """A subscriber with a directory of its own."""
+        return Subscriber(TOPIC, directory=self.path / name, config=self.config, **options)
+
+    def roll(self) -> None:
+        """The node begins another segment."""
+        self.nodes.do(self.source.merged[0].roll)
+
+
+@contextmanager
+def copying(path: Path, count: int = 100) -> Iterator[Copying]:
+    """A node that has merged `count` records, in two segments."""
+    source = FakeSource(path / "node", partitions=1)
+    with running(path, source=source) as nodes:
+        made = Copying(path, nodes, source)
+        made.merge(0, count // 2)
+        made.roll()
+        made.merge(count // 2, count)
+        yield made
+
+
+def read(subscriber: Subscriber, count: int) -> list[bytes | None]:
+    """The next `count` values."""
+    found: list[bytes | None] = []
+
+    def more() -> bool:
+        found.extend(record.value for record in subscriber.batch(count - len(found), timeout=0.5))
+        return len(found) == count
+
+    wait_for(more, "the records")
+    return found
+
+
+def test_records_come_from_the_cluster_and_follow_it(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber() as subscriber:
+        assert read(subscriber, 100) == numbers(0, 100)
+        wait_for(lambda: subscriber.caught_up, "caught up")
+        made.merge(100, 120)
+        assert read(subscriber, 20) == numbers(100, 120)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("latest", 100),
+        (30, 30),
+        (70, 70),
+        (100, 100),
+        ({0: 60}, 60),
+        (datetime.fromtimestamp(55, UTC), 55),
+        (datetime.fromtimestamp(5000, UTC), 100),
+    ],
+)
+def test_a_copy_begins_where_the_subscriber_starts(tmp_path: Path, start: Any, first: int) -> None:
+    with copying(tmp_path) as made:
+        with made.subscriber(start=start) as subscriber:
+            subscriber.wait_caught_up(timeout=10)
+            made.merge(100, 110)
+            assert read(subscriber, 110 - first) == numbers(first, 110)
+        with made.subscriber(start=start) as again:
+            again.wait_caught_up(timeout=10)
+            made.merge(110, 120)
+            is_at_end = not isinstance(start, int) and first == 100
+            expected = 110 if is_at_end else first
+            assert read(again, 120 - expected) == numbers(expected, 120)
+
+
+def test_not_following_ends_at_the_clusters_end(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        for _ in range(2):
+            with made.subscriber(follow=False) as subscriber:
+                assert [record.value for record in subscriber] == numbers(0, 100)
+
+
+def test_a_named_subscriber_goes_on_from_a_new_copy(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        with made.subscriber(name="copy") as subscriber:
+            assert read(subscriber, 60) == numbers(0, 60)
+        with Subscriber(
+            TOPIC, directory=tmp_path / "copy", config=made.config, name="n"
+        ) as subscriber:
+            assert read(subscriber, 60) == numbers(0, 60)
+            subscriber.commit()
+        with Subscriber(
+            TOPIC, directory=tmp_path / "copy", config=made.config, name="n"
+        ) as subscriber:
+            assert read(subscriber, 40) == numbers(60, 100)
+
+
+def test_an_offset_that_no_node_has_is_refused(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        with (
+            made.subscriber(start=1000) as subscriber,
+            pytest.raises(OffsetOutOfRange, match=r"1000 is not in \[0, 100\]"),
+        ):
+            subscriber.batch(timeout=10)
+        with made.subscriber("other", start=1000, auto_offset_reset="earliest") as subscriber:
+            assert read(subscriber, 100) == numbers(0, 100)
+
+
+def test_what_is_here_can_be_read_without_the_cluster(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        with made.subscriber() as subscriber:
+            read(subscriber, 100)
+        made.nodes.stop_nodes()
+        with made.subscriber() as subscriber:
+            assert read(subscriber, 100) == numbers(0, 100)
+            assert not subscriber.caught_up
+            with pytest.raises(NotCaughtUp, match=r"flights-0 is waiting.*not connected to 127"):
+                subscriber.wait_caught_up(timeout=0.5)
+            made.nodes.start_nodes()
+            subscriber.wait_caught_up(timeout=20)
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    with (
+        copying(tmp_path) as made,
+        Subscriber("other", directory=tmp_path / "c", config=made.config) as subscriber,
+    ):
+        assert subscriber.batch(timeout=0.3) == []
+        with pytest.raises(TimeoutError, match="topic 'other': UNKNOWN_TOPIC"):
+            subscriber.wait_caught_up(timeout=0.1)
+
+
+def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber() as subscriber:
+        read(subscriber, 100)
+        made.merge(100, 110)
+        wait_for(lambda: bool(subscriber.batch(1, timeout=0.1)), "a record")
+        made.nodes.do(made.source.delete)
+        assert read(subscriber, 9) == numbers(101, 110)
+        with pytest.raises(TopicDeleted, match="topic 'flights' was deleted"):
+            subscriber.batch(timeout=10)
+
+
+def test_who_may_not_subscribe_is_told(tmp_path: Path) -> None:
+    source = FakeSource(tmp_path / "node", partitions=1)
+    with running(tmp_path, source=source) as nodes:
+        nodes.world.nodes[0].rights = Rights((Grant(identity="shiplog://publisher/x"),), ["n0"])
+        with (
+            Subscriber(TOPIC, directory=tmp_path / "c", config=nodes.world.config()) as subscriber,
+            pytest.raises(CopyStopped, match="NOT_AUTHORISED"),
+        ):
+            subscriber.batch(timeout=10)
+
+
+def test_one_process_keeps_a_directorys_copies(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber():
+        with pytest.raises(DirectoryInUse):
+            made.subscriber()
+        with Subscriber(TOPIC, directory=tmp_path / "copy") as reader:
+            assert read(reader, 100) == numbers(0, 100)
+
+
+@pytest.mark.parametrize("from_latest", [False, True])
+def test_a_sidecar_keeps_copies_for_local_subscribers(tmp_path: Path, *, from_latest: bool) -> None:
+    with copying(tmp_path) as made:
+
+        async def main() -> None:
+            sidecar = SubscriberSidecar(
+                str(tmp_path / "kept"),
+                (TOPIC,),
+                made.config,
+                tls=ReloadingContext(made.config.tls),
+                fs=OsFileSystem(),
+                clock=SystemClock(),
+                random=random.Random(1),
+                from_latest=from_latest,
+            )
+            sidecar.start()
+            await until(
+                lambda: [copy.caught_up for copy in sidecar.client.copies.values()] == [True]
+            )
+            await asyncio.to_thread(read_kept)
+            await sidecar.stop()
+
+        def read_kept() -> None:
+            with Subscriber(TOPIC, directory=tmp_path / "kept") as reader:
+                made.merge(100, 110)
+                first = 50 if from_latest else 0
+                assert read(reader, 110 - first) == numbers(first, 110)
+
+        asyncio.run(main())

@@ -27,6 +27,11 @@ from shiplog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
 
 log = logging.getLogger(__name__)
 
+GATHER_S = 0.002
+"""Changes that follow each other so closely are looked at together: one piece for each node and one
+sync there, instead of one for every record.
+"""
+
 _GREW = Mask.MODIFY
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
@@ -139,7 +144,8 @@ class LocalSession:
         """Watch, and take in what there is."""
         try:
             self._inotify = Inotify()
-            self._inotify.attach(asyncio.get_running_loop(), self._on_events)
+            loop = asyncio.get_running_loop()
+            self._inotify.attach(loop, self._on_events, gap_s=GATHER_S)
         except OSError as error:
             log.warning("no inotify, polling instead: %s", error)
         self.poll()

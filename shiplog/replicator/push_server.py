@@ -1,7 +1,8 @@
 """The node's end of a push connection: a publisher's bytes go to the intake, positions come back.
 
 Whatever waits for the cluster (opening) runs in bounded tasks; bytes never wait. Positions are
-gathered during a turn of the event loop and sent once, however often they moved.
+gathered: what became committed or merged is told at once if nothing was told just before, what is
+only durable here soon after, because mostly its commitment follows in a moment.
 
 Invariant: nothing reaches the intake for a session, topic or dedup id that the peer has no right
 to; acknowledgements of a handle never go back.
@@ -50,6 +51,8 @@ from shiplog.wire.messages import Refused as RefusedAnswer
 
 MAX_HANDLES = 1 << 16
 MAX_RUNS = 1 << 12
+ACK_GAP_S = 0.004
+"""Between two acknowledgements, if news do not stop."""
 
 Places = tuple[Place, Place, Place]
 """Durable, acknowledged, merged."""
@@ -101,6 +104,9 @@ class PushServer(ReplicatorHandler):
         self._let_go: set[int] = set()
         """Handles that this side has ended; what is still under way for them is dropped."""
         self._news: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self._next_ack_at = 0.0
+        self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
 
     # --- from the connection ------------------------------------------------------------------
@@ -140,6 +146,7 @@ class PushServer(ReplicatorHandler):
         self._inputs.clear()
         self._handles.clear()
         self._news.clear()
+        self._cancel_ack()
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -335,12 +342,28 @@ class PushServer(ReplicatorHandler):
     # --- acknowledgements ---------------------------------------------------------------------
 
     def _tell(self, handle: int) -> None:
-        """Send a handle's positions at the end of this turn."""
-        if not self._news:
-            asyncio.get_running_loop().call_soon(self._flush)
+        """Send a handle's positions, soon; the first commitment of a while at once."""
+        held = self._inputs[handle]
+        if held.reached == held.told:
+            return
         self._news.add(handle)
+        is_urgent = held.reached[1:] != held.told[1:]
+        now = self._loop.time()
+        if is_urgent and now >= self._next_ack_at:
+            self._next_ack_at = now + ACK_GAP_S
+            self._cancel_ack()
+            self._ack_timer = self._loop.call_soon(self._flush)
+        elif self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACK_GAP_S, self._flush)
+
+    def _cancel_ack(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
 
     def _flush(self) -> None:
+        self._cancel_ack()
+        self._next_ack_at = self._loop.time() + ACK_GAP_S
         news, self._news = self._news, set()
         for handle in sorted(news):
             held = self._inputs[handle]

@@ -268,8 +268,7 @@ class RunShipment:
         sender = self._channel.sender
         step = sender.next_read()
         if step is None:
-            is_full = sender.in_flight_bytes >= self._channel.window_bytes
-            return not is_full and self._look_for_more()
+            return not self._is_full and self._look_for_more()
         shipped = self._by_handle[step.handle]
         if isinstance(step, Seal):
             self._channel.connection.send(Sealed(*step))
@@ -277,6 +276,11 @@ class RunShipment:
         else:
             self._send(shipped, step)
         return True
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the window is: only an acknowledgement makes room."""
+        return self._channel.sender.in_flight_bytes >= self._channel.window_bytes
 
     def _look_for_more(self) -> bool:
         while self._hungry:
@@ -334,8 +338,10 @@ class RunShipment:
         """
         if shipped.state is State.SHIPPING:
             sender = self._channel.sender
+            was_full = self._is_full
             sender.acknowledged(shipped.handle, *min(durable, sender.position(shipped.handle)))
-            self._channel.turns.work()
+            if was_full:
+                self._channel.turns.work()
 
     # --- the end ------------------------------------------------------------------------------
 

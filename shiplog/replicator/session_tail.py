@@ -68,12 +68,15 @@ class RunTail:
         self._lengths: dict[int, int] = {}
         self._pieces = pieces
         self._listeners: list[Callable[[], None]] = []
+        self._may_have_more = True
+        """Whether the file at `end` may hold bytes that were not looked at."""
 
     # --- being told ---------------------------------------------------------------------------
 
     def look(self, names: RunNames) -> None:
         """The directory was listed."""
         self._names = names
+        self._may_have_more = True
         if names.data:
             self.first = max(names.start, (min(names.data), 0))
             self.end = max(self.end, self.first)
@@ -83,6 +86,10 @@ class RunTail:
 
     def notice(self) -> None:
         """There may be more: tell those who listen."""
+        self._may_have_more = True
+        self._tell()
+
+    def _tell(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
@@ -135,6 +142,7 @@ class RunTail:
                 length = self._file(roll).size()
             self._lengths[roll] = length
         self.end = place
+        self._may_have_more = True
         self._roll_over()
 
     def advance(self) -> bool:
@@ -142,23 +150,32 @@ class RunTail:
 
         Raises DiskFault.
         """
+        if not self._may_have_more:
+            return False
         roll, byte = self.end
         try:
-            data, scan = self._scan(self._file(roll), byte)
+            moved = self._scan(self._file(roll), byte)
         except NoSuchFile:
             return False
+        if self._roll_over():
+            moved = self._may_have_more = True
+        if moved:
+            self._tell()
+        return moved
+
+    def _scan(self, file: File, byte: int) -> bool:
+        """Look at the next piece of a file; whether there was one."""
+        roll = self.end[0]
+        room = self._names.sealed.get(roll, file.size()) - byte
+        data, scan = self._scan_piece(file, byte, room)
         self.blocked = scan.error
+        self._may_have_more = 0 < scan.end < room
         if scan.end:
             self._pieces.put((id(self), roll, byte), memoryview(data)[: scan.end])
             self.end = (roll, byte + scan.end)
-        if not self._roll_over() and not scan.end:
-            return False
-        self.notice()
-        return True
+        return scan.end > 0
 
-    def _scan(self, file: File, byte: int) -> tuple[bytes, kernels.Scan]:
-        roll = self.end[0]
-        room = self._names.sealed.get(roll, file.size()) - byte
+    def _scan_piece(self, file: File, byte: int, room: int) -> tuple[bytes, kernels.Scan]:
         data = file.pread(min(room, PIECE_BYTES), byte) if room > 0 else b""
         scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
         if scan.short and not scan.end and len(data) < room:

@@ -98,11 +98,30 @@ class Inotify:
         return self.read()
 
     def attach(
-        self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[list[Event]], None],
+        *,
+        gap_s: float = 0.0,
     ) -> None:
-        """Have the loop call `callback` with new events, until `close`."""
+        """Have the loop call `callback` with new events, until `close`.
+
+        After each call the kernel gathers events for `gap_s`: the first one of a while is told at
+        once, a stream of them in groups.
+        """
         self._loop = loop
-        loop.add_reader(self._fd, lambda: callback(self.read()))
+
+        def listen() -> None:
+            if self._loop is not None:
+                loop.add_reader(self._fd, ready)
+
+        def ready() -> None:
+            if gap_s:
+                loop.remove_reader(self._fd)
+                loop.call_later(gap_s, listen)
+            callback(self.read())
+
+        listen()
 
     def close(self) -> None:
         """Give everything back."""

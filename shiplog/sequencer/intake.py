@@ -362,7 +362,8 @@ class Intake:
         ends = self._sessions.ends(dirty)
         await self._syncer.sync(self._sessions.take_dirty(dirty))
         self._sessions.mark_durable(ends)
-        self._report(written)
+        if self._sync_always:
+            self._report(written)
 
     def _written(self, numbers: set[int]) -> dict[int, Place]:
         inputs = self._replica.machine.state.inputs

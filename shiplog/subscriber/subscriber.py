@@ -121,12 +121,12 @@ class Subscriber:
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
         """The rest of a partition's chunk; ends early on `pause`, `close` and `seek`."""
-        chunk = cursor.chunk
+        chunk, commits = cursor.chunk, self._commits
         for record in cursor.records():
             cursor.position = record.offset + 1
             yield record
             cursor.done = cursor.position
-            if self._attention or time.monotonic() >= self._next_commit:
+            if self._attention or (commits and time.monotonic() >= self._next_commit):
                 self._tend()
                 if self._attention:
                     return

@@ -210,11 +210,16 @@ class TailReader:
         return chunk
 
     def _pread(self, size: int) -> bytes:
-        """What there is of `size` bytes; one system call, unlike `File.pread`."""
+        """What there is of `size` bytes.
+
+        The file's size is asked for first: it is cheaper than memory for bytes that are not there.
+        """
         if self._file is None:
             return b""
+        descriptor = self._file.fileno()
         try:
-            return os.pread(self._file.fileno(), size, self._byte)
+            held = os.fstat(descriptor).st_size - self._byte
+            return os.pread(descriptor, min(size, held), self._byte) if held > 0 else b""
         except OSError as error:
             raise fault_of(self._file.path, "read", error) from error
 

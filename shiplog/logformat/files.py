@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 from shiplog.logformat.disk_errors import DiskFault, DiskFull, NoSuchFile, fault_of, translated
 from shiplog.logformat.errors import CorruptLog, DirectoryInUse
-from shiplog.logformat.os_file import OsFile
+from shiplog.logformat.os_file import OsFile, SyncTarget
 
 __all__ = [
     "Bytes",
@@ -29,6 +29,7 @@ __all__ = [
     "NoSuchFile",
     "OsFileSystem",
     "StrPath",
+    "SyncTarget",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -74,6 +75,16 @@ class File(Protocol):
 
         On a closed file it does nothing: its owner gave the file up. Raises DiskFault; the file is
         then never usable again.
+        """
+
+    def begin_sync(self) -> SyncTarget | None:
+        """`datasync` in two halves, for who has the descriptor synced elsewhere; None: the file is
+        closed, there is nothing to do. Raises DiskFault after an earlier failure.
+        """
+
+    def end_sync(self, error: int) -> None:
+        """The sync that `begin_sync` began is over; `error` is its errno, 0 for success. Raises
+        DiskFault; the file is then never usable again.
         """
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from typing import NamedTuple
 
 from shiplog.logformat._fallocate import reserve
 from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
@@ -19,6 +20,15 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 
 RESERVED_SHARE = 16
 """At most this part of the free space is reserved at once."""
+
+
+class SyncTarget(NamedTuple):
+    """What is to be synced. `names`: it is a directory, whose names count: fsync, not fdatasync,
+    which may leave out new names that did not change the directory's size.
+    """
+
+    descriptor: int
+    names: bool
 
 
 class OsFile:
@@ -115,19 +125,35 @@ class OsFile:
 
     def datasync(self) -> None:
         """Return when what was written, or the names in the directory, are durable."""
+        target = self.begin_sync()
+        if target is None:
+            return
+        error = 0
+        try:
+            (os.fsync if target.names else _sync_data)(target.descriptor)
+        except OSError as fault:
+            error = fault.errno or errno.EIO
+        self.end_sync(error)
+
+    def begin_sync(self) -> SyncTarget | None:
+        """The first half of `datasync`: what to sync, which stays open until the other half.
+
+        None if the file is closed: its owner gave it up.
+        """
         with self._lock:
             if self._closed:
-                return
+                return None
             self._require_sound("sync")
             self._syncing += 1
-        try:
-            # fdatasync of a directory may leave out new names that did not change its size
-            (os.fsync if self._is_directory else _sync_data)(self._descriptor)
-        except OSError as error:
-            self._failed = error.errno or errno.EIO
-            raise fault_of(self._path, "sync", error) from error
-        finally:
-            self._synced()
+        return SyncTarget(self._descriptor, self._is_directory)
+
+    def end_sync(self, error: int) -> None:
+        """The second half: what became of it."""
+        if error:
+            self._failed = error
+        self._synced()
+        if error:
+            raise fault_of(self._path, "sync", OSError(error, os.strerror(error)))
 
     def _synced(self) -> None:
         with self._lock:

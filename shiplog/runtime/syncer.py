@@ -15,16 +15,16 @@ Invariant: `sync` returns only if everything written to the files before the cal
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from shiplog.logformat.disk_errors import DiskFault, translated
+from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
 from shiplog.logformat.files import File
-from shiplog.runtime.loop import spawn
+from shiplog.runtime.disk_pace import DiskPace
+from shiplog.runtime.disk_threads import DiskCall, DiskThreads
 
 FEW_FILES = 2
 
@@ -44,59 +44,91 @@ class _Request(NamedTuple):
 class GroupSync:
     """Syncs the files of one data directory, in threads of its own."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(
+        self, directory: str, start_disk: Callable[[int], DiskThreads] = DiskThreads
+    ) -> None:
         """Raises DiskFault when the directory cannot be opened."""
         self._directory = directory
         with translated(directory, "open"):
             self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._device = os.fstat(self._fd).st_dev
-        self._threads = ThreadPoolExecutor(FEW_FILES, thread_name_prefix="sync")
+            self._device = os.fstat(self._fd).st_dev
+            self._disk = start_disk(FEW_FILES)
+        self._pace = DiskPace()
+        self._is_attached = False
         self._waiting: list[_Request] = []
-        self._rounds: asyncio.Task[None] | None = None
+        self._round: list[_Request] = []
+        self._under_way: dict[int, Callable[[int], None]] = {}
+        """Number of a call -> what to do with its errno."""
+        self._next_number = 0
+        self._error: Exception | None = None
+        """The first one of the round."""
+        self._idle: asyncio.Future[None] | None = None
 
     async def sync(self, files: Iterable[File]) -> None:
         """Return when all that was written to `files` before is durable. Raises DiskFault."""
-        request = _Request(list(files), asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        request = _Request(list(files), loop.create_future())
         if not request.files:
             return
+        if self._pace.is_fast and len(request.files) <= FEW_FILES and not self._is_busy:
+            self._sync_here(request.files)
+            return
+        if not self._is_attached:
+            self._disk.attach(loop, self._answered)
+            self._is_attached = True
+        if not self._is_busy:
+            loop.call_soon(self._begin_round)
         self._waiting.append(request)
-        if self._rounds is None:
-            self._rounds = spawn(self._run_rounds(), "group sync")
         await request.done
 
     async def close(self) -> None:
         """Finish what was asked for, then give everything back."""
-        if self._rounds is not None:
-            await self._rounds
-        self._threads.shutdown()
+        if self._is_busy:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        self._disk.close()
         os.close(self._fd)
 
-    async def _run_rounds(self) -> None:
-        while self._waiting:
-            requests, self._waiting = self._waiting, []
-            files = list(dict.fromkeys(chain.from_iterable(r.files for r in requests)))
-            error = await self._round(files)
-            for request in requests:
-                _settle(request.done, error)
-        self._rounds = None
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._waiting or self._round)
 
-    async def _round(self, files: list[File]) -> BaseException | None:
-        """Sync all files; the first error, if any."""
-        loop = asyncio.get_running_loop()
-        if len(files) <= FEW_FILES:
-            calls = [loop.run_in_executor(self._threads, file.datasync) for file in files]
-        else:
-            calls = [loop.run_in_executor(self._threads, self._sync_many, files)]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        return next((outcome for outcome in outcomes if outcome is not None), None)
+    def _sync_here(self, files: Sequence[File]) -> None:
+        """Wait for the disk, because it is fast. Raises DiskFault."""
+        for file in files:
+            began = time.perf_counter()
+            file.datasync()
+            self._pace.took(time.perf_counter() - began)
 
-    def _sync_many(self, files: list[File]) -> None:
-        """In a thread: one call for those on the directory's file system, one each for others."""
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        self._round, self._waiting = self._waiting, []
+        self._error = None
+        files = list(dict.fromkeys(chain.from_iterable(r.files for r in self._round)))
+        if len(files) > FEW_FILES:
+            files = self._sync_many(files)
+        for file in files:
+            self._sync_one(file)
+        if not self._under_way:
+            self._end_round()
+
+    def _sync_one(self, file: File) -> None:
+        try:
+            target = file.begin_sync()
+        except DiskFault as fault:
+            self._note(fault)
+            return
+        if target is not None:
+            call = DiskCall.FSYNC if target.names else DiskCall.FDATASYNC
+            self._submit(call, target.descriptor, file.end_sync)
+
+    def _sync_many(self, files: list[File]) -> list[File]:
+        """One call for those on the directory's file system; the others, to be synced each."""
         elsewhere = [file for file in files if not self._is_here(file)]
         if len(elsewhere) < len(files):
-            _sync_file_system(self._fd, self._directory)
-        for file in elsewhere:
-            file.datasync()
+            self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+        return elsewhere
 
     def _is_here(self, file: File) -> bool:
         """A file that its owner has closed meanwhile needs no sync, so it may be anywhere."""
@@ -104,6 +136,37 @@ class GroupSync:
             return os.fstat(file.fileno()).st_dev == self._device
         except OSError:
             return True
+
+    def _file_system_synced(self, error: int) -> None:
+        if error:
+            fault = OSError(error, os.strerror(error))
+            raise fault_of(self._directory, "sync the file system of", fault)
+
+    def _submit(self, call: DiskCall, descriptor: int, on_answer: Callable[[int], None]) -> None:
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._under_way[number] = on_answer
+        self._disk.submit(number, call, descriptor)
+
+    def _answered(self, number: int, error: int, seconds: float) -> None:
+        self._pace.took(seconds)
+        try:
+            self._under_way.pop(number)(error)
+        except DiskFault as fault:
+            self._note(fault)
+        if not self._under_way:
+            self._end_round()
+
+    def _note(self, fault: DiskFault) -> None:
+        self._error = self._error or fault
+
+    def _end_round(self) -> None:
+        requests, self._round = self._round, []
+        for request in requests:
+            _settle(request.done, self._error)
+        if self._waiting:
+            self._begin_round()
+        elif self._idle is not None:
+            self._idle.set_result(None)
 
 
 def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
@@ -114,11 +177,3 @@ def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
         done.set_result(None)
     else:
         done.set_exception(error)
-
-
-def _sync_file_system(descriptor: int, path: str) -> None:
-    if _libc.syncfs(descriptor) != 0:
-        raise DiskFault(path, "sync the file system of", ctypes.get_errno())
-
-
-_libc = ctypes.CDLL(None, use_errno=True)

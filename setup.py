@@ -10,8 +10,6 @@ KERNELS = Extension(
     extra_compile_args=["-O3"],
 )
 
-DISK_THREADS = Extension(
-    "shiplog.runtime._disk_threads", ["shiplog/runtime/_disk_threads.pyx"]
-)
+DISK_THREADS = Extension("shiplog.runtime._disk_threads", ["shiplog/runtime/_disk_threads.pyx"])
 
 setup(ext_modules=cythonize([KERNELS, DISK_THREADS], language_level=3))

@@ -16,7 +16,9 @@ from shiplog.logformat.files import OsFileSystem
 from shiplog.publisher.errors import NotMerged, ShippingStopped
 from shiplog.publisher.places import Place, TopicPartition, behind
 from shiplog.publisher.ship_lock import lock_shipping
+from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_client import PushClient, PushStatus
+from shiplog.replicator.push_progress import InputProgress
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop_thread import LoopThread
 from shiplog.runtime.tls import ReloadingContext
@@ -36,9 +38,9 @@ class Shipper:
         """
         tls = ReloadingContext(config.tls)
         self._moved = threading.Condition()
-        self._acknowledged: Places = {}
-        self._merged: Places = {}
+        self._progress: Mapping[InputName, InputProgress] = {}
         self._status: PushStatus | None = None
+        self._status_version = -1
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("shiplog-push")
         self._client = self._thread.run(self._start(path, config, tls))
@@ -58,31 +60,37 @@ class Shipper:
 
     def _take_over(self, client: PushClient) -> None:
         """In the loop's thread: positions or connections have changed."""
-        progress = client.progress
         with self._moved:
-            self._acknowledged = {
-                TopicPartition(*name): Place(*reached.acknowledged)
-                for name, reached in progress.items()
-            }
-            self._merged = {
-                TopicPartition(*name): Place(*reached.merged) for name, reached in progress.items()
-            }
-            self._status = client.status
+            self._progress = dict(client.progress)
+            if client.status_version != self._status_version:
+                self._status, self._status_version = client.status, client.status_version
             self._moved.notify_all()
 
     def acknowledged(self) -> Places:
         """How far each partition is committed."""
         with self._moved:
-            return _begun(self._acknowledged)
+            return _begun(self._places_acknowledged())
 
     def merged(self) -> Places:
         """How far each partition is merged, durably on a majority."""
         with self._moved:
-            return _begun(self._merged)
+            return _begun(self._places_merged())
+
+    def _places_acknowledged(self) -> Places:
+        return {
+            TopicPartition(*name): Place(*reached.acknowledged)
+            for name, reached in self._progress.items()
+        }
+
+    def _places_merged(self) -> Places:
+        return {
+            TopicPartition(*name): Place(*reached.merged)
+            for name, reached in self._progress.items()
+        }
 
     def wait_acknowledged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is acknowledged. Raises as `wait_merged`."""
-        self._wait(wanted, lambda: self._acknowledged, timeout_s, "acknowledged")
+        self._wait(wanted, self._places_acknowledged, timeout_s, "acknowledged")
 
     def wait_merged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is merged.
@@ -91,7 +99,7 @@ class Shipper:
             NotMerged: not within `timeout_s`.
             ShippingStopped: it never will be.
         """
-        self._wait(wanted, lambda: self._merged, timeout_s, "merged")
+        self._wait(wanted, self._places_merged, timeout_s, "merged")
 
     def _wait(
         self, wanted: Places, reached: Callable[[], Places], timeout_s: float | None, what: str

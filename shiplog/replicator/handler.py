@@ -55,7 +55,10 @@ class failing:  # noqa: N801 - reads as a statement; a generator would cost thre
         pass
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> bool:
         if not isinstance(error, Exception):
             return False

@@ -114,9 +114,9 @@ class LocalSession:
 
     def is_over(self, run: int) -> bool:
         """Whether nothing will ever be added to this run."""
-        known = next((known for known in self.runs if known.run == run), None)
-        ended = known is None or known.end is not None or run in self._abandoned
-        return ended or run < self.runs[-1].run
+        if not self.runs or run != self.runs[-1].run or run in self._abandoned:
+            return True
+        return self.runs[-1].end is not None
 
     def input_path(self, name: InputName) -> str:
         """The directory of an input."""
@@ -261,9 +261,9 @@ class LocalSession:
         self._guarded(lambda: self._take(events))
 
     def _take(self, events: Iterable[Event]) -> None:
-        changes: dict[int, Mask] = {}
+        changes: dict[int, int] = {}
         for event in events:
-            changes[event.watch] = changes.get(event.watch, Mask(0)) | event.mask
+            changes[event.watch] = changes.get(event.watch, 0) | event.mask
             if event.mask & Mask.OVERFLOW:
                 self._look_at_all()
                 return
@@ -273,7 +273,7 @@ class LocalSession:
             elif watch in self._watched:
                 self._changed(self._watched[watch], mask)
 
-    def _changed(self, name: InputName | None, mask: Mask) -> None:
+    def _changed(self, name: InputName | None, mask: int) -> None:
         if name is None:
             if mask & _NAMES_CHANGED and self._look_at_session(always=True):
                 self._on_change()

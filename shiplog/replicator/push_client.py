@@ -94,6 +94,8 @@ class PushClient:
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
         self._telling = False
+        self.status_version = 0
+        """Another number whenever `status` may be another one."""
 
     @property
     def progress(self) -> Mapping[InputName, InputProgress]:
@@ -133,6 +135,7 @@ class PushClient:
             await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
             self._reload_certificates()
             self._session.poll()
+            self.status_version += 1
             self._connect()
             for link in self._links:
                 if link.conversation is not None:
@@ -202,7 +205,7 @@ class PushClient:
         """A node tells durable, acknowledged, merged."""
         merged_before = self._progress.merged(run, name)
         if self._progress.reached(run, name, places):
-            self._tell_soon()
+            self._tell_soon(status=False)
         merged = self._progress.merged(run, name)
         if merged[0] != merged_before[0] or self._is_finished(run, name, merged):
             self._release_soon()
@@ -266,7 +269,8 @@ class PushClient:
 
     # --- telling and releasing ----------------------------------------------------------------
 
-    def _tell_soon(self) -> None:
+    def _tell_soon(self, *, status: bool = True) -> None:
+        self.status_version += status
         if not self._telling:
             self._telling = True
             asyncio.get_running_loop().call_soon(self._tell)

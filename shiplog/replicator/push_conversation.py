@@ -312,11 +312,10 @@ class PushConversation(ReplicatorHandler):
 
     def _rest(self) -> None:
         """Nothing to send just now: perhaps that was all of the run."""
-        shipment = self._shipment
-        if self.phase is not Phase.SHIPPING or shipment is None or not shipment.is_complete:
+        shipment, record = self._shipment, self._record
+        if self.phase is not Phase.SHIPPING or shipment is None or record is None:
             return
-        record = shipment.record
-        if not self._session.is_over(record.run):
+        if not self._session.is_over(record.run) or not shipment.is_complete:
             return
         if not self._looked_closely:
             self._looked_closely = self._session.look_again()

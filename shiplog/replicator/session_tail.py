@@ -85,9 +85,14 @@ class RunTail:
             self._files.drop(roll)
 
     def notice(self) -> None:
-        """There may be more: tell those who listen."""
+        """There may be more: tell those who listen. The first one who wants it looks, and whatever
+        is found is told to all; so the others need not be asked to look as well.
+        """
         self._may_have_more = True
-        self._tell()
+        for listener in tuple(self._listeners):
+            listener()
+            if not self._may_have_more:
+                return
 
     def _tell(self) -> None:
         for listener in tuple(self._listeners):

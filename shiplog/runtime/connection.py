@@ -197,6 +197,10 @@ class Connection(asyncio.BufferedProtocol):
             self._watch.resumed(self._loop.time())
             self._loop.call_soon(self._next_turn)
 
+    def hand_over(self, handler: Handler) -> None:
+        """Have another handler take everything from the next frame on."""
+        self._handler = handler
+
     def close(self, fault: Fault | None = None) -> None:
         """End the connection: send what waits, and the fault if any, for at most `close_s`."""
         if fault is None:
@@ -300,12 +304,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         going_on = self._tls.read_into(self._buffer)
+        buffer, watch, now = self._buffer, self._watch, self._loop.time()
         while self._state is _State.OPEN and not self._reading_paused:
-            frame = self._buffer.next()
+            frame = buffer.next()
             if frame is None:
                 break
             is_ping = self._handle_frame(*frame)
-            self._watch.frame(self._loop.time(), is_ping=is_ping)
+            watch.frame(now, is_ping=is_ping)
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
 

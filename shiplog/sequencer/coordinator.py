@@ -140,7 +140,7 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if not self._scheduled:
+        if not self._scheduled and self._group.is_leader:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 

@@ -24,24 +24,18 @@ WINDOW_BYTES = 16 << 20
 
 
 class Dispatcher:
-    """Handles a new connection until its Hello, then passes everything on. Implements
-    transport.Handler.
-    """
+    """Handles a new connection until its Hello. Implements transport.Handler."""
 
     def __init__(self, node: Node, connection: Connection) -> None:
         self._node = node
         self._connection = connection
-        self._inner: Handler | None = None
 
     def on_message(self, message: AnyMessage) -> None:
         """The Hello decides on the handler; everything later is the handler's."""
-        if self._inner is not None:
-            self._inner.on_message(message)
-            return
         if not isinstance(message, Hello):
-            raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
+            raise _not_hello()
         self._check(message)
-        self._inner = self._handler(message)
+        self._connection.hand_over(self._handler(message))
 
     def _check(self, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
@@ -108,24 +102,19 @@ class Dispatcher:
         )
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Bytes for the handler."""
-        self._chosen().on_data(handle, file, byte, data)
+        """Bytes of nobody knows whom."""
+        raise _not_hello()
 
     def on_raft(self, payload: memoryview) -> None:
-        """Raft messages for the handler."""
-        self._chosen().on_raft(payload)
+        """Raft messages of nobody knows whom."""
+        raise _not_hello()
 
     def on_writable(self) -> None:
-        """The handler may go on sending."""
-        if self._inner is not None:
-            self._inner.on_writable()
+        """Nothing waits to be sent."""
 
     def on_closed(self, error: Exception | None) -> None:
-        """Gone."""
-        if self._inner is not None:
-            self._inner.on_closed(error)
+        """Gone before it said anything."""
 
-    def _chosen(self) -> Handler:
-        if self._inner is None:
-            raise ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")
-        return self._inner
+
+def _not_hello() -> ProtocolFault:
+    return ProtocolFault(FaultCode.PROTOCOL, "the first message must be Hello")

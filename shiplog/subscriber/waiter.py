@@ -48,7 +48,7 @@ class Waiter:
         """Wake when this directory has a new name; whether it was not watched, and is now."""
         return self._watch(path, _NEW_NAME)
 
-    def _watch(self, path: str, mask: Mask) -> bool:
+    def _watch(self, path: str, mask: int) -> bool:
         if path in self._watched:
             return False
         try:

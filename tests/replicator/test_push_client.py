@@ -114,8 +114,7 @@ def test_files_go_when_they_are_merged_and_the_run_when_it_is_closed(tmp_path: P
             await until(lambda: not files.file(1, run=1).exists())
             assert not (files.path / "run.0.json").exists()
             assert (files.path / "run.1.json").exists(), "its number would be used again"
-            leftover = [path.name for path in files.path.glob("*/log.*")]
-            assert leftover == []
+            await until(lambda: not list(files.path.glob("*/log.*")))
             assert client.status.nodes[0].phase is Phase.IDLE
 
     in_loop(main)

@@ -108,10 +108,10 @@ def test_an_overflow_is_an_event(tmp_path: Path) -> None:
     for _ in range(limit // 2 + 1):
         for path in paths:
             os.utime(path)
-    masks: list[Mask] = []
+    masks: list[int] = []
     while events := inotify.read():
         masks += [event.mask for event in events]
-    assert masks[-1] is Mask.OVERFLOW
+    assert masks[-1] == Mask.OVERFLOW
     inotify.close()
 
 
@@ -124,7 +124,7 @@ def test_an_overflow_is_an_event(tmp_path: Path) -> None:
         )
     )
 )
-def test_any_events_are_parsed(events: list[tuple[int, Mask, str]]) -> None:
+def test_any_events_are_parsed(events: list[tuple[int, int, str]]) -> None:
     data = b""
     for watch, mask, name in events:
         encoded = name.encode()

@@ -3,73 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from shiplog.logformat.files import DiskFault, File, OsFileSystem
-from shiplog.runtime import syncer
+from shiplog.runtime.disk_pace import GAINED_AFTER
+from shiplog.runtime.disk_threads import DiskCall, DiskThreads
 from shiplog.runtime.syncer import GroupSync
 from tests.runtime.peers import in_loop, until
 
 
 class Disk:
-    """Real files whose syncs are counted, held back or failed, and a `syncfs` likewise."""
+    """Stands in for the disk's threads: calls are counted, held back or failed."""
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.synced: list[str] = []
         self.gate = threading.Event()
         self.gate.set()
         self.failing: set[str] = set()
-        monkeypatch.setattr(syncer, "_libc", self)
+        self.took_s = 1.0
+        self._names: dict[int, str] = {}
+        self._on_answer: Callable[[int, int, float], None] = lambda *args: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = ThreadPoolExecutor(2)
+
+    def __call__(self, count: int) -> DiskThreads:
+        return self  # type: ignore[return-value]
 
     def file(self, name: str) -> File:
         file = OsFileSystem().open(self.directory / name, create=True)
-        return _Watched(file, self)  # type: ignore[abstract]
+        self._names[file.fileno()] = name
+        return file
 
     def files(self, count: int) -> list[File]:
         return [self.file(f"f{number}") for number in range(count)]
 
-    def note(self, name: str) -> None:
+    def group(self) -> GroupSync:
+        return GroupSync(str(self.directory), self)
+
+    # --- as DiskThreads -----------------------------------------------------------------------
+
+    def attach(
+        self, loop: asyncio.AbstractEventLoop, on_answer: Callable[[int, int, float], None]
+    ) -> None:
+        self._loop, self._on_answer = loop, on_answer
+
+    def submit(self, number: int, call: DiskCall, descriptor: int) -> None:
+        name = "*" if call is DiskCall.SYNCFS else self._names[descriptor]
+        self._threads.submit(self._carry_out, number, name)
+
+    def _carry_out(self, number: int, name: str) -> None:
         self.gate.wait(10.0)
         self.synced.append(name)
-        if name in self.failing:
-            raise DiskFault(name, "sync", errno.EIO)
-
-    def syncfs(self, descriptor: int) -> int:
-        self.gate.wait(10.0)
-        self.synced.append("*")
-        if "*" in self.failing:
-            ctypes.set_errno(errno.EIO)
-            return -1
-        return 0
-
-
-class _Watched(File):
-    """A real file, but for `datasync`."""
-
-    def __init__(self, file: File, disk: Disk) -> None:
-        self._file = file
-        self._disk = disk
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def datasync(self) -> None:
-        self._disk.note(os.path.basename(self._file.path))
+        error = errno.EIO if name in self.failing else 0
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._on_answer, number, error, self.took_s)
 
     def close(self) -> None:
-        self._file.close()
+        self._threads.shutdown()
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(tmp_path, monkeypatch)
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 )
 def test_few_files_are_synced_each_many_at_once(disk: Disk, count: int, synced: list[str]) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         await group.sync(disk.files(count))
         await group.close()
 
@@ -87,7 +90,7 @@ def test_few_files_are_synced_each_many_at_once(disk: Disk, count: int, synced: 
 
 def test_nothing_to_sync(disk: Disk) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         await group.sync([])
         await group.close()
 
@@ -97,7 +100,7 @@ def test_nothing_to_sync(disk: Disk) -> None:
 
 def test_requests_during_a_round_share_the_next(disk: Disk) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         one, two = disk.files(2)
         disk.gate.clear()
         first = asyncio.create_task(group.sync([one]))
@@ -117,7 +120,7 @@ def test_requests_during_a_round_share_the_next(disk: Disk) -> None:
 
 def test_the_loop_runs_on_while_the_disk_is_slow(disk: Disk) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         disk.gate.clear()
         task = asyncio.create_task(group.sync(disk.files(1)))
         turns = 0
@@ -137,7 +140,7 @@ def test_an_error_fails_everyone_in_the_round_and_only_them(
     disk: Disk, count: int, failing: str
 ) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         files = disk.files(count)
         disk.failing.add(failing)
         outcomes = await asyncio.gather(
@@ -146,7 +149,7 @@ def test_an_error_fails_everyone_in_the_round_and_only_them(
         assert len(outcomes) == count
         assert all(isinstance(outcome, DiskFault) for outcome in outcomes)
         disk.failing.clear()
-        await group.sync(files)
+        await group.sync([disk.file("fresh")])
         await group.close()
 
     in_loop(main)
@@ -154,7 +157,7 @@ def test_an_error_fails_everyone_in_the_round_and_only_them(
 
 def test_a_caller_that_gave_up_disturbs_nobody(disk: Disk) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         files = disk.files(2)
         disk.gate.clear()
         tasks = [asyncio.create_task(group.sync([file])) for file in files]
@@ -177,7 +180,7 @@ def test_a_file_on_another_file_system_is_synced_by_itself(disk: Disk) -> None:
     stranger.__dict__.update(disk.__dict__, directory=elsewhere)
 
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         await group.sync([*disk.files(3), stranger.file(name)])
         await group.close()
 
@@ -190,7 +193,7 @@ def test_a_file_on_another_file_system_is_synced_by_itself(disk: Disk) -> None:
 
 def test_a_file_closed_meanwhile_is_no_error(disk: Disk) -> None:
     async def main() -> None:
-        group = GroupSync(str(disk.directory))
+        group = disk.group()
         files = disk.files(3)
         files[1].close()
         await group.sync(files)
@@ -198,6 +201,41 @@ def test_a_file_closed_meanwhile_is_no_error(disk: Disk) -> None:
 
     in_loop(main)
     assert disk.synced == ["*"]
+
+
+def test_a_fast_disk_is_waited_for_until_it_is_slow_once(disk: Disk) -> None:
+    async def main() -> None:
+        group = disk.group()
+        (file,) = disk.files(1)
+        disk.took_s = 0.0001
+        for _ in range(GAINED_AFTER):
+            await group.sync([file])
+        handed_over = len(disk.synced)
+        assert handed_over == GAINED_AFTER
+        await group.sync([file])
+        assert len(disk.synced) == handed_over, "waited for, not handed to a thread"
+        await group.sync(disk.files(3))
+        assert disk.synced[handed_over:] == ["*"], "a whole file system is never waited for"
+        await group.close()
+
+    in_loop(main)
+
+
+def test_an_error_of_a_fast_disk_reaches_the_caller(disk: Disk) -> None:
+    async def main() -> None:
+        group = disk.group()
+        one, other = disk.files(2)
+        disk.took_s = 0.0001
+        for _ in range(GAINED_AFTER):
+            await group.sync([one])
+        other.begin_sync()
+        with pytest.raises(DiskFault):
+            other.end_sync(errno.EIO)
+        with pytest.raises(DiskFault):
+            await group.sync([one, other])
+        await group.close()
+
+    in_loop(main)
 
 
 def test_a_real_disk(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """One input directory, at a publisher or a node: the record batches of one session for one
 partition.
 
-A run is one life of the publisher; its files follow each other by roll. The writer appends, seals
-and releases; a reader in another process (`read_only=True`) tails the same files, and takes a short
-or invalid last batch for one that is still being written.
+A run is one life of the publisher; its files follow each other by roll. Its one owner appends,
+seals and releases.
 
 Invariant: a run's bytes are contiguous from where it starts; nothing below the durable mark is ever
 cut or deleted, except by `release`, `release_run` and `start_at`.
@@ -15,14 +14,13 @@ import os
 from contextlib import suppress
 
 from shiplog.logformat.append_file import AppendFile
-from shiplog.logformat.dirty_files import DirtyFiles, ReadOnly
+from shiplog.logformat.dirty_files import DirtyFiles
 from shiplog.logformat.errors import CorruptLog, NotContiguous
 from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
 from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
 from shiplog.logformat.input_reader import InputReader
 from shiplog.logformat.input_repair import RunRepair
 from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Run
-from shiplog.logformat.input_tail import InputTail
 from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
 from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic, read_topic_id
 
@@ -34,48 +32,35 @@ SAVE_MARKS_EVERY_BYTES = 64 << 20
 class InputLog(InputReader):
     """Opened by `open`; see the module."""
 
-    def __init__(self, fs: FileSystem, path: str, *, read_only: bool) -> None:
+    def __init__(self, fs: FileSystem, path: str) -> None:
         super().__init__(fs, path)
         self.topic_id: str | None = None
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self._dirty = DirtyFiles(fs, path, self._files)
         self._unsaved_bytes = 0
-        self._tail = InputTail(fs, path, self._files, self._runs) if read_only else None
 
     @classmethod
-    def open(
-        cls,
-        fs: FileSystem,
-        path: StrPath,
-        *,
-        topic_id: str | None = None,
-        read_only: bool = False,
-    ) -> InputLog:
-        """Open an input directory; unless `read_only`, make it if needed, and repair it.
+    def open(cls, fs: FileSystem, path: StrPath, *, topic_id: str | None = None) -> InputLog:
+        """Open an input directory; make it if needed, and repair it.
 
         A publisher may not know the topic id yet: see `bind_topic`.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
             UnsupportedFormat: it was written by another version of the format.
-            NoSuchFile: it is not there (`read_only`).
             CorruptLog: a file is not a regular one, or topic.json is unreadable.
             DiskFault, DiskFull: the disk fails.
         """
-        log = cls(fs, os.fspath(path), read_only=read_only)
+        log = cls(fs, os.fspath(path))
         try:
-            if log._tail is None:
-                log._open_for_writing(topic_id)
-            else:
-                log.topic_id = read_topic_id(fs, log.path, expected=topic_id)
-                log._tail.refresh(read_marks(fs, log._path(MARKS_FILE), InputMarks))
+            log._open(topic_id)
         except BaseException:
             log.close()
             raise
         return log
 
-    def _open_for_writing(self, topic_id: str | None) -> None:
+    def _open(self, topic_id: str | None) -> None:
         self._fs.make_directory(self.path)
         self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
         if topic_id is not None:
@@ -102,15 +87,8 @@ class InputLog(InputReader):
 
     def bind_topic(self, topic_id: str) -> None:
         """Note durably which topic the directory belongs to. Raises OtherTopic."""
-        self._require_writer()
         bind_topic(self._fs, self.path, topic_id)
         self.topic_id = topic_id
-
-    def refresh(self) -> bool:
-        """Take up what the writer has added since; whether anything changed. For readers only."""
-        if self._tail is None:
-            raise ReadOnly(f"{self.path} is open for writing: nobody else changes it")
-        return self._tail.refresh()
 
     # --- appending -----------------------------------------------------------------------------
 
@@ -132,7 +110,6 @@ class InputLog(InputReader):
         self._dirty.touch(appender.file)
 
     def _begin_run(self, number: int, roll: int, byte: int) -> Run:
-        self._require_writer()
         if (roll, byte) != (0, 0):
             raise self._not_contiguous(number, roll, byte)
         run = self._runs[number] = Run(number, (0, 0), durable=(0, 0))
@@ -157,7 +134,6 @@ class InputLog(InputReader):
         return run.add(HeldFile(roll, run.begin_of(roll)))
 
     def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
-        self._require_writer()
         held.appender = AppendFile(self._hold(run.number, held.roll), held.size)
         return held.appender
 
@@ -176,7 +152,6 @@ class InputLog(InputReader):
             NotContiguous: (roll, length) is not the end of the run.
             DiskFault: the disk fails.
         """
-        self._require_writer()
         state = self._runs.get(run) or self._begin_run(run, roll, length)
         held = state.newest
         if held is None or (held.roll, held.size) != (roll, length) or held.is_sealed:
@@ -196,7 +171,6 @@ class InputLog(InputReader):
             NotContiguous: the run already reaches further.
             DiskFault: the disk fails.
         """
-        self._require_writer()
         state = self._runs.get(run) or self._begin_run(run, 0, 0)
         if (roll, byte) < state.end:
             raise self._not_contiguous(run, roll, byte)
@@ -244,7 +218,6 @@ class InputLog(InputReader):
 
     def save_marks(self) -> None:
         """Write the durable marks; they reach the disk with the next round of syncs."""
-        self._require_writer()
         marks = InputMarks(runs=[run.mark() for run in self._runs.values()])
         self._dirty.write_marks(marks)
         self._unsaved_bytes = 0
@@ -261,7 +234,6 @@ class InputLog(InputReader):
 
     def release(self, run: int, roll: int) -> None:
         """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault."""
-        self._require_writer()
         state = self._runs.get(run)
         if state is None:
             return
@@ -278,7 +250,6 @@ class InputLog(InputReader):
 
     def release_run(self, run: int) -> None:
         """Remove all of a closed run. Raises DiskFault."""
-        self._require_writer()
         state = self._runs.pop(run, None)
         if state is None:
             return
@@ -307,10 +278,6 @@ class InputLog(InputReader):
         self._dirty.close()
 
     # --- small things --------------------------------------------------------------------------
-
-    def _require_writer(self) -> None:
-        if self._tail is not None:
-            raise ReadOnly(f"{self.path} is open for reading only")
 
     def _create(self, name: str) -> None:
         self._fs.open(self._path(name), create=True).close()

@@ -30,6 +30,7 @@ def end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
             log.error("a file of session %r was damaged: %s", directory.record.session, damage)
         for run in set(dead).intersection(repaired.runs()):
             ends[run][input_name(topic, partition)] = repaired.end(run)
+        repaired.settle()  # so that no later start looks through it again
         repaired.close()
     for run in dead:
         directory.end_run(run, ends[run])

@@ -21,7 +21,7 @@ from typing import Self
 from shiplog.logformat.disk_errors import DiskFull as FileSystemFull
 from shiplog.logformat.errors import DirectoryInUse
 from shiplog.logformat.files import FileSystem
-from shiplog.logformat.input_log import InputLog
+from shiplog.logformat.input_log import prepare_input
 from shiplog.logformat.input_names import data_name, sealed_name
 from shiplog.logformat.names import check_topic_name
 from shiplog.logformat.session_dir import RunExists, SessionDirectory, input_name
@@ -121,7 +121,7 @@ class SessionWriter:
         run = self._begin_run() if self._run is None else self._run
         if output.file is None:
             path = self._input_path(output)
-            InputLog.open(self._fs, path).close()  # makes it, with the marks that repair needs
+            prepare_input(self._fs, path)
             self._begin_file(output, run, roll=0)
         elif output.byte > 0 and output.byte + size > self._roll_bytes:
             self._roll(output)

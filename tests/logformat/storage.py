@@ -40,9 +40,9 @@ def batches(seed: int, count: int) -> list[bytes]:
     ]
 
 
-def open_input(path: Path, *, read_only: bool = False) -> InputLog:
+def open_input(path: Path) -> InputLog:
     """An input log of the test topic."""
-    return InputLog.open(FS, path, topic_id=TOPIC_ID, read_only=read_only)
+    return InputLog.open(FS, path, topic_id=TOPIC_ID)
 
 
 def open_merged(path: Path, *, read_only: bool = False) -> MergedLog:

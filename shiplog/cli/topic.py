@@ -53,6 +53,7 @@ def create(
     \b
     Example:
       shiplog topic create flights --setting segment.bytes=67108864 --config client.toml
+      shiplog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
     """
     body = CreateTopic(name, partitions, _settings(settings))
     topic = request(config, body, TopicCreated).topic

@@ -64,6 +64,7 @@ def assign_offsets(
     index_interval: int,
     points: list[tuple[int, int, int, int]],
 ) -> tuple[int, int]: ...
+def stamp_append_time(data: Buffer, append_ms: int) -> None: ...
 def build_record(
     value: Buffer | None,
     key: Buffer | None = None,

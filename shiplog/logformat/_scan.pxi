@@ -234,3 +234,33 @@ def assign_offsets(
     finally:
         PyBuffer_Release(&view)
     return next_offset, bytes_since_index
+
+
+def stamp_append_time(data not None, int64_t append_ms) -> None:
+    """Give every batch in the writable buffer the time it was appended at, as a Kafka broker does.
+
+    Sets the LogAppendTime bit and maxTimestamp, which then counts for all records of the batch, and computes the CRC
+    anew; the records stay as they are, compressed or not (Kafka's `DefaultRecordBatch.setMaxTimestamp`).
+
+    Raises:
+        CorruptBatch: a header is invalid or the data stops inside a batch; batches before it are changed.
+        BufferError: the buffer is not writable.
+    """
+    cdef Py_buffer view
+    cdef Header header
+    cdef Fault fault
+    cdef uint8_t *batch
+    cdef int64_t at = 0
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        while at < view.len:
+            batch = <uint8_t *>view.buf + at
+            fault = read_header(batch, view.len - at, INT32_MAX, &header)
+            if fault != FINE:
+                fail(at, fault)
+            store16(batch + 21, <uint16_t>(header.attributes | LOG_APPEND_TIME))
+            store64(batch + 35, <uint64_t>append_ms)
+            store32(batch + 17, crc32c_update(0, batch + CRC_FROM, <size_t>(header.size - CRC_FROM)))
+            at += header.size
+    finally:
+        PyBuffer_Release(&view)

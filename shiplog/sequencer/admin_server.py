@@ -16,6 +16,7 @@ from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
 from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.topic_settings import problem_with
 from shiplog.wire import admin
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Request, Response
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 
 REQUESTS_LIMIT = 16
 PARTITIONS_LIMIT = 10_000
-KNOWN_SETTINGS = {"segment.bytes": (1 << 16, (1 << 31) - 1)}
-"""Topic settings that mean something, with the least and greatest value."""
 
 
 class Denied(Exception):
@@ -156,13 +155,6 @@ class AdminServer:
 def check_settings(settings: dict[str, str]) -> None:
     """Raise Denied for the first topic setting that is unknown or out of bounds."""
     for key, value in settings.items():
-        bounds = KNOWN_SETTINGS.get(key)
-        if bounds is None:
-            raise Denied(
-                FaultCode.OUT_OF_RANGE,
-                f"unknown topic setting {key!r}",
-                f"known: {', '.join(sorted(KNOWN_SETTINGS))}",
-            )
-        if not value.isdigit() or not bounds[0] <= int(value) <= bounds[1]:
-            message = f"{key}={value!r} is not a number from {bounds[0]} to {bounds[1]}"
-            raise Denied(FaultCode.OUT_OF_RANGE, message)
+        problem = problem_with(key, value)
+        if problem is not None:
+            raise Denied(FaultCode.OUT_OF_RANGE, problem)

@@ -121,7 +121,8 @@ class Merge(Command, frozen=True, tag=6):
     """Append ranges to one partition at `base_offset`: a merge instruction.
 
     `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls
-    within a partition, `roll` starts a new segment first. `sequences` and `watermarks` (dedup id,
+    within a partition, `roll` starts a new segment first, `stamp` puts `append_ms` into the batches
+    (the topic's message.timestamp.type at that moment). `sequences` and `watermarks` (dedup id,
     highest id merged) and `unwrapped` (input, last full dedup id) are what dedup learns from these
     ranges.
     """
@@ -135,6 +136,7 @@ class Merge(Command, frozen=True, tag=6):
     sequences: list[Sequence5] = []
     watermarks: list[tuple[str, int]] = []
     unwrapped: list[tuple[int, int]] = []
+    stamp: bool = False
 
     @property
     def records(self) -> int:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import Attribute
 from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import DiskFault, DiskFull
 from shiplog.logformat.names import check_session_name, check_topic_name
@@ -40,7 +41,7 @@ from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
 
-CONTROL_OR_TRANSACTIONAL = 0x30
+ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
 CLOSE_WAIT_S = 30.0
 FREE_SPACE = "free space on this node"
 
@@ -273,10 +274,9 @@ class Intake:
             raise Refused(
                 FaultCode.INVALID_BATCH, message, "the sender resumes behind the last whole batch"
             )
-        if scan.attributes & CONTROL_OR_TRANSACTIONAL:
-            raise Refused(
-                FaultCode.INVALID_BATCH, "control and transactional batches are not taken", ""
-            )
+        if scan.attributes & ONLY_FOR_BROKERS:
+            message = "control, transactional and append-time batches are not taken from publishers"
+            raise Refused(FaultCode.INVALID_BATCH, message, "")
         if scan.has_producer:
             self._check_producers(entry, data)
 

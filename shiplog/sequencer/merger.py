@@ -140,7 +140,7 @@ class PartitionMerger:
         if done < step.base:
             self.missing = Missing(self.number, step.base, None)
             return 0
-        data = self._output(step.part)
+        data = self._output(merge, step.part)
         if data is None:
             self.missing = Missing(self.number, step.next, step.part)
             return 0
@@ -155,7 +155,7 @@ class PartitionMerger:
         self._drop_executed()
         return len(written)
 
-    def _output(self, part: Range) -> bytearray | None:
+    def _output(self, merge: Merge, part: Range) -> bytearray | None:
         """The batches a range adds; None when the session bytes are not here, or not those that
         were planned.
         """
@@ -166,7 +166,9 @@ class PartitionMerger:
         if scan.end != len(data) or scan.digest != part.digest:
             return None
         if part.verdict == Verdict.SLICE:
-            return bytearray(slice_batch(bytes(data), part.detail))
+            data = bytearray(slice_batch(bytes(data), part.detail))
+        if merge.stamp:
+            kernels.stamp_append_time(data, merge.append_ms)
         return data
 
 

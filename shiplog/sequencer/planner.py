@@ -27,6 +27,7 @@ from shiplog.sequencer.dedup import (
     unwrap,
 )
 from shiplog.sequencer.state import Input, Partition, StateMachine
+from shiplog.sequencer.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
@@ -378,12 +379,16 @@ class Planner:
             [known for batches in draft.sequences.values() for known in batches[-5:]],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
+            self._setting(draft.partition, TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
 
     def _limit_bytes(self, partition: int) -> int:
-        topic_id = self._machine.state.partitions[partition].topic_id
-        setting = self._machine.state.topics[topic_id].settings.get("segment.bytes")
+        setting = self._setting(partition, SEGMENT_BYTES)
         return self._limits.segment_bytes if setting is None else int(setting)
+
+    def _setting(self, partition: int, key: str) -> str | None:
+        topic_id = self._machine.state.partitions[partition].topic_id
+        return self._machine.state.topics[topic_id].settings.get(key)
 
     def _forget(self) -> None:
         self._places.clear()

@@ -215,6 +215,31 @@ def test_assigning_offsets_keeps_the_crc(data: bytes) -> None:
     assert after.error is None
 
 
+@given(good_logs(), st.integers(0, 1 << 62))
+def test_stamping_the_append_time_changes_nothing_else(data: bytes, append_ms: int) -> None:
+    buffer = guarded(data)
+    kernels.stamp_append_time(buffer, append_ms)
+    scan = kernels.scan(buffer)
+    assert (scan.error, scan.end, scan.batches) == (None, len(data), kernels.scan(data).batches)
+    for before, after in zip(
+        kernels.batch_headers(data, 0, len(data)),
+        kernels.batch_headers(buffer, 0, len(data)),
+        strict=True,
+    ):
+        assert after[3] == before[3] | 0x08
+        assert after[5] == append_ms
+        assert (after[:3], after[4], after[6:9]) == (before[:3], before[4], before[6:9])
+        start, size = before[:2]
+        assert bytes(buffer[start + 61 : start + size]) == data[start + 61 : start + size]
+
+
+@given(logs())
+def test_stamping_refuses_what_is_no_batch(data: bytes) -> None:
+    expected = outcome(lambda: oracle.batch_headers(data, 0, len(data)) and None)
+    found = outcome(lambda: kernels.stamp_append_time(guarded(data), 1))
+    assert (found or None) == (expected or None)
+
+
 def assign(buffer: bytearray | bytes, base_offset: int) -> tuple[int, int]:
     return kernels.assign_offsets(
         buffer,

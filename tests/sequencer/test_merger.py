@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.merged_log import MergedLog
@@ -178,3 +179,15 @@ def test_a_restart_anywhere_gives_the_same_bytes(
     run(merger)
     assert content(merger) == expected
     assert merger.log.checksum == whole.log.checksum
+
+
+def test_append_time_comes_from_the_instruction(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    data = sessions.data[2]
+    for base, append_ms, stamp in ((0, 5000, True), (4, 6000, False)):
+        merger.enqueue(Merge(1, base, 5, append_ms, False, [take(2, data)], stamp=stamp))
+    run(merger)
+    merged = content(merger)
+    records = kernels.decode_records(merged, 0, len(merged), "t", 0, decompress)
+    assert [(r.timestamp, r.timestamp_type) for r in records] == [(5000, 1)] * 4 + [(7, 0)] * 4
+    assert kernels.scan(merged).error is None

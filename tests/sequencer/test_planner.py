@@ -197,6 +197,19 @@ def test_segments_roll_by_size() -> None:
     assert [merge.roll for merge in world.merged] == [False, True, True, True, True, True]
 
 
+def test_append_time_never_falls_whatever_the_clock_says() -> None:
+    world = World("a")
+    topic = world.machine.topic_named("flights")
+    assert topic is not None
+    topic.settings["message.timestamp.type"] = "LogAppendTime"
+    for now_ms in (1000, 400, 1001):
+        world.bytes.put(1, records(b"x"))
+        ends = world.bytes.ends()
+        world.commit(world.planner.plan(ends, world.bytes, term=TERM, now_ms=now_ms))
+    assert [merge.append_ms for merge in world.merged] == [1000, 1000, 1001]
+    assert all(merge.stamp for merge in world.merged)
+
+
 def test_damaged_bytes_are_reported_and_not_planned() -> None:
     world = World("a")
     data = bytearray(records(b"x"))

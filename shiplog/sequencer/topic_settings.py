@@ -1,0 +1,43 @@
+"""The settings of a topic that mean something, with their values; names and values are Kafka's.
+
+Invariant: only settings that passed `problem_with` are ever in the replicated state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+SEGMENT_BYTES = "segment.bytes"
+TIMESTAMP_TYPE = "message.timestamp.type"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+def _number(least: int, greatest: int) -> Callable[[str], str | None]:
+    def problem(value: str) -> str | None:
+        fits = value.isascii() and value.isdigit() and least <= int(value) <= greatest
+        return None if fits else f"is not a number from {least} to {greatest}"
+
+    return problem
+
+
+def _one_of(*allowed: str) -> Callable[[str], str | None]:
+    def problem(value: str) -> str | None:
+        return None if value in allowed else f"is not one of {', '.join(allowed)}"
+
+    return problem
+
+
+KNOWN: Mapping[str, Callable[[str], str | None]] = {
+    SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
+    TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),
+}
+
+
+def problem_with(key: str, value: str) -> str | None:
+    """What is wrong with a setting; None if nothing."""
+    check = KNOWN.get(key)
+    if check is None:
+        return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
+    problem = check(value)
+    return None if problem is None else f"{key}={value!r} {problem}"

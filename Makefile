@@ -8,7 +8,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test lint sim bench clean
+.PHONY: help setup demo test lint sim chaos bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -27,6 +27,10 @@ lint: setup ## style, types, import rules, tidiness
 
 sim: setup ## simulate clusters under faults: SEEDS=how many, or SEED=the one to replay
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
+	@sh "$(HERE)/scripts/chaos.sh"
+	@$(PYTHON) -m tests.chaos $(ARGS)
 
 bench: setup ## measure
 	@$(PYTHON) -m bench $(ARGS)

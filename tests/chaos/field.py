@@ -1,0 +1,321 @@
+"""Where a scenario takes place: a cluster, publishers, a subscriber, and how to see and heal them.
+
+Invariant: leaving a field ends every process it started, and undoes every fault that `on_heal` and
+`on_leave` know of, in reverse order, whatever happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from shiplog.cli.admin_client import AdminError, ask_node
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.config.render import render_client
+from shiplog.config.types import ClientConfig, NodeConfig
+from shiplog.wire.admin import GetStatus, NodeState, Status
+from tests.chaos.load import TOPIC
+from tests.chaos.nodes import NICE, ChaosNode, wait
+from tests.chaos.record import Author
+
+SEGMENT_BYTES = 2 << 20
+STATUS_S = 1.0
+POLL_S = 0.05
+START_S = 30.0
+HEAL_S = 60.0
+MERGE_S = 60.0
+
+
+class NotInTime(Exception):
+    """Something that had to happen did not, within its deadline."""
+
+
+class LoadProcess:
+    """One publisher or subscriber, over all its lives."""
+
+    def __init__(self, field: Field, role: str, name: str, rate: float) -> None:
+        self.name = name
+        self.life = 0
+        self.directory = field.directory / f"{role}s"
+        self._field, self._role, self._rate = field, role, rate
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def notes(self) -> Path:
+        """Of the present life."""
+        return self._field.directory / f"notes-{self.name}-{self.life}"
+
+    def has_notes(self) -> bool:
+        """Whether the present life has done anything yet."""
+        return self.notes.exists() and self.notes.stat().st_size > 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.life += 1
+        arguments = {
+            "config": self._field.client_file,
+            "dir": self.directory / self.name if self._role == "subscriber" else self.directory,
+            "notes": self.notes,
+            "session": self.name,
+            "life": self.life,
+            "rate": self._rate,
+            "timeout": MERGE_S,
+        }
+        options = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
+        command = ["nice", "-n", NICE, sys.executable, "-m", "tests.chaos.load", self._role]
+        with (self._field.directory / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """End the life with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def finish(self) -> None:
+        """Ask it to end cleanly."""
+        if self._process is not None and self.is_running:
+            self._process.terminate()
+
+    def wait_end(self, timeout_s: float) -> int:
+        """Its exit code. Raises NotInTime."""
+        if self._process is None:
+            return 0
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise NotInTime(f"{self.name} has not ended after {timeout_s:.0f} s") from None
+
+
+class Field:
+    """One cluster under load."""
+
+    def __init__(
+        self, directory: Path, *, seed: int, seconds: float, publishers: int = 3, rate: float = 500
+    ) -> None:
+        self.directory = directory
+        self.random = random.Random(seed)
+        self.seconds = seconds
+        self.cluster = LocalCluster(
+            str(directory / "cluster"), ClusterOptions(segment_bytes=SEGMENT_BYTES)
+        )
+        self.nodes: list[ChaosNode] = []
+        self.client_file = directory / "client.toml"
+        self.client: ClientConfig
+        self.publishers = [
+            LoadProcess(self, "publisher", f"p{number}", rate) for number in range(publishers)
+        ]
+        self.subscriber = LoadProcess(self, "subscriber", "reader", 0)
+        self.past_notes: dict[Author, Path] = {}
+        self.lost_disks: set[str] = set()
+        """Sessions whose own files a power loss may have cut."""
+        self.remarks: list[str] = []
+        self._heal = ExitStack()
+        self._leave = ExitStack()
+
+    def __enter__(self) -> Field:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with self._leave:
+            self._leave.callback(self._heal.close)
+            self._end_processes()
+
+    def _end_processes(self) -> None:
+        for load in (*self.publishers, self.subscriber):
+            load.kill()
+        for node in self.nodes:
+            node.kill()
+
+    # --- setting up -------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make directories, certificates and configurations."""
+        self.cluster.prepare()
+        self.nodes = [
+            ChaosNode(self.cluster.directory, node.name, node.address)
+            for node in self.cluster.nodes
+        ]
+        self.cluster.nodes[:] = self.nodes
+        self.client = self.cluster.client_config()
+
+    def move_data(self, node: ChaosNode, disk: Path) -> None:
+        """Put a node's data directory onto another disk."""
+
+        def edit(config: NodeConfig) -> NodeConfig:
+            return replace(config, data=str(disk / "data"))
+
+        node.change(edit)
+
+    def start(self) -> None:
+        """Start everything; return when records flow to the subscriber."""
+        self.client_file.write_text(render_client(self.client), encoding="utf-8")
+        for node in self.nodes:
+            node.start()
+        self.wait_live(START_S)
+        for load in (self.subscriber, *self.publishers):
+            self.begin(load)
+        self.wait_for(lambda: all(load.has_notes() for load in self.loads), "records flow")
+        for node in self.nodes:
+            node.begin_log()
+
+    @property
+    def loads(self) -> Sequence[LoadProcess]:
+        """Publishers and subscriber."""
+        return (*self.publishers, self.subscriber)
+
+    def begin(self, load: LoadProcess) -> None:
+        """Begin a life, and remember its notes."""
+        load.start()
+        if load is not self.subscriber:
+            self.past_notes[Author(load.name, load.life)] = load.notes
+
+    def on_heal(self, undo: Callable[[], object]) -> None:
+        """Call this when the scenario heals, or is left."""
+        self._heal.callback(undo)
+
+    def on_leave(self, undo: Callable[[], object]) -> None:
+        """Call this after all processes have ended."""
+        self._leave.callback(undo)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def status(self, node: ChaosNode) -> Status | None:
+        """What a node says, None when it says nothing at once."""
+
+        async def ask() -> Status:
+            async with asyncio.timeout(STATUS_S):
+                answer = await ask_node(self.cluster.client_config(), node.address, GetStatus())
+            if not isinstance(answer, Status):
+                raise AdminError(f"{node.name} answered {type(answer).__name__}")
+            return answer
+
+        if node.pid is None:
+            return None
+        try:
+            return asyncio.run(ask())
+        except (AdminError, TimeoutError):
+            return None
+
+    def is_live(self, node: ChaosNode) -> bool:
+        """Whether a node says so of itself."""
+        status = self.status(node)
+        return status is not None and any(
+            info.name == node.name and info.state is NodeState.LIVE for info in status.nodes
+        )
+
+    def leader(self, among: Sequence[ChaosNode] | None = None) -> ChaosNode:
+        """The node that nodes `among` say leads, and that is among them."""
+        asked = list(self.nodes if among is None else among)
+        found: list[ChaosNode] = []
+
+        def look() -> bool:
+            for node in asked:
+                status = self.status(node)
+                found.extend(n for n in asked if status is not None and n.name == status.leader)
+                if found:
+                    return True
+            return False
+
+        self.wait_for(look, "a leader")
+        return found[0]
+
+    def follower(self) -> ChaosNode:
+        """A node that does not lead, by chance."""
+        leader = self.leader()
+        return self.random.choice([node for node in self.nodes if node is not leader])
+
+    def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
+        """Wait until something holds. Raises NotInTime."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            if time.monotonic() > deadline:
+                raise NotInTime(f"not within {timeout_s:.0f} s: {what}")
+            wait(POLL_S)
+
+    def wait_live(self, timeout_s: float = HEAL_S) -> None:
+        """Wait until all nodes are Live. Raises NotInTime."""
+        for node in self.nodes:
+            self.wait_for(partial(self.is_live, node), f"{node.name} is Live", timeout_s)
+
+    # --- healing ----------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Undo every fault; start again what has ended, as an init system would."""
+        self._heal.close()
+        for node in self.nodes:
+            node.resume()
+            if node.pid is None:
+                node.start()
+        for load in self.loads:
+            if not load.is_running:
+                self.begin(load)
+
+    def settle(self) -> None:
+        """End the load; return when everything is merged and copied. Raises NotInTime."""
+        deadline = time.monotonic() + HEAL_S
+        for publisher in self.publishers:
+            publisher.finish()
+        for publisher in self.publishers:
+            code = publisher.wait_end(max(1.0, deadline - time.monotonic()) + MERGE_S)
+            if code != 0:
+                raise NotInTime(f"{publisher.name} ended with {code}: not all was merged")
+        self.wait_for(
+            self._is_even,
+            "all nodes and the subscriber hold the same",
+            max(5.0, self._left(deadline)),
+        )
+
+    def _left(self, deadline: float) -> float:
+        return deadline - time.monotonic()
+
+    def _is_even(self) -> bool:
+        statuses = [self.status(node) for node in self.nodes]
+        ends = {
+            (info.end_offset, info.committed_offset)
+            for status in statuses
+            if status is not None
+            for info in status.partitions
+            if info.topic == TOPIC
+        }
+        if None in statuses or len(ends) != 1:
+            return False
+        end, committed = next(iter(ends))
+        return end == committed and self._received() >= end
+
+    def _received(self) -> int:
+        """Where the subscriber's copy ends, from its own index-free count of notes."""
+        lines = self.subscriber.notes.read_text(encoding="ascii").split("\n")[:-1]
+        return int(lines[-1].split(" ")[1]) if lines else 0
+
+    def stop(self) -> None:
+        """End everything cleanly, so that the files can be judged."""
+        self.subscriber.finish()
+        self.subscriber.wait_end(20.0)
+        self.cluster.stop()
+
+    def copies(self) -> list[Path]:
+        """Directories whose merged logs are to be the same."""
+        nodes = [Path(node.data) for node in self.nodes]
+        return [*nodes, self.subscriber.directory / self.subscriber.name]
+
+
+def is_root() -> bool:
+    """Whether disks may be mounted and namespaces made."""
+    return os.geteuid() == 0

@@ -1,0 +1,142 @@
+"""The load: publisher and subscriber processes that note what they are told.
+
+Run as `python -m tests.chaos.load publisher|subscriber …`. SIGTERM ends a publisher: it stops
+appending and exits with 0 once everything is merged, with 3 if that takes too long. It ends a
+subscriber at once.
+
+Invariant: a publisher appends at its rate whatever the cluster does; it waits for nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import threading
+import time
+from collections import deque
+
+from shiplog import Publisher, Subscriber
+from shiplog.publisher.errors import NotMerged
+from shiplog.publisher.places import Place, TopicPartition
+from tests.chaos.notes import Kind, NoteBook
+from tests.chaos.record import PADDING_BYTES_MAX, Author, Writer
+
+TOPIC = "chaos"
+SLICE_S = 0.01
+SINGLE_SHARE = 0.2
+"""How many slices append record by record."""
+ROLL_BYTES = 512 << 10
+NOT_MERGED_CODE = 3
+
+
+class Load:
+    """One life of a publisher."""
+
+    def __init__(self, publisher: Publisher, author: Author, notes: NoteBook) -> None:
+        self._publisher = publisher
+        self._writer = Writer(author)
+        self._notes = notes
+        self._random = random.Random(f"{author.session} {author.life}")
+        self._name = TopicPartition(TOPIC, 0)
+        self._unacknowledged: deque[tuple[Place, int]] = deque()
+        self._unmerged: deque[tuple[Place, int]] = deque()
+
+    def append(self, count: int) -> None:
+        """Append so many records, now and then one by one."""
+        padding = self._random.randbytes(PADDING_BYTES_MAX // 2).hex().encode()
+        lengths = [self._random.randrange(PADDING_BYTES_MAX) for _ in range(count)]
+        values = [self._writer.take(padding[:length]) for length in lengths]
+        if self._random.random() < SINGLE_SHARE:
+            for value in values:
+                self._publisher.append(value)
+        else:
+            self._publisher.append_many(values)
+        place = self._publisher.positions.appended[self._name]
+        self._unacknowledged.append((place, self._writer.count))
+        self._unmerged.append((place, self._writer.count))
+        self._notes.write(Kind.APPENDED, self._writer.count)
+
+    def look(self) -> None:
+        """Note what was acknowledged and merged since the last time."""
+        known = self._publisher.positions
+        self._note(self._unacknowledged, known.acknowledged.get(self._name), Kind.ACKNOWLEDGED)
+        self._note(self._unmerged, known.merged.get(self._name), Kind.MERGED)
+
+    def _note(self, waiting: deque[tuple[Place, int]], reached: Place | None, kind: Kind) -> None:
+        count = 0
+        while reached is not None and waiting and waiting[0][0] <= reached:
+            count = waiting.popleft()[1]
+        if count:
+            self._notes.write(kind, count)
+
+    def end(self, timeout_s: float) -> int:
+        """Wait until everything is merged: the exit code."""
+        try:
+            self._publisher.wait_merged(timeout=timeout_s)
+        except NotMerged as error:
+            sys.stderr.write(f"{error}\n")
+            return NOT_MERGED_CODE
+        self._notes.write(Kind.ACKNOWLEDGED, self._writer.count)
+        self._notes.write(Kind.MERGED, self._writer.count)
+        self._notes.write(Kind.ENDED, self._writer.count)
+        return 0
+
+
+def publish(options: argparse.Namespace, stop: threading.Event) -> int:
+    """Append at a rate until told to stop: the exit code."""
+    with Publisher(
+        TOPIC,
+        session=options.session,
+        directory=options.dir,
+        config=options.config,
+        roll_bytes=ROLL_BYTES,
+    ) as publisher:
+        load = Load(publisher, Author(options.session, options.life), NoteBook(options.notes))
+        begin = time.monotonic()
+        appended = 0
+        while not stop.wait(SLICE_S):
+            due = int((time.monotonic() - begin) * options.rate)
+            if due > appended:
+                # After a pause of this process itself, no more than a second's records at once.
+                load.append(min(due - appended, int(options.rate) + 1))
+                appended = due
+            load.look()
+        return load.end(options.timeout)
+
+
+def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
+    """Read until told to stop, and note how far."""
+    notes = NoteBook(options.notes)
+    received = 0
+    with Subscriber(
+        TOPIC, directory=options.dir, config=options.config, start="earliest"
+    ) as subscriber:
+        while not stop.is_set():
+            records = subscriber.batch(max_records=10_000, timeout=0.1)
+            if records:
+                received += len(records)
+                notes.write(Kind.RECEIVED, received)
+    return 0
+
+
+def main() -> int:
+    """One process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=("publisher", "subscriber"))
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--dir", required=True)
+    parser.add_argument("--notes", required=True)
+    parser.add_argument("--session", default="")
+    parser.add_argument("--life", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=500.0)
+    parser.add_argument("--timeout", type=float, default=60.0)
+    options = parser.parse_args()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return publish(options, stop) if options.role == "publisher" else subscribe(options, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,11 +5,13 @@ Invariant: a set-aside file has a name of its own, `<name>.quarantined-<n>`, tha
 
 from __future__ import annotations
 
+import os
 from itertools import count
 
 from shiplog.logformat.batch_walk import extent
 from shiplog.logformat.files import File, FileSystem, NoSuchFile
 
+FOLDER = "quarantine"
 _PIECE_BYTES = 4 << 20
 
 
@@ -25,6 +27,21 @@ def set_aside(fs: FileSystem, path: str) -> str | None:
         fs.rename(path, target)
     except NoSuchFile:
         return None
+    return target
+
+
+def set_partition_aside(fs: FileSystem, path: str) -> str:
+    """Move a partition's directory into `quarantine/` beside it, durably; its new path.
+
+    Renamed in place it would look like a partition of another topic.
+    """
+    parent, name = os.path.split(path)
+    folder = os.path.join(parent, FOLDER)
+    fs.make_directory(folder)
+    target = free_name(fs, os.path.join(folder, name))
+    fs.rename(path, target)
+    fs.sync_directory(folder)
+    fs.sync_directory(parent)
     return target
 
 

@@ -203,16 +203,18 @@ class Intake:
         return machine.input_of(session, partition.number)
 
     def position(self, entry: Input) -> InputPosition:
-        """Where the sender resumes: behind what is written here, or what is merged if that is
-        further.
+        """Where the sender resumes: behind what is written here. If nothing is, where the first
+        byte is needed: what is merged, but for committed instructions that wait for their bytes
+        here (a publisher that still has them ships them again).
         """
         held = self._sessions.log(entry.number)
         roll, byte = held.end(entry.run)
         last = held.last_batch(entry.run)
         start, crc = last if last is not None else (-1, 0)
         if (roll, byte) == (0, 0) and entry.place > Place(entry.run, 0, 0):
-            held.start_at(entry.run, entry.roll, entry.byte)
-            roll, byte, start, crc = entry.roll, entry.byte, -1, 0
+            _, roll, byte = self._replica.needed(entry)
+            held.start_at(entry.run, roll, byte)
+            start, crc = -1, 0
         return InputPosition(roll, byte, start, crc)
 
     async def _propose(self, command: AnyCommand) -> object:

@@ -20,6 +20,7 @@ from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
 from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.merged_log import MergedLog
+from shiplog.logformat.quarantine import set_partition_aside
 from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import GroupSync
 from shiplog.sequencer.commands import Merge
@@ -38,6 +39,7 @@ class MergedPartition:
     """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
 
     def __init__(self, topic: Topic, index: int, log: MergedLog, merger: PartitionMerger) -> None:
+        self.made_of = topic
         self.topic = topic.name
         self.topic_id = topic.topic_id
         self.partitions = topic.partitions
@@ -83,6 +85,8 @@ class Merging:
         self._ready: dict[int, MergedPartition] = {}
         self._scheduled = False
         self._dirty: set[int] = set()
+        self._rebuilt: set[int] = set()
+        """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
         self.on_durable: Callable[[], None] = lambda: None
         fs.make_directory(directory)
@@ -193,17 +197,33 @@ class Merging:
             partition.merger.drop_pending()
 
     def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
-        """A majority agrees on these checksums: a partition that differs here stops serving,
-        loudly.
-        """
+        """A majority agrees on these checksums: a partition that differs here is begun anew."""
         for number, offset, checksum in values:
             partition = self.partitions.get(number)
             own = None if partition is None else partition.merger.samples.get(offset)
-            if partition is not None and own is not None and own != checksum:
-                self.halt(
-                    number,
-                    f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}",
-                )
+            if partition is None or own is None or own == checksum or partition.fault is not None:
+                continue
+            reason = f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}"
+            if number in self._rebuilt:
+                self.halt(number, f"{reason}, again")
+            else:
+                self._rebuild(number, partition, reason)
+
+    def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
+        """Set the files aside and begin anew: peers have what a majority agrees on."""
+        name = f"{old.topic}-{old.index}"
+        self._rebuilt.add(number)
+        self._dirty.discard(number)
+        self._ready.pop(number, None)
+        text = f"partition {name} is copied anew from other nodes: {reason}"
+        old.fault = Refused(FaultCode.NOT_READY, text, "read from another node meanwhile")
+        old.changed()
+        old.log.close()
+        aside = set_partition_aside(self._fs, old.log.path)
+        log.critical("%s; what was here is kept as %s", text, aside)
+        self._open(number, old.made_of, old.index)
+        for merge in old.merger.pending:
+            self.enqueue(merge)
 
     def halt(self, number: int, reason: str) -> None:
         """Stop executing and serving a partition; its files stay as they are."""
@@ -234,14 +254,16 @@ class Merging:
         """Make everything merged so far durable."""
         numbers = [number for number in self._dirty if number in self.partitions]
         self._dirty.clear()
-        reached = {number: self.partitions[number].log.next_offset for number in numbers}
+        logs = {number: self.partitions[number].log for number in numbers}
+        reached = {number: written.next_offset for number, written in logs.items()}
         files: list[File] = []
-        for number in numbers:
-            files.extend(self.partitions[number].log.take_dirty())
+        for written in logs.values():
+            files.extend(written.take_dirty())
         await self._syncer.sync(files)
-        for number, offset in reached.items():
-            if number in self.partitions:
-                self.partitions[number].log.mark_durable(offset)
+        for number, written in logs.items():
+            known = self.partitions.get(number)
+            if known is not None and known.log is written:  # it may be gone, or begun anew
+                written.mark_durable(reached[number])
         self.on_durable()
 
     def merged_durable(self) -> dict[int, int]:

@@ -36,7 +36,7 @@ from shiplog.sequencer.commands import (
 )
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import Rejection, StateMachine
+from shiplog.sequencer.state import Input, Rejection, StateMachine
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +159,20 @@ class Replica:
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)
         self.on_committed(merge)
+
+    def needed(self, entry: Input) -> Place:
+        """From where on this node may still have to execute bytes of an input's run: the merged
+        place, or the lowest one that an instruction waits for.
+        """
+        partition = self._merging.partitions.get(entry.partition)
+        pending = () if partition is None else partition.merger.pending
+        waiting = (
+            Place(part.run, part.roll, part.start)
+            for merge in pending
+            for part in merge.ranges
+            if part.input == entry.number and part.run == entry.run
+        )
+        return min(waiting, default=entry.place)
 
     def _inputs_of_topic(self, command: DeleteTopic) -> dict[int, str]:
         """Input -> directory, of a topic that is about to go."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,55 @@ def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None
 
     run_with(tmp_path, 3, first)
     run_with(tmp_path, 3, second)
+
+
+def test_a_divergent_partition_is_set_aside_and_copied_anew(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        values = [b"%d" % number for number in range(3000)]
+        await session.send(nodes, batch(*values))
+        await until(lambda: all(offset(node) == 3000 for node in nodes), "the first part")
+        (partition,) = nodes[1].merging.partitions.values()
+        partition.log._chain.checksum ^= 1  # as if other bytes had been merged here
+        for _ in range(3):  # across the offset at which checksums are compared
+            await session.send(nodes, batch(*values))
+        await until(lambda: nodes[1].merging.partitions[1] is not partition, "begun anew")
+        assert partition.fault is not None
+        await until(lambda: all(offset(node) == 12000 for node in nodes), "all merged")
+        assert len({merged(node) for node in nodes}) == 1
+        (fresh,) = nodes[1].merging.partitions.values()
+        assert fresh.fault is None
+        assert len({node.merging.partitions[1].log.checksum for node in nodes}) == 1
+        folder = Path(fresh.log.path).parent
+        assert sorted(path.name for path in folder.iterdir()) == ["quarantine", "t-0"]
+        assert [path.name for path in (folder / "quarantine").iterdir()] == ["t-0.quarantined-1"]
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path: Path) -> None:
+    sent = batch(b"x", b"y")
+
+    async def first(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, sent)
+        await until(lambda: offset(nodes[0]) == 2, "merged")
+        kept.append(session)
+
+    async def second() -> None:
+        (node,) = make_nodes(tmp_path, 1)
+        await node.start()
+        await until(lambda: node.group.is_leader, "it leads, though it misses bytes")
+        assert offset(node) == 0
+        opened = await kept[0].open(node)
+        assert (opened.position.roll, opened.position.byte) == (0, 0)
+        node.intake.append(opened.input, 0, 0, 0, sent)
+        await until(lambda: offset(node) == 2, "merged again")
+        await node.stop()
+
+    kept: list[Session] = []
+    run_with(tmp_path, 1, first)
+    data = next(tmp_path.glob("*/data"))
+    shutil.rmtree(data / "merged")  # as if a loss of power had taken what was not synced
+    shutil.rmtree(data / "sessions")
+    asyncio.run(second())

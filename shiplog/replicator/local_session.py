@@ -74,7 +74,13 @@ class _InputDirectory:
 class LocalSession:
     """One session's directory. Not thread-safe."""
 
-    def __init__(self, fs: FileSystem, path: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        on_change: Callable[[], None],
+        new_inotify: Callable[[], Inotify] = Inotify,
+    ) -> None:
         self.path = path
         self.fs = fs
         self.runs: list[RunFile] = []
@@ -82,6 +88,7 @@ class LocalSession:
         self.fault: LogFormatError | None = None
         """What was wrong when the directory was looked at last."""
         self._on_change = on_change
+        self._new_inotify = new_inotify
         self._directory: SessionDirectory | None = None
         self._watch = DirectoryWatch(fs, path)
         self._inputs: dict[InputName, _InputDirectory] = {}
@@ -143,7 +150,7 @@ class LocalSession:
     def start(self) -> None:
         """Watch, and take in what there is."""
         try:
-            self._inotify = Inotify()
+            self._inotify = self._new_inotify()
             loop = asyncio.get_running_loop()
             self._inotify.attach(loop, self._on_events, gap_s=GATHER_S)
         except OSError as error:

@@ -28,6 +28,7 @@ from shiplog.replicator.push_release import Removal, find_lost, plan_removal, re
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import TlsFault
+from shiplog.runtime.inotify import Inotify
 from shiplog.runtime.loop import spawn
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Connection
@@ -72,6 +73,7 @@ class PushClient:
         random: Random,
         on_progress: Callable[[], None] = lambda: None,
         poll_s: float = POLL_S,
+        new_inotify: Callable[[], Inotify] = Inotify,
     ) -> None:
         """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
 
@@ -85,7 +87,7 @@ class PushClient:
         self._random = random
         self._on_progress = on_progress
         self._poll_s = poll_s
-        self._session = LocalSession(fs, path, self._changed)
+        self._session = LocalSession(fs, path, self._changed, new_inotify)
         self._progress = Progress()
         self._links = self._make_links()
         self._poller: asyncio.Task[None] | None = None

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from shiplog.consensus import Effects, Entry, HardState, NotLeader, Raft, Role, Snapshot
 from shiplog.runtime.clock import Clock
-from shiplog.runtime.syncer import GroupSync
+from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import AnyCommand, encode_commands
 from shiplog.sequencer.raft_store import RaftStore
 
@@ -59,7 +59,7 @@ class Group:
         raft: Raft,
         store: RaftStore,
         *,
-        syncer: GroupSync,
+        syncer: Syncer,
         clock: Clock,
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,

@@ -30,7 +30,7 @@ from shiplog.replicator.interfaces import (
     Refused,
     RunEnds,
 )
-from shiplog.runtime.syncer import GroupSync
+from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.sequencer.proposer import Proposer
@@ -55,7 +55,7 @@ class Intake:
         sessions: SessionStore,
         proposer: Proposer,
         *,
-        syncer: GroupSync,
+        syncer: Syncer,
         sync_always: bool,
         sync_interval_s: float,
         batch_bytes: int,

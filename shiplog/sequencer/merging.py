@@ -22,7 +22,7 @@ from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.quarantine import set_partition_aside
 from shiplog.replicator.interfaces import Refused, StreamListener
-from shiplog.runtime.syncer import GroupSync
+from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import Merge
 from shiplog.sequencer.merger import PartitionMerger, RangeReader
 from shiplog.sequencer.state import StateMachine, Topic
@@ -74,7 +74,7 @@ class Merging:
         directory: str,
         reader: RangeReader,
         *,
-        syncer: GroupSync,
+        syncer: Syncer,
         batch_bytes: int,
     ) -> None:
         self._fs = fs

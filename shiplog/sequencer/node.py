@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import random
-import shutil
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -26,23 +25,18 @@ from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
-from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
-from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.commands import NodeStarted, Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
+from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Watch
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.log_source import NodeLogSource
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.node_dir import NodeDirectory
-from shiplog.sequencer.peers import (
-    PeerLink,
-    PeerMessage,
-    make_hello,
-)
+from shiplog.sequencer.peers import PeerLink, PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.raft_store import RaftStore
@@ -76,6 +70,7 @@ class Node:
         tls: ReloadingContext,
         rng: random.Random,
         bootstrap: bool,
+        host: Host = REAL_HOST,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -84,11 +79,12 @@ class Node:
         self.rights = Rights(config.grants, [peer.name for peer in config.peers])
         self._tls = tls
         self._rng = rng
+        self._host = host
         self._tasks: set[asyncio.Task[None]] = set()
-        self._syncers: list[GroupSync] = []
+        self._syncers: list[NodeSyncer] = []
         self._failed: asyncio.Future[None] | None = None
         self._server: Server | None = None
-        self._tls_watch: FileWatch | None = None
+        self._tls_watch: Watch | None = None
         self.directory = NodeDirectory.open(
             fs, config.data, cluster=config.cluster, node=config.name, bootstrap=bootstrap
         )
@@ -199,8 +195,8 @@ class Node:
             ask=self._peers_to_ask,
         )
 
-    def _new_syncer(self) -> GroupSync:
-        syncer = GroupSync(self.config.data)
+    def _new_syncer(self) -> NodeSyncer:
+        syncer = self._host.new_syncer(self.config.data)
         self._syncers.append(syncer)
         return syncer
 
@@ -243,7 +239,7 @@ class Node:
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
-        self._tls_watch = FileWatch(
+        self._tls_watch = self._host.watch(
             (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
         )
         self.group.pump()
@@ -379,7 +375,7 @@ class Node:
         """Tell the intake how much it may accept: what is free below the limit, less what is
         accepted and not merged. The rest of the disk is Raft's.
         """
-        usage = shutil.disk_usage(self.config.data)
+        usage = self._host.disk_usage(self.config.data)
         total = usage.used + usage.free
         inputs = self.replica.machine.state.inputs.values()
         unmerged = sum(self.sessions.unmerged_bytes(entry) for entry in inputs)

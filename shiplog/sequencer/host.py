@@ -1,0 +1,53 @@
+"""What a node takes from its host besides files, time and chance; a simulation takes its place.
+
+Invariant: a node starts threads, watches directories and asks for the disk's size only through
+here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from shiplog.runtime.syncer import GroupSync, Syncer
+from shiplog.runtime.watch import FileWatch
+
+
+class NodeSyncer(Syncer, Protocol):
+    """Makes the files of one data directory durable, until closed."""
+
+    async def close(self) -> None:
+        """Finish what was asked for, then give everything back."""
+
+
+class Watch(Protocol):
+    """Notices changed files, until closed."""
+
+    def close(self) -> None:
+        """Watch no more."""
+
+
+class DiskUsage(Protocol):
+    """How much of a disk is taken and free, in bytes."""
+
+    @property
+    def used(self) -> int:
+        """Taken by whatever."""
+
+    @property
+    def free(self) -> int:
+        """Free for this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`."""
+
+    new_syncer: Callable[[str], NodeSyncer] = GroupSync
+    watch: Callable[[tuple[str, ...], Callable[[], None]], Watch] = FileWatch
+    disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
+
+
+REAL_HOST = Host()

@@ -129,7 +129,7 @@ def _json_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
             continue
         try:
             row = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             fail(f"{file.name}, line {number}: not JSON: {error}")
         if not isinstance(row, dict):
             fail(f"{file.name}, line {number}: not a JSON object")

@@ -56,7 +56,7 @@ def read_json_file(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | No
                 "use the program that wrote it, or a newer one"
             )
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptLog(path, 0, f"unreadable ({error}); restore it") from error
 
 

@@ -43,7 +43,7 @@ def decode_marks(data: bytes, kind: type[_Marks]) -> _Marks | None:
         return None
     try:
         marks = msgspec.json.decode(line, type=kind)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return marks if marks.format_version == MARKS_FORMAT_VERSION else None
 

@@ -25,6 +25,12 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """The running checksum there."""
 
 
+def read_partition_topic(fs: FileSystem, directory: str) -> str | None:
+    """The topic id that a directory belongs to, None if nobody's. Raises as `claim`."""
+    known = read_json_file(fs, os.path.join(directory, PARTITION_FILE), PartitionFile)
+    return None if known is None else known.topic_id
+
+
 def claim(
     fs: FileSystem, directory: str, wanted: PartitionFile, *, read_only: bool
 ) -> PartitionFile:

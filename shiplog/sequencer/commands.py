@@ -200,5 +200,5 @@ def decode_commands(data: bytes) -> list[AnyCommand]:
     """The commands of one Raft entry. Raises CommandError."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CommandError(f"unreadable Raft entry: {error}") from error

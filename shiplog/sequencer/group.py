@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shiplog.consensus import Effects, Entry, HardState, NotLeader, Raft, Role, Snapshot
+from shiplog.logformat.errors import InvariantError
+from shiplog.logformat.files import DiskFault
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import AnyCommand, encode_commands
@@ -64,7 +66,11 @@ class Group:
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,
         sync_always: bool,
+        on_fault: Callable[[Exception], None],
     ) -> None:
+        """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
+        takes no part any more.
+        """
         self.raft = raft
         self.applied_index = store.applied_index
         self._store = store
@@ -80,11 +86,14 @@ class Group:
         self._next_read = 0
         self._hard_state: HardState | None = store.hard_state
         self._pumping = False
+        self._on_fault = on_fault
+        self._is_broken = False
 
     @property
     def is_leader(self) -> bool:
         """Whether this node leads and may plan: its own term's no-op is applied."""
-        return self.raft.role is Role.LEADER and self.raft.applied_own_noop
+        leads = self.raft.role is Role.LEADER and self.raft.applied_own_noop
+        return leads and not self._is_broken
 
     # --- input ------------------------------------------------------------------------------------
 
@@ -139,12 +148,17 @@ class Group:
 
     def pump(self) -> None:
         """Carry out whatever the core wants done, until it wants nothing more."""
-        if self._pumping:
+        if self._pumping or self._is_broken:
             return
         self._pumping = True
         try:
             while effects := self.raft.take_effects():
                 self._carry_out(effects)
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the seam: whoever called is not at fault
+            self._is_broken = True
+            self._on_fault(error)
         finally:
             self._pumping = False
 
@@ -236,10 +250,17 @@ class Group:
             while self._saves:
                 round_size = len(self._saves)
                 if any(save.needs_sync for save in self._saves):
-                    await self.sync_now()
+                    await self._sync_or_break()
                 for _ in range(round_size):
                     self._finish(self._saves.popleft())
                 self.pump()
+
+    async def _sync_or_break(self) -> None:
+        try:
+            await self.sync_now()
+        except DiskFault:
+            self._is_broken = True
+            raise
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault."""

@@ -14,18 +14,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from shiplog.logformat.errors import InvariantError
-from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
-from shiplog.logformat.json_files import OtherTopic
+from shiplog.logformat.errors import InvariantError, LogFormatError
+from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_log import MergedLog
+from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.quarantine import set_partition_aside
 from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import Merge
 from shiplog.sequencer.merger import PartitionMerger, RangeReader
 from shiplog.sequencer.state import StateMachine, Topic
+from shiplog.sequencer.topic_dirs import TopicDirs
 from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class Merging:
         self._ready: dict[int, MergedPartition] = {}
         self._scheduled = False
         self._dirty: set[int] = set()
+        self._syncing = asyncio.Lock()
+        self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
         self._rebuilt: set[int] = set()
         """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
@@ -106,23 +109,16 @@ class Merging:
 
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")
-        log = self._open_log(path, topic, index)
+        self._dirs.make_way(path, topic.topic_id, index)
+        log = MergedLog.open(
+            self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
+        )
         merger = PartitionMerger(number, log, self._reader, self._batch_bytes)
         self.partitions[number] = MergedPartition(topic, index, log, merger)
 
-    def _open_log(self, path: str, topic: Topic, index: int) -> MergedLog:
-        """The log; what a deleted topic of the same name left here while this node was away is
-        removed.
-        """
-        try:
-            return MergedLog.open(
-                self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
-            )
-        except OtherTopic:
-            self._fs.remove_tree(path)
-            return MergedLog.open(
-                self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
-            )
+    def forget_deleted(self, known: Container[str]) -> None:
+        """Remove what is left of topics that are not among the known ones."""
+        self._dirs.forget_others(self._directory, known)
 
     def _let_go(self, number: int) -> None:
         gone = self.partitions.pop(number)
@@ -131,7 +127,7 @@ class Merging:
         gone.fault = Refused(FaultCode.TOPIC_GONE, f"topic {gone.topic!r} was deleted", "let it go")
         gone.changed()
         gone.log.close()
-        self._fs.remove_tree(gone.log.path)
+        self._dirs.remove(gone.log.path, gone.topic_id, gone.index)
 
     # --- executing --------------------------------------------------------------------------------
 
@@ -181,7 +177,7 @@ class Merging:
             log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
             partition.waits_for_room = True
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
-        except DiskFault as fault:
+        except LogFormatError as fault:
             self.halt(number, str(fault))
         return 0
 
@@ -251,7 +247,11 @@ class Merging:
                 await self.sync()
 
     async def sync(self) -> None:
-        """Make everything merged so far durable."""
+        """Make everything merged so far durable; also what a round under way has taken on."""
+        async with self._syncing:
+            await self._sync()
+
+    async def _sync(self) -> None:
         numbers = [number for number in self._dirty if number in self.partitions]
         self._dirty.clear()
         logs = {number: self.partitions[number].log for number in numbers}

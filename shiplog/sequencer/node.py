@@ -130,6 +130,7 @@ class Node:
             send=self._send_raft,
             applier=self.replica,
             sync_always=always,
+            on_fault=self.fail,
         )
         limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=self.batch_bytes)
         self.coordinator = Coordinator(
@@ -340,6 +341,7 @@ class Node:
         while (index := await self.group.read_index()) is None:  # noqa: ASYNC110
             await asyncio.sleep(RESYNC_RETRY_S)
         await self.replica.wait_applied(index)
+        self.replica.forget_deleted()
         wanted = {
             number: partition.next_offset
             for number, partition in self.replica.machine.state.partitions.items()

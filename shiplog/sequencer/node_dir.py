@@ -101,7 +101,7 @@ def _read(fs: FileSystem, file: str) -> NodeRecord:
                 "use the program that wrote it, or a newer one"
             )
         return msgspec.json.decode(data, type=NodeRecord)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
 

@@ -14,7 +14,7 @@ import asyncio
 import os
 from dataclasses import dataclass
 
-from shiplog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot
+from shiplog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot, UnfinishedFile
 from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from shiplog.consensus.wal import (
     MAX_FILE_BYTES,
@@ -33,6 +33,8 @@ from shiplog.logformat.files import File, FileSystem
 GROUP = 0
 FILE_BYTES = 32 << 20
 SNAPSHOTS_KEPT = 2
+UNFINISHED_BYTES = 4096
+"""A header is shorter; a longer file without one had been more than begun."""
 SNAPSHOT_LIMIT_BYTES = 4 << 30
 
 
@@ -93,6 +95,8 @@ class RaftStore:
 
     def _load_logs(self) -> None:
         sequences = self._numbers("wal.")
+        if sequences and self._is_unfinished(sequences[-1]):
+            self._fs.unlink(self._path("wal.", sequences.pop()))
         if not sequences:
             self._start_file(1, 1)
             return
@@ -110,6 +114,19 @@ class RaftStore:
             for number, scan in zip(sequences, scans, strict=True)
         ]
         self._resume(sequences[-1], scans[-1])
+
+    def _is_unfinished(self, number: int) -> bool:
+        """Whether a crash came before this file had its header: nothing was ever in it."""
+        path = self._path("wal.", number)
+        if self._fs.size(path) > UNFINISHED_BYTES:
+            return False
+        try:
+            scan_wal(self._fs.read_file(path, UNFINISHED_BYTES))
+        except UnfinishedFile:
+            return True
+        except (CorruptRecord, UnsupportedFormat):
+            return False
+        return False
 
     def _scan(self, number: int, *, last: bool) -> WalScan:
         path = self._path("wal.", number)
@@ -183,6 +200,7 @@ class RaftStore:
         records: list[WalRecord] = []
         if effects.snapshot is not None:
             self._write_snapshot(effects.snapshot)
+            self._keep_newest(effects.snapshot.last_index)
             records.append(SnapshotMark(effects.snapshot.last_index, effects.snapshot.last_term))
         records.extend(effects.entries)
         if effects.hard_state is not None:
@@ -236,14 +254,16 @@ class RaftStore:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._write_snapshot, snapshot)
         self._append([SnapshotMark(snapshot.last_index, snapshot.last_term)])
+        self._keep_newest(snapshot.last_index)
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
         stored = StoredSnapshot(self._cluster, GROUP, snapshot)
         path = self._path("snapshot.", snapshot.last_index)
         self._fs.write_atomically(path, encode_snapshot(stored))
-        if snapshot.last_index not in self._snapshots:
-            self._snapshots.append(snapshot.last_index)
-        self._snapshots.sort()
+
+    def _keep_newest(self, index: int) -> None:
+        """A snapshot is written: note it, and remove those that are too old."""
+        self._snapshots = sorted({*self._snapshots, index})
         while len(self._snapshots) > SNAPSHOTS_KEPT:
             self._fs.unlink(self._path("snapshot.", self._snapshots.pop(0)))
 

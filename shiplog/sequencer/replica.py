@@ -35,7 +35,7 @@ from shiplog.sequencer.commands import (
     decode_commands,
 )
 from shiplog.sequencer.merging import Merging
-from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.session_store import GoneInput, SessionStore
 from shiplog.sequencer.state import Input, Rejection, StateMachine
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Replica:
         return outcomes
 
     def _apply(self, command: AnyCommand) -> Any:
-        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else {}
+        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else []
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
@@ -174,23 +174,34 @@ class Replica:
         )
         return min(waiting, default=entry.place)
 
-    def _inputs_of_topic(self, command: DeleteTopic) -> dict[int, str]:
-        """Input -> directory, of a topic that is about to go."""
-        topic = self.machine.state.topics.get(command.topic_id)
+    def _inputs_of_topic(self, command: DeleteTopic) -> list[GoneInput]:
+        """The inputs of a topic that is about to go."""
+        state = self.machine.state
+        topic = state.topics.get(command.topic_id)
         numbers = set() if topic is None else set(topic.partition_numbers)
-        inputs = self.machine.state.inputs.values()
-        return {
-            entry.number: self._sessions.path(entry)
-            for entry in inputs
+        return [
+            GoneInput(
+                entry.number,
+                self._sessions.path(entry),
+                command.topic_id,
+                state.partitions[entry.partition].index,
+            )
+            for entry in state.inputs.values()
             if entry.partition in numbers
-        }
+        ]
 
-    def _topic_changed(self, gone: dict[int, str]) -> None:
-        self.on_topic_gone(list(gone))
-        for number, path in gone.items():
-            self._sessions.remove(number, path)
-            self.released.pop(number, None)
+    def _topic_changed(self, gone: list[GoneInput]) -> None:
+        self.on_topic_gone([entry.number for entry in gone])
+        for entry in gone:
+            self._sessions.remove(entry)
+            self.released.pop(entry.number, None)
         self._merging.follow(self.machine)
+
+    def forget_deleted(self) -> None:
+        """Everything that was ever committed is applied: what is left of other topics may go."""
+        known = self.machine.state.topics
+        self._sessions.forget_deleted(known)
+        self._merging.forget_deleted(known)
 
     def role_changed(self) -> None:
         """Pass on that leadership moved."""
@@ -234,5 +245,5 @@ def decode_body(data: bytes) -> SnapshotBody:
         return SnapshotBody(StateMachine().encode(), [])
     try:
         return msgspec.msgpack.decode(data, type=SnapshotBody)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"unreadable snapshot body: {error}") from error

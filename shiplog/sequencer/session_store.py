@@ -6,14 +6,31 @@ sync.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 
+from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.input_log import InputLog
 from shiplog.logformat.session_dir import SessionDirectory
+from shiplog.logformat.topic_file import read_topic_id
 from shiplog.sequencer.commands import Place, Range
 from shiplog.sequencer.state import Input, StateMachine
+from shiplog.sequencer.topic_dirs import TopicDirs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GoneInput:
+    """An input whose topic was deleted, and where its files are."""
+
+    number: int
+    path: str
+    topic_id: str
+    index: int
 
 
 class SessionStore:
@@ -24,14 +41,17 @@ class SessionStore:
         self._directory = directory
         self._machine = machine
         self._logs: dict[int, InputLog] = {}
+        self._troubles: dict[int, str] = {}
+        """Input -> what was wrong with its files last."""
+        self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
     def log(self, number: int) -> InputLog:
         """The log of an input, opened (and its torn tail repaired) when first asked for."""
-        log = self._logs.get(number)
-        if log is None:
-            log = self._logs[number] = self._open(self._machine.state.inputs[number])
-        return log
+        known = self._logs.get(number)
+        if known is None:
+            known = self._logs[number] = self._open(self._machine.state.inputs[number])
+        return known
 
     def _open(self, entry: Input) -> InputLog:
         state = self._machine.state
@@ -43,8 +63,10 @@ class SessionStore:
             session_id=session.session_id,
             identity=session.identity,
         )
-        topic_id = state.partitions[entry.partition].topic_id
-        return InputLog.open(self._fs, self.path(entry), topic_id=topic_id)
+        partition = state.partitions[entry.partition]
+        path = self.path(entry)
+        self._dirs.make_way(path, partition.topic_id, partition.index)
+        return InputLog.open(self._fs, path, topic_id=partition.topic_id)
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -57,13 +79,17 @@ class SessionStore:
         """The files of these inputs written since they were last asked for."""
         return [file for n in numbers if n in self._logs for file in self._logs[n].take_dirty()]
 
-    def remove(self, number: int, path: str) -> None:
+    def remove(self, gone: GoneInput) -> None:
         """Remove an input's files: its topic was deleted."""
-        log = self._logs.pop(number, None)
+        log = self._logs.pop(gone.number, None)
         if log is not None:
             log.close()
-        if self._fs.exists(path):
-            self._fs.remove_tree(path)
+        self._dirs.remove(gone.path, gone.topic_id, gone.index)
+
+    def forget_deleted(self, known: Container[str]) -> None:
+        """Remove what is left of topics that are not among the known ones."""
+        for name in self._fs.list_directory(self._directory):
+            self._dirs.forget_others(os.path.join(self._directory, name), known)
 
     def durable(self, entry: Input) -> Place:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
@@ -119,8 +145,17 @@ class SessionStore:
         if part.input not in self._machine.state.inputs:
             return None
         buffer = bytearray(part.stop - part.start)
-        got = self.log(part.input).read_into(buffer, part.run, part.roll, part.start)
+        try:
+            got = self.log(part.input).read_into(buffer, part.run, part.roll, part.start)
+        except LogFormatError as error:  # peers have the bytes, or what became of them
+            self._say_once(part.input, f"session bytes cannot be read: {error}")
+            return None
         return buffer if got == len(buffer) else None
+
+    def _say_once(self, number: int, trouble: str) -> None:
+        if self._troubles.get(number) != trouble:
+            self._troubles[number] = trouble
+            log.error("%s", trouble)
 
     def save_marks(self) -> None:
         """Persist the durable marks, lazily."""

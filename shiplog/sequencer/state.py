@@ -165,7 +165,7 @@ class StateMachine:
         """The state machine of a snapshot. Raises ValueError on a body this version cannot read."""
         try:
             state = _decoder.decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(f"unreadable state: {error}") from error
         if state.version != STATE_VERSION:
             raise ValueError(f"state version {state.version}, this program reads {STATE_VERSION}")

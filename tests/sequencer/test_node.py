@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shiplog.replicator.interfaces import Refused
+from shiplog.sequencer.commands import DeleteTopic
 from shiplog.sequencer.node import Node
 from shiplog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, make_nodes, merged, offset, run_with, until
@@ -191,3 +192,30 @@ def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path
     shutil.rmtree(data / "merged")  # as if a loss of power had taken what was not synced
     shutil.rmtree(data / "sessions")
     asyncio.run(second())
+
+
+def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) -> None:
+    async def first(nodes: list[Node]) -> None:
+        node = nodes[0]
+        await Session("a").send(nodes, batch(b"old"))
+        await until(lambda: offset(node) == 1, "merged")
+        topic = node.replica.machine.topic_named("t")
+        assert topic is not None
+        await node.proposer.propose(DeleteTopic(topic.topic_id))
+        await Session("b").send(nodes, batch(b"new", b"newer"))
+        await until(lambda: all(offset(each) == 2 for each in nodes), "merged again")
+        kept.append(merged(node))
+
+    async def second(nodes: list[Node]) -> None:
+        await until(lambda: all(offset(each) == 2 for each in nodes), "what was merged is there")
+        assert {merged(each) for each in nodes} == set(kept)
+        for each in nodes:
+            folder = Path(each.merging.partitions[2].log.path).parent
+            assert [path.name for path in folder.iterdir() if path.name != "replaced"] == ["t-0"]
+            assert not list((folder / "replaced").glob("*"))
+
+    kept: list[bytes] = []
+    for count in (1, 3):
+        kept.clear()
+        run_with(tmp_path / str(count), count, first)
+        run_with(tmp_path / str(count), count, second)

@@ -149,3 +149,20 @@ def test_anothers_files_are_refused(tmp_path: Path, cluster: str, node: int) -> 
     open_store(tmp_path).close()
     with pytest.raises(RaftStoreError, match="belongs to"):
         open_store(tmp_path, cluster=cluster, node=node)
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 100, b"SHIP"])
+def test_a_file_that_a_crash_left_without_a_header_is_begun_again(
+    tmp_path: Path, left: bytes
+) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 3)
+    store.close()
+    unfinished = wal_files(tmp_path)[0].with_name(f"wal.{2:020d}")
+    unfinished.write_bytes(left)
+    again = open_store(tmp_path)
+    assert [entry.index for entry in again.entries] == [1, 2, 3]
+    assert not unfinished.exists()
+    fill(again, 4, 4)
+    again.close()
+    assert [entry.index for entry in open_store(tmp_path).entries] == [1, 2, 3, 4]

@@ -1,0 +1,195 @@
+"""Valid input to begin from: messages, files and directories as the system itself writes them.
+
+Invariant: made once, and only read afterwards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.config.render import render_client
+from shiplog.consensus import Entry, HardState, Snapshot
+from shiplog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
+from shiplog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
+from shiplog.logformat import _kernels as kernels
+from shiplog.sequencer.commands import (
+    AnyCommand,
+    CloseRun,
+    CreateTopic,
+    DeleteTopic,
+    Merge,
+    NodeStarted,
+    OpenInput,
+    OpenRun,
+    Range,
+    RetireSession,
+    Sequence5,
+)
+from shiplog.sequencer.state import StateMachine
+from shiplog.wire import messages as wire
+from shiplog.wire.admin import GetStatus
+from shiplog.wire.bounds import RunEnd
+from tests.consensus.group import Group
+from tests.logformat import storage
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _folder() -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="shiplog-fuzz-")
+    _kept.append(folder)
+    return Path(folder.name)
+
+
+def batches() -> list[bytes]:
+    """Batches with keys, headers, nulls and producer ids."""
+    plain = kernels.build_batches(
+        [b"one", None, b"x" * 300],
+        keys=[b"k", b"", None],
+        headers=[[("h", b"v")], None, [("", None)]],
+        timestamps=[5, 3, 9],
+        batch_bytes=1 << 20,
+        max_record_bytes=1 << 20,
+    )
+    numbered = kernels.build_batches(
+        [b"%d" % number for number in range(9)],
+        timestamps=1,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=3,
+        batch_bytes=200,
+        max_record_bytes=1 << 20,
+    )
+    return [plain, numbered, kernels.build_record(b"")]
+
+
+def wire_messages() -> list[wire.AnyMessage]:
+    """One of many kinds."""
+    return [
+        wire.Hello(role=wire.Role.PUSH, cluster="c", session="s", session_id="i"),
+        wire.Ping(),
+        wire.OpenRun(3, "run", "twin", 1 << 40),
+        wire.OpenInput(1, "flights", 0, "run"),
+        wire.EndRun("run", (RunEnd("flights", 0, 1, 99),)),
+        wire.Ack(1, 0, 5, 0, 4, 0, 3),
+        wire.Sealed(1, 0, 500, 1),
+        wire.OpenMerged(2, "flights", None, 0, wire.Start.EARLIEST),
+        wire.Report(1, (wire.InputPlace(1, 0, 0, 9),), (), ()),
+        wire.Request(1, GetStatus()),
+    ]
+
+
+def led_group() -> Group:
+    """Three members with some history, led by the first."""
+    group = Group(3)
+    group.elect(0)
+    group.propose(0, b"a", b"b", b"c")
+    return group
+
+
+def raft_messages() -> list[Message]:
+    """What members say to each other."""
+    return [
+        Append(1, 0, 4, 1, (Entry(5, 1, b"x" * 20),), 4),
+        Heartbeat(1, 4, 1, 0),
+        PreVote(2, 4, 1),
+        SnapshotChunk(1, 9, 1, (0, 1, 2), (), 0, 4, b"part"),
+    ]
+
+
+def raft_snapshot(data: bytes) -> Snapshot:
+    """A snapshot of three members."""
+    return Snapshot(9, 2, (0, 1, 2), (), data)
+
+
+def wal_file() -> bytes:
+    """A log with entries, hard states and a snapshot's mark, synced in between."""
+    encoder = WalEncoder(WalHeader("c", 0, 1, 3, 10))
+    data = encoder.header_bytes
+    for first in (10, 12, 14):
+        records: list[WalRecord] = [
+            Entry(first, 2, b"x" * 30),
+            Entry(first + 1, 2, b""),
+            HardState(2, 1, first),
+        ]
+        data += encoder.encode(records, synced=len(data))
+    return data + encoder.encode([SnapshotMark(12, 2)], synced=len(data))
+
+
+def commands() -> list[AnyCommand]:
+    """A life of a topic and a session."""
+    part = Range(1, 0, 0, 0, 100, 3, 100, 12345)
+    return [
+        CreateTopic("t", "flights", 2, {"segment.bytes": "65536"}, 5),
+        OpenRun("s", "dir", "shiplog://publisher/s", 0, "run", "twin", 1),
+        OpenInput("s", "t", 0),
+        Merge(
+            1,
+            0,
+            1,
+            9,
+            False,
+            [part],
+            [Sequence5(7, 0, 0, 2, 0)],
+            [("twin", 2)],
+            [(1, 2)],
+            stamp=True,
+        ),
+        CloseRun("s", "run"),
+        NodeStarted("rt-sequencer-0", 2),
+        RetireSession("s"),
+        DeleteTopic("t"),
+    ]
+
+
+def machine() -> StateMachine:
+    """The state after all but the last of them."""
+    machine = StateMachine()
+    for command in commands()[:-2]:
+        machine.apply(command)
+    return machine
+
+
+@cache
+def input_directory() -> Path:
+    """A session log of two runs, one file sealed, marked durable in part."""
+    path = _folder() / "input"
+    log = storage.open_input(path)
+    one, two = storage.batch(1), storage.batch(2, records=5)
+    log.append(0, 0, 0, one)
+    log.seal(0, 0, len(one))
+    log.append(0, 1, 0, two)
+    log.settle()
+    log.append(1, 0, 0, one + two)
+    log.close()
+    return path
+
+
+@cache
+def merged_directory() -> Path:
+    """A merged partition of two segments."""
+    path = _folder() / "merged"
+    log = storage.open_merged(path)
+    for seed in range(6):
+        if seed == 3:
+            log.roll()
+        data = bytearray(storage.batch(seed, records=3, size=2000))
+        log.append(data, base_offset=log.next_offset, leader_epoch=1)
+    for file in log.take_dirty():
+        file.datasync()
+    log.mark_durable(log.next_offset)
+    log.save_marks()
+    log.close()
+    return path
+
+
+@cache
+def configurations() -> list[bytes]:
+    """What a local cluster is configured with."""
+    cluster = LocalCluster(str(_folder() / "cluster"), ClusterOptions(nodes=3))
+    cluster.prepare()
+    node = Path(cluster.nodes[0].config_file).read_bytes()
+    return [node, render_client(cluster.client_config()).encode()]

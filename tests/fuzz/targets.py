@@ -1,0 +1,243 @@
+"""The targets: what is fed to which parser, which errors it may answer with, what must hold then.
+
+Invariant: the seeds of a target are valid input; a target forgets everything between two inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from shiplog.config.load import load_client, load_node
+from shiplog.config.types import ConfigError
+from shiplog.consensus import CorruptRecord, InvariantError, MalformedMessage
+from shiplog.consensus.messages import decode_messages, encode_messages
+from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from shiplog.consensus.wal import replay, scan_wal
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.compression import Codec, compress, decompress
+from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.names import check_session_name, check_topic_name
+from shiplog.runtime.receive_buffer import ReceiveBuffer
+from shiplog.sequencer.commands import CommandError, decode_commands, encode_commands
+from shiplog.sequencer.replica import SnapshotBody, decode_body
+from shiplog.sequencer.state import StateMachine
+from shiplog.wire.errors import FrameError, ProtocolFault
+from shiplog.wire.frames import FrameDecoder, FrameType, encode_data_header, encode_frame
+from shiplog.wire.messages import decode_message, encode_message
+from tests.fuzz import examples
+from tests.logformat.storage import open_input, open_merged
+
+UNPACKED_LIMIT_BYTES = 1 << 20
+
+logging.getLogger("shiplog").setLevel(logging.CRITICAL)  # the logs speak of every damage
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A parser, and valid input for it."""
+
+    run: Callable[[bytes], None]
+    seeds: Sequence[bytes]
+
+
+# --- from the network ----------------------------------------------------------------------------
+
+
+def frames(data: bytes) -> None:
+    """Both decoders cut the same frames, however the bytes arrive, and stop at the same fault."""
+    plain = FrameDecoder()
+    plain.feed(data)
+    buffer = ReceiveBuffer()
+    for start in range(0, len(data), 7):
+        piece = data[start : start + 7]
+        buffer.room(len(piece))[: len(piece)] = piece
+        buffer.received(len(piece))
+    while True:
+        expected = _next(plain.next)
+        found = _next(buffer.next)
+        if expected is None or isinstance(expected, str) or isinstance(found, str):
+            assert found == expected
+            return
+        assert found is not None
+        assert (found[0], bytes(found[1])) == (expected[0], bytes(expected[1]))
+
+
+def _next(
+    cut: Callable[[], tuple[FrameType, bytes | memoryview] | None],
+) -> tuple[FrameType, bytes | memoryview] | str | None:
+    try:
+        return cut()
+    except FrameError as error:
+        return str(error)
+
+
+def wire_messages(data: bytes) -> None:
+    """A message comes back as the same message."""
+    with contextlib.suppress(ProtocolFault):
+        message = decode_message(data)
+        assert decode_message(encode_message(message)) == message
+
+
+def raft_messages(data: bytes) -> None:
+    """Whatever a member says is handled, or ends the process by a broken invariant."""
+    with contextlib.suppress(MalformedMessage, InvariantError):
+        group = examples.led_group()
+        for message in decode_messages(data):
+            group[1].step(0, message, group.now)
+            group[0].step(1, message, group.now)
+
+
+def batches(data: bytes) -> None:
+    """Scanning, decoding, slicing and stamping agree on what is a batch."""
+    scan = kernels.scan(data, max_batch_bytes=UNPACKED_LIMIT_BYTES)
+    assert 0 <= scan.end <= len(data)
+    whole = bytearray(data[: scan.end])
+    headers = kernels.batch_headers(whole, 0, len(whole))
+    assert (len(headers), sum(header[2] for header in headers)) == (scan.batches, scan.records)
+    with contextlib.suppress(LogFormatError):
+        records = kernels.decode_records(whole, 0, len(whole), "t", 0, _unpack)
+        columns = kernels.decode_columns(whole, 0, len(whole), _unpack)
+        assert columns.rows == len(records) <= scan.records
+    with contextlib.suppress(LogFormatError, ValueError):
+        if headers:
+            first = bytes(whole[: headers[0][1]])
+            sliced = kernels.slice_batch(first, 1, _unpack)
+            assert kernels.scan(sliced).records == headers[0][2] - 1
+    kernels.stamp_append_time(whole, 7)
+    assert kernels.scan(whole, max_batch_bytes=UNPACKED_LIMIT_BYTES).end == len(whole)
+
+
+def _unpack(codec: int, blob: bytes) -> bytes:
+    return decompress(codec, blob, limit_bytes=UNPACKED_LIMIT_BYTES)
+
+
+def codecs(data: bytes) -> None:
+    """Nothing unpacks to more than the limit."""
+    if data:
+        with contextlib.suppress(LogFormatError):
+            assert len(_unpack(data[0] % 5, data[1:])) <= UNPACKED_LIMIT_BYTES
+
+
+# --- from the node's own files -------------------------------------------------------------------
+
+
+def wal(data: bytes) -> None:
+    """A damaged write-ahead log is a scan or a typed error."""
+    with contextlib.suppress(CorruptRecord, LogFormatError):
+        scan = scan_wal(data)
+        assert scan.end <= len(data)
+        replay(scan.records)
+
+
+def snapshot(data: bytes) -> None:
+    """So is a damaged snapshot, and what is in it."""
+    with contextlib.suppress(CorruptRecord, LogFormatError, ValueError):
+        stored = decode_snapshot(data)
+        body = decode_body(stored.snapshot.data)
+        StateMachine.decode(body.state)
+
+
+def commands(data: bytes) -> None:
+    """Commands that can be read are applied, rejected, or break an invariant."""
+    with contextlib.suppress(CommandError, InvariantError):
+        machine = examples.machine()
+        for command in decode_commands(data):
+            machine.apply(command)
+        StateMachine.decode(machine.encode())
+
+
+def session_files(data: bytes) -> None:
+    """A damaged session directory opens, or says why not; opening it twice gives the same."""
+    with _damaged(examples.input_directory(), data) as directory:
+        ends = []
+        for _ in range(2):
+            with contextlib.suppress(LogFormatError):
+                log = open_input(directory)
+                ends.append([log.end(run) for run in log.runs()])
+                log.close()
+        assert not ends or ends[0] == ends[-1]
+
+
+def merged_files(data: bytes) -> None:
+    """A damaged partition opens, or says why not."""
+    with _damaged(examples.merged_directory(), data) as directory:
+        for read_only in (True, False):
+            with contextlib.suppress(LogFormatError):
+                log = open_merged(directory, read_only=read_only)
+                segment, size = log.end()
+                assert len(log.read(segment, 0, size)) == size  # verified by who reads them
+                log.close()
+
+
+@contextlib.contextmanager
+def _damaged(source: Path, data: bytes) -> Iterator[Path]:
+    """A copy of a directory; the first byte chooses the file that the other bytes replace."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent) / "d"
+        shutil.copytree(source, directory)
+        names = sorted(path.name for path in directory.iterdir())
+        (directory / names[(data[0] if data else 0) % len(names)]).write_bytes(data[1:])
+        yield directory
+
+
+def configuration(data: bytes) -> None:
+    """A configuration is read, or one message says what is wrong with it."""
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        file.write(data)
+        file.flush()
+        for load in (load_node, load_client):
+            with contextlib.suppress(ConfigError):
+                load(file.name)
+
+
+def names(data: bytes) -> None:
+    """A name that is accepted can be a directory's name."""
+    text = data.decode("utf-8", "surrogateescape")
+    for check in (check_session_name, check_topic_name):
+        with contextlib.suppress(LogFormatError):
+            accepted = check(text)
+            assert accepted not in ("", ".", "..")
+            assert "/" not in accepted
+            assert "\0" not in accepted
+            assert len(accepted.encode()) < 250
+
+
+def _snapshot_seed() -> bytes:
+    body = msgspec.msgpack.encode(SnapshotBody(examples.machine().encode(), []))
+    return encode_snapshot(StoredSnapshot("c", 0, examples.raft_snapshot(body)))
+
+
+def _files(directory: Path) -> list[bytes]:
+    paths = sorted(directory.iterdir())
+    return [bytes([number]) + path.read_bytes() for number, path in enumerate(paths)]
+
+
+def make_targets() -> dict[str, Target]:
+    """All targets by name."""
+    whole = examples.batches()
+    wire = [encode_message(message) for message in examples.wire_messages()]
+    framed = [encode_frame(FrameType.CONTROL, payload) for payload in wire]
+    framed.append(encode_data_header(1, 0, 0, len(whole[0])) + whole[0])
+    packed = [bytes([codec]) + compress(codec, b"shiplog " * 50) for codec in Codec]
+    return {
+        "frames": Target(frames, [*framed, b"".join(framed)]),
+        "wire-messages": Target(wire_messages, wire),
+        "raft-messages": Target(raft_messages, [encode_messages(examples.raft_messages())]),
+        "batches": Target(batches, [*whole, b"".join(whole)]),
+        "codecs": Target(codecs, packed),
+        "wal": Target(wal, [examples.wal_file()]),
+        "snapshot": Target(snapshot, [_snapshot_seed()]),
+        "commands": Target(commands, [encode_commands(examples.commands())]),
+        "session-files": Target(session_files, _files(examples.input_directory())),
+        "merged-files": Target(merged_files, _files(examples.merged_directory())),
+        "configuration": Target(configuration, examples.configurations()),
+        "names": Target(names, [b"flights", b"a.b-c_9", "\u00e9".encode()]),
+    }

@@ -59,7 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first run; +1 for each")
     parser.add_argument("--seconds", type=float, help="how long faults go on, in each run")
     parser.add_argument("--json", action="store_true", help="an object a line")
-    parser.add_argument("--keep", action="store_true", help="keep the files of broken runs")
+    parser.add_argument("--keep", action="store_true", help="keep the files of every run")
     return parser.parse_args()
 
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from shiplog.cli.admin_client import AdminError, ask_node
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
@@ -33,6 +34,8 @@ POLL_S = 0.05
 START_S = 30.0
 HEAL_S = 60.0
 MERGE_S = 60.0
+
+ToolT = TypeVar("ToolT")
 
 
 class NotInTime(Exception):
@@ -126,6 +129,7 @@ class Field:
         self.lost_disks: set[str] = set()
         """Sessions whose own files a power loss may have cut."""
         self.remarks: list[str] = []
+        self._tools: dict[type[object], object] = {}
         self._heal = ExitStack()
         self._leave = ExitStack()
 
@@ -174,6 +178,17 @@ class Field:
         self.wait_for(lambda: all(load.has_notes() for load in self.loads), "records flow")
         for node in self.nodes:
             node.begin_log()
+
+    def equip(self, tool: object) -> None:
+        """Give the field an injector, for `tool`."""
+        self._tools[type(tool)] = tool
+
+    def tool(self, kind: type[ToolT]) -> ToolT:
+        """The injector of this kind that the scenario's preparation has made."""
+        tool = self._tools[kind]
+        if not isinstance(tool, kind):
+            raise TypeError(kind)
+        return tool
 
     @property
     def loads(self) -> Sequence[LoadProcess]:
@@ -270,7 +285,8 @@ class Field:
     def settle(self) -> None:
         """End the load; return when everything is merged and copied. Raises NotInTime."""
         deadline = time.monotonic() + HEAL_S
-        for publisher in self.publishers:
+        for publisher in self.publishers:  # one that has only just begun would not understand
+            self.wait_for(publisher.has_notes, f"{publisher.name} appends")
             publisher.finish()
         for publisher in self.publishers:
             code = publisher.wait_end(max(1.0, deadline - time.monotonic()) + MERGE_S)

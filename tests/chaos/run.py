@@ -58,7 +58,7 @@ class Row:
 
 
 def run_scenario(scenario: Scenario, *, seed: int, seconds: float | None, keep: bool) -> Row:
-    """One run, in a directory of its own, which is kept if the run is broken and `keep` is set."""
+    """One run, in a directory of its own."""
     duration = scenario.seconds if seconds is None else seconds
     row = Row(scenario=scenario.name, seed=seed, seconds=duration)
     reason = scenario.why_not()
@@ -73,7 +73,7 @@ def run_scenario(scenario: Scenario, *, seed: int, seconds: float | None, keep: 
     except (NotInTime, ClusterError) as error:
         row.remark(str(error))
     finally:
-        if keep and row.verdict == BROKEN:
+        if keep:
             row.remark(f"kept in {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)

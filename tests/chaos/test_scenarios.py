@@ -8,8 +8,8 @@ from tests.chaos import scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import SKIPPED, run_scenario
 
-FAST = ("kill-leader", "kill-publisher")
-SECONDS = 4.0
+FAST = ("kill-leader", "link-corrupt", "power-all")
+SECONDS = 3.0
 
 
 def test_scenarios_are_registered() -> None:

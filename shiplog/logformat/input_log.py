@@ -158,11 +158,11 @@ class InputLog(InputReader):
             held = self._next_file(state, roll, length)
         appender = held.appender or self._open_appender(state, held)
         appender.seal()
-        held.appender = None
-        held.is_sealed = True
         self._dirty.touch(appender.file)
         self._create(sealed_name(run, roll, length))
-        self._add_file(state, roll + 1)
+        self._create(data_name(run, roll + 1))
+        held.appender, held.is_sealed = None, True  # only now: a full disk may have come before
+        state.add(HeldFile(roll + 1, state.begin_of(roll + 1)))
 
     def start_at(self, run: int, roll: int, byte: int) -> None:
         """Give up what is held of a run: it goes on at (roll, byte), and is held from there.

@@ -40,6 +40,7 @@ class Output:
         "file",
         "limit",
         "name",
+        "next_roll",
         "roll",
         "step_bytes",
         "synced",
@@ -49,6 +50,8 @@ class Output:
         self.name = name
         self.file: File | None = None
         self.roll = 0
+        self.next_roll = 0
+        """Of the file that follows once this one is finished; 0 when a run begins."""
         self.byte = 0
         self.limit = NO_LIMIT_YET
         self.synced = 0
@@ -124,15 +127,17 @@ class Output:
     def begin(self, file: File, roll: int) -> None:
         """Go on at the start of an empty file."""
         self.file, self._descriptor = file, file.fileno()
-        self.roll, self.byte, self.synced = roll, 0, 0
+        self.roll, self.next_roll, self.byte, self.synced = roll, roll + 1, 0, 0
         self.limit = NO_LIMIT_YET
 
     def finish(self, run: int) -> None:
         """Give back what is reserved, and close the file: it is sealed."""
         if self.file is not None:
             self.end = self.place(run)
-            self.file.truncate(self.byte)
-            self.abandon()
+            try:
+                self.file.truncate(self.byte)
+            finally:
+                self.abandon()
 
     def abandon(self) -> None:
         """Close the file as it is."""

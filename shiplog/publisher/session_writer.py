@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from typing import Self
 
 from shiplog.logformat.disk_errors import DiskFull as FileSystemFull
-from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import FileSystem
+from shiplog.logformat.errors import CorruptLog, DirectoryInUse
+from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.input_log import prepare_input
 from shiplog.logformat.input_names import data_name, sealed_name
 from shiplog.logformat.names import check_topic_name
@@ -122,7 +122,7 @@ class SessionWriter:
         if output.file is None:
             path = self._input_path(output)
             prepare_input(self._fs, path)
-            self._begin_file(output, run, roll=0)
+            output.begin(self._open_file(output, run, output.next_roll), output.next_roll)
         elif output.byte > 0 and output.byte + size > self._roll_bytes:
             self._roll(output)
 
@@ -141,18 +141,31 @@ class SessionWriter:
             except RunExists:
                 continue
             self._run = number
+        for output in self._outputs.values():
+            output.next_roll = 0
         return self._run
 
-    def _begin_file(self, output: Output, run: int, roll: int) -> None:
+    def _open_file(self, output: Output, run: int, roll: int) -> File:
+        """A new file of a run. Raises CorruptLog if there are bytes in it already."""
         path = os.path.join(self._input_path(output), data_name(run, roll))
-        output.begin(self._fs.open(path, create=True), roll)
+        file = self._fs.open(path, create=True)
+        if file.size() > 0:
+            file.close()
+            raise CorruptLog(path, 0, "holds bytes already, and would be written over")
         self._unsynced.directories.add(self._input_path(output))
+        return file
 
     def _roll(self, output: Output) -> None:
-        """Seal the file and begin the next. The next comes first: a run is never without a file."""
+        """Seal the file and begin the next. That one comes first: if it cannot be made, nothing has
+        changed; once it is there, nothing may be added to the old one, because whoever ships it
+        takes the old one for complete.
+        """
         run, roll, length = self._current_run(), output.roll, output.byte
-        self._seal(output)
-        self._begin_file(output, run, roll + 1)
+        following = self._open_file(output, run, roll + 1)
+        try:
+            self._seal(output)
+        finally:
+            output.begin(following, roll + 1)
         self._mark_sealed(output, run, roll, length)
 
     def _seal(self, output: Output) -> None:

@@ -108,6 +108,8 @@ class Intake:
             outcome = await self._propose(command)
             if not isinstance(outcome, Rejection):
                 return self._opened(self._known_run(session, run_id))
+            if outcome.code == "RUN_FORGOTTEN":  # closed, and nobody knows where: nothing is taken
+                return OpenedRun(run, closed=True, ends={})
             if outcome.code != "RUN_OPEN":
                 raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
             await self._close_open_run(session, deadline)
@@ -246,11 +248,7 @@ class Intake:
         fresh = memoryview(data)[skip:]
         self._check(entry, fresh)
         self._use_room(len(fresh))
-        try:
-            held.append(entry.run, at[0], at[1], fresh)
-        except DiskFault as fault:
-            self.stop(str(fault), for_good=not isinstance(fault, DiskFull))
-            raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
+        self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
         self._mark_dirty(number)
 
     def _open_entry(self, number: int, run_number: int) -> Input:
@@ -301,7 +299,7 @@ class Intake:
             raise Refused(
                 FaultCode.GAP, f"file {roll} ends at {length}, held up to {at}", "resume there"
             )
-        held.seal(entry.run, roll, length)
+        self._on_disk(lambda: held.seal(entry.run, roll, length))
         self._mark_dirty(number)
 
     def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
@@ -315,8 +313,17 @@ class Intake:
                 FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers"
             )
         if self._sessions.log(number).end(entry.run) < (roll, byte):
-            self._sessions.log(number).start_at(entry.run, entry.roll, entry.byte)
+            held = self._sessions.log(number)
+            self._on_disk(lambda: held.start_at(entry.run, entry.roll, entry.byte))
             self._mark_dirty(number)
+
+    def _on_disk(self, change: Callable[[], None]) -> None:
+        """Change files. Raises Refused, with intake stopped, when the disk is full or fails."""
+        try:
+            change()
+        except DiskFault as fault:
+            self.stop(str(fault), for_good=not isinstance(fault, DiskFull))
+            raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has finished a run."""
@@ -418,8 +425,13 @@ class Intake:
         self._tell({part.input for part in merge.ranges})
 
     def released(self, inputs: list[int]) -> None:
-        """A majority has more of these inputs merged-durable."""
+        """A majority has more of these inputs merged-durable: say so, and let their files go."""
         self._tell(inputs)
+        for number in inputs:
+            entry = self._replica.machine.state.inputs.get(number)
+            place = None if entry is None else self._replica.releasable(entry)
+            if place is not None:
+                self._sessions.release(number, place)
 
     def _tell(self, numbers: Mapping[int, Place] | set[int] | list[int]) -> None:
         if not self._listeners:

@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,18 +161,21 @@ class Replica:
         self.on_committed(merge)
 
     def needed(self, entry: Input) -> Place:
-        """From where on this node may still have to execute bytes of an input's run: the merged
-        place, or the lowest one that an instruction waits for.
-        """
+        """From where on bytes of an input's run may still have to be executed here."""
+        return min((p for p in self._waiting(entry) if p.run == entry.run), default=entry.place)
+
+    def releasable(self, entry: Input) -> Place | None:
+        """Below this a majority has an input merged-durable, and nothing waits for its bytes here."""
+        released = self.released.get(entry.number)
+        return None if released is None else min([released, *self._waiting(entry)])
+
+    def _waiting(self, entry: Input) -> Iterator[Place]:
+        """Where the ranges of an input start that instructions wait for."""
         partition = self._merging.partitions.get(entry.partition)
-        pending = () if partition is None else partition.merger.pending
-        waiting = (
-            Place(part.run, part.roll, part.start)
-            for merge in pending
-            for part in merge.ranges
-            if part.input == entry.number and part.run == entry.run
-        )
-        return min(waiting, default=entry.place)
+        for merge in () if partition is None else partition.merger.pending:
+            for part in merge.ranges:
+                if part.input == entry.number:
+                    yield Place(part.run, part.roll, part.start)
 
     def _inputs_of_topic(self, command: DeleteTopic) -> list[GoneInput]:
         """The inputs of a topic that is about to go."""

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from shiplog.logformat.errors import LogFormatError
-from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.files import DiskFault, File, FileSystem
 from shiplog.logformat.input_log import InputLog
 from shiplog.logformat.session_dir import SessionDirectory
 from shiplog.logformat.topic_file import read_topic_id
@@ -129,6 +129,19 @@ class SessionStore:
             for file in files
             if file.roll >= entry.roll
         )
+
+    def release(self, number: int, place: Place) -> None:
+        """Remove the files of an input that lie wholly below `place`: nobody needs them."""
+        held = self._logs.get(number)
+        if held is None:
+            return
+        try:
+            for run in held.runs():
+                if run < place.run:
+                    held.release_run(run)
+            held.release(place.run, place.roll - 1)
+        except DiskFault as fault:  # they are in nobody's way but the disk's
+            self._say_once(number, f"merged session files cannot be removed: {fault}")
 
     # --- for the planner and the merger -----------------------------------------------------------
 

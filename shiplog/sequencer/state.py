@@ -79,6 +79,8 @@ class Run(msgspec.Struct):
     dedup_base: int | None = None
     ends: list[tuple[int, int, int]] = []
     """(input, roll, byte) per input, once closed."""
+    asked: int = -1
+    """The publisher's own number of it."""
 
 
 class Session(msgspec.Struct):
@@ -90,6 +92,8 @@ class Session(msgspec.Struct):
     runs: list[Run] = []
     retired: bool = False
     fenced_ids: list[str] = []
+    forgotten: int = -1
+    """The highest own number of a run of this directory that is not remembered any more."""
 
 
 class Input(msgspec.Struct):
@@ -259,6 +263,10 @@ class StateMachine:
         known = self.run_of(command.session, command.run_id)
         if known is not None:
             return known
+        if command.number <= session.forgotten:
+            return Rejection(
+                "RUN_FORGOTTEN", f"run {command.number} of {command.session!r} was closed long ago"
+            )
         if session.runs and not session.runs[-1].closed:
             return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
         return self._start_run(session, command)
@@ -281,6 +289,7 @@ class StateMachine:
                 f"another directory (id {session.session_id}) has the session {command.session!r}",
             )
         session.session_id, session.retired = command.session_id, False
+        session.forgotten = -1  # another directory, with numbers of its own
         return None
 
     def _start_run(self, session: Session, command: OpenRun) -> Run:
@@ -290,8 +299,11 @@ class StateMachine:
             number=max(free, command.number),
             dedup_id=command.dedup_id,
             dedup_base=command.dedup_base,
+            asked=command.number,
         )
         session.runs.append(run)
+        for old in session.runs[:-RUNS_REMEMBERED]:
+            session.forgotten = max(session.forgotten, old.asked)
         del session.runs[:-RUNS_REMEMBERED]
         for entry in self.inputs_of(session.name):
             entry.run, entry.roll, entry.byte = run.number, 0, 0

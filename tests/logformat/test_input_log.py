@@ -1,7 +1,8 @@
-"""An input log: what it refuses, what it finds damaged, and how a reader follows it."""
+"""An input log: what it refuses, and what it finds damaged."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat import input_log
 from shiplog.logformat.errors import CorruptLog, NotContiguous, UnsupportedFormat
-from shiplog.logformat.files import DiskFull
+from shiplog.logformat.files import DiskFull, OsFileSystem, StrPath
 from shiplog.logformat.input_log import InputFile, InputLog, prepare_input
 from shiplog.logformat.json_files import OtherTopic
+from shiplog.logformat.os_file import OsFile
 from tests.logformat.full_disk import small_disk
 from tests.logformat.storage import FS, TOPIC_ID, batch, open_input, sync_input
 
@@ -315,6 +317,34 @@ def test_leftovers_of_a_release_are_removed(path: Path) -> None:
     log.close()
     assert sorted(os.listdir(path)) == ["marks", "topic.json"]
     assert open_input(path).runs() == []
+
+
+@pytest.mark.parametrize("lost", ["log.0.0.sealed", "log.0.1"])
+def test_a_seal_that_fails_for_want_of_room_did_not_happen(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    really_open = OsFileSystem.open
+    left = [lost]
+
+    def open_or_fail(fs: OsFileSystem, name: StrPath, **options: bool) -> OsFile:
+        if left and Path(name).name.startswith(left[0]):
+            left.clear()
+            raise DiskFull(str(name), "open", errno.ENOSPC)
+        return really_open(fs, name, **options)
+
+    log = write(path, [ONE])
+    monkeypatch.setattr(OsFileSystem, "open", open_or_fail)
+    with pytest.raises(DiskFull):
+        log.seal(0, 0, len(ONE))
+    assert log.end(0) == (0, len(ONE))
+    log.seal(0, 0, len(ONE))
+    log.append(0, 1, 0, TWO)
+    log.settle()
+    log.close()
+    again = open_input(path)
+    assert (again.end(0), again.damaged) == ((1, len(TWO)), [])
+    assert again.read(0, 0, 0, 999) + again.read(0, 1, 0, 999) == ONE + TWO
+    again.close()
 
 
 def test_a_run_may_end_with_a_sealed_file(path: Path) -> None:

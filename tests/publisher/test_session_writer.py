@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from shiplog import Publisher
+from shiplog.logformat.disk_errors import DiskFull as FileSystemFull
 from shiplog.logformat.errors import DirectoryInUse
+from shiplog.logformat.files import OsFileSystem, StrPath
+from shiplog.logformat.os_file import OsFile
+from shiplog.publisher import DiskFull
 from tests.publisher import reading
 
 WRITE_UNTIL_KILLED = """
@@ -175,3 +180,30 @@ def test_a_number_whose_run_file_is_lost_is_not_used_again(tmp_path: Path) -> No
     publish(tmp_path, b"b")
     assert [run.run for run in reading.runs(tmp_path / "s")] == [1]
     assert reading.values(tmp_path / "s") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("lost", ["log.0.1", "log.0.0.sealed", "log.0.2", "log.0.1.sealed"])
+def test_a_roll_that_fails_for_want_of_room_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    really_open = OsFileSystem.open
+    left = [lost]
+
+    def open_or_fail(fs: OsFileSystem, path: StrPath, **options: bool) -> OsFile:
+        if left and Path(path).name.startswith(left[0]):
+            left.clear()
+            raise FileSystemFull(str(path), "open", errno.ENOSPC)
+        return really_open(fs, path, **options)
+
+    values = [b"%04d" % number + b"x" * 100 for number in range(80)]
+    failures = 0
+    with Publisher("t", session="s", directory=tmp_path, roll_bytes=4096) as publisher:
+        monkeypatch.setattr(OsFileSystem, "open", open_or_fail)
+        for value in values:
+            try:
+                publisher.append(value)
+            except DiskFull:
+                failures += 1
+                publisher.append(value)
+    assert failures == 1
+    assert reading.values(tmp_path / "s") == values

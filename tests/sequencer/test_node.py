@@ -219,3 +219,28 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) 
         kept.clear()
         run_with(tmp_path / str(count), count, first)
         run_with(tmp_path / str(count), count, second)
+
+
+def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session, data = Session("a"), batch(b"x")
+        await session.send(nodes, data)
+        folders = [Path(node.config.data) / "sessions" / "a" / "t-0" for node in nodes]
+        assert all((folder / "log.0.0").exists() for folder in folders)
+        (number,) = nodes[0].replica.machine.state.inputs
+        for node in nodes:
+            node.intake.seal(number, 0, 0, len(data))
+            node.intake.append(number, 0, 1, 0, data)
+        await until(lambda: not any((f / "log.0.0").exists() for f in folders), "released")
+        assert all((folder / "log.0.1").exists() for folder in folders)
+        for node in nodes:
+            node.intake.end_run("a", session.run_id, {})
+        newer = Session("a")
+        newer.session_id = session.session_id
+        await newer.send(nodes, batch(b"y"), run=1)
+        await until(lambda: not any((f / "log.0.1").exists() for f in folders), "run released")
+        assert all((folder / "log.1.0").exists() for folder in folders)
+        await until(lambda: all(offset(node) == 3 for node in nodes), "all merged")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, body)

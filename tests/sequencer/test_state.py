@@ -22,7 +22,7 @@ from shiplog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.state import Rejection, StateMachine
+from shiplog.sequencer.state import RUNS_REMEMBERED, Rejection, StateMachine
 
 
 def open_run(
@@ -104,6 +104,24 @@ def test_runs_open_one_after_another(machine: StateMachine) -> None:
     machine.apply(CloseRun("ewr", "r0"))
     assert machine.apply(open_run("r1", number=1)).number == 1
     assert machine.state.inputs[1].place == Place(1, 0, 0)
+
+
+def test_a_run_that_is_not_remembered_is_not_opened_again(machine: StateMachine) -> None:
+    machine.apply(CloseRun("ewr", "r0"))
+    for number in range(1, RUNS_REMEMBERED + 2):
+        machine.apply(open_run(f"r{number}", number=number))
+        machine.apply(CloseRun("ewr", f"r{number}"))
+    for forgotten in ("r0", "r1"):
+        outcome = machine.apply(open_run(forgotten, number=int(forgotten[1:])))
+        assert isinstance(outcome, Rejection)
+        assert outcome.code == "RUN_FORGOTTEN"
+    again = machine.apply(open_run("r2", number=2))
+    assert not isinstance(again, Rejection)
+    assert again.closed
+    restored = machine.apply(open_run("other", number=3))
+    assert not isinstance(restored, Rejection), "not forgotten: another run that took the number"
+    assert restored.number == RUNS_REMEMBERED + 2
+    assert StateMachine.decode(machine.encode()).state == machine.state
 
 
 def test_a_number_taken_by_another_run_id_is_renumbered(machine: StateMachine) -> None:

@@ -26,6 +26,7 @@ from shiplog.config.types import ClientConfig, NodeConfig
 from shiplog.wire.admin import GetStatus, NodeState, Status
 from tests.chaos.load import TOPIC
 from tests.chaos.nodes import NICE, ChaosNode, wait
+from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author
 
 SEGMENT_BYTES = 2 << 20
@@ -60,6 +61,10 @@ class LoadProcess:
     def has_notes(self) -> bool:
         """Whether the present life has done anything yet."""
         return self.notes.exists() and self.notes.stat().st_size > 0
+
+    def is_acknowledged(self) -> bool:
+        """Whether anything of the present life is."""
+        return last_count(read_notes(self.notes), Kind.ACKNOWLEDGED) > 0
 
     @property
     def is_running(self) -> bool:

@@ -107,3 +107,5 @@ def _power_on(field: Field) -> None:
     for publisher in field.publishers:
         field.begin(publisher)
     field.wait_live()
+    for publisher in field.publishers:
+        field.wait_for(publisher.is_acknowledged, f"{publisher.name} is acknowledged")

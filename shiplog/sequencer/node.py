@@ -86,7 +86,12 @@ class Node:
         self._server: Server | None = None
         self._tls_watch: Watch | None = None
         self.directory = NodeDirectory.open(
-            fs, config.data, cluster=config.cluster, node=config.name, bootstrap=bootstrap
+            fs,
+            config.data,
+            cluster=config.cluster,
+            node=config.name,
+            bootstrap=bootstrap,
+            wall_s=clock.wall_ms() // 1000,
         )
         self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
         self._build_state(fs)

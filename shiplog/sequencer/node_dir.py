@@ -47,26 +47,31 @@ class NodeDirectory:
 
     @classmethod
     def open(
-        cls, fs: FileSystem, path: str, *, cluster: str, node: str, bootstrap: bool
+        cls, fs: FileSystem, path: str, *, cluster: str, node: str, bootstrap: bool, wall_s: int
     ) -> NodeDirectory:
-        """Lock the directory and begin a new boot. Raises NodeDirectoryError."""
+        """Lock the directory and begin a new boot. Raises NodeDirectoryError.
+
+        A new directory's boots are counted from the time of day: so they are later than those of
+        any directory that this node had and lost, and an old copy's are not.
+        """
         fs.make_directory(path)
         lock = _lock(fs, os.path.join(path, "node.lock"))
         try:
-            record = cls._begin_boot(fs, path, cluster, node, bootstrap)
+            record = cls._begin_boot(
+                fs, path, NodeRecord(FORMAT_VERSION, cluster, node, max(1, wall_s), bootstrap)
+            )
         except BaseException:
             lock.close()
             raise
         return cls(fs, path, record, lock)
 
     @staticmethod
-    def _begin_boot(
-        fs: FileSystem, path: str, cluster: str, node: str, bootstrap: bool
-    ) -> NodeRecord:
+    def _begin_boot(fs: FileSystem, path: str, first: NodeRecord) -> NodeRecord:
+        """The record of this boot; `first` if there was none before."""
         file = os.path.join(path, "node.json")
         if fs.exists(file):
             known = _read(fs, file)
-            _check(known, path, cluster, node)
+            _check(known, path, first.cluster, first.node)
             record = msgspec.structs.replace(known, boot=known.boot + 1)
         else:
             others = [name for name in fs.list_directory(path) if name != "node.lock"]
@@ -75,7 +80,7 @@ class NodeDirectory:
                     f"{path} holds {others[0]!r} but no node.json: not a node's directory; "
                     "choose an empty one, or restore node.json"
                 )
-            record = NodeRecord(FORMAT_VERSION, cluster, node, 1, bootstrap)
+            record = first
         fs.write_atomically(file, msgspec.json.encode(record))
         return record
 

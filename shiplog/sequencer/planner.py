@@ -17,6 +17,7 @@ from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import slice_batch
+from shiplog.logformat.errors import LogFormatError
 from shiplog.sequencer.commands import Merge, Place, Range, Sequence5, Verdict
 from shiplog.sequencer.dedup import (
     BatchFacts,
@@ -169,7 +170,7 @@ class Planner:
         self, available: Mapping[int, Place], source: SessionBytes, *, term: int, now_ms: int
     ) -> list[Merge]:
         """The next instructions, at most one for each partition; empty if there is nothing to
-        merge.
+        merge. An input that cannot be read, or not sliced, is left out from then on.
         """
         limits = self._limits
         budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
@@ -180,7 +181,12 @@ class Planner:
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
-            self._take(entry, available[entry.number], source, draft, budget)
+            try:
+                self._take(entry, available[entry.number], source, draft, budget)
+            except LogFormatError as error:  # one input's trouble is not the others'
+                self.reset()
+                self.damaged[entry.number] = str(error)
+                return self.plan(available, source, term=term, now_ms=now_ms)
         return [
             self._finish(draft, term=term, now_ms=now_ms)
             for draft in drafts.values()

@@ -165,7 +165,7 @@ class Replica:
         return min((p for p in self._waiting(entry) if p.run == entry.run), default=entry.place)
 
     def releasable(self, entry: Input) -> Place | None:
-        """Below this a majority has an input merged-durable, and nothing waits for its bytes here."""
+        """Below this a majority has an input merged-durable, and nothing here waits for bytes."""
         released = self.released.get(entry.number)
         return None if released is None else min([released, *self._waiting(entry)])
 

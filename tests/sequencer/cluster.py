@@ -39,23 +39,24 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
     asyncio.run(main())
 
 
-def make_nodes(path: Path, count: int, *, bootstrap: bool = True) -> list[Node]:
+def make_nodes(path: Path, count: int) -> list[Node]:
     """Nodes of the cluster in `path`, made if it is new; not started."""
+    return [make_node(path, count, number) for number in range(count)]
+
+
+def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) -> Node:
+    """One of them."""
     cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
-    nodes = []
-    for number, local in enumerate(cluster.nodes):
-        config = load_node(local.config_file)
-        node = Node(
-            config,
-            fs=OsFileSystem(),
-            clock=SystemClock(),
-            tls=ReloadingContext(config.tls),
-            rng=random.Random(number),
-            bootstrap=bootstrap,
-        )
-        nodes.append(node)
-    return nodes
+    config = load_node(cluster.nodes[number].config_file)
+    return Node(
+        config,
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        tls=ReloadingContext(config.tls),
+        rng=random.Random(number),
+        bootstrap=bootstrap,
+    )
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -12,7 +12,7 @@ from shiplog.replicator.interfaces import Refused
 from shiplog.sequencer.commands import DeleteTopic
 from shiplog.sequencer.node import Node
 from shiplog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, make_nodes, merged, offset, run_with, until
+from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -119,7 +119,7 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
 
 
 def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path, 1, bootstrap=False)
+    nodes = [make_node(tmp_path, 1, 0, bootstrap=False)]
     assert not nodes[0].group.raft.may_vote
     assert "may not vote" in nodes[0].trouble()
 
@@ -176,7 +176,7 @@ def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path
         kept.append(session)
 
     async def second() -> None:
-        (node,) = make_nodes(tmp_path, 1)
+        node = make_node(tmp_path, 1, 0)
         await node.start()
         await until(lambda: node.group.is_leader, "it leads, though it misses bytes")
         assert offset(node) == 0
@@ -242,5 +242,24 @@ def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> Non
         assert all((folder / "log.1.0").exists() for folder in folders)
         await until(lambda: all(offset(node) == 3 for node in nodes), "all merged")
         assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_node_that_lost_its_directory_catches_up_again(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"x"))
+        await until(lambda: all(offset(node) == 1 for node in nodes), "merged")
+        old = nodes[2]
+        await until(lambda: "rt-sequencer-2" in nodes[0].replica.machine.state.boots, "its boot")
+        await old.stop()
+        shutil.rmtree(old.config.data)
+        fresh = make_node(tmp_path, 3, 2, bootstrap=False)
+        assert fresh.directory.record.boot >= old.directory.record.boot
+        await fresh.start()
+        nodes[2] = fresh
+        await until(lambda: offset(fresh) == 1, "it has copied what was merged")
+        assert merged(fresh) == merged(nodes[0])
 
     run_with(tmp_path, 3, body)

@@ -4,12 +4,15 @@ accepts.
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.dedup import dedup_producer_id
+from shiplog.logformat.files import DiskFault
 from shiplog.sequencer.commands import (
     CloseRun,
     CreateTopic,
@@ -217,6 +220,29 @@ def test_damaged_bytes_are_reported_and_not_planned() -> None:
     world.bytes.put(1, bytes(data))
     assert world.plan() == []
     assert 1 in world.planner.damaged
+
+
+def test_an_input_that_cannot_be_read_does_not_hold_up_the_others() -> None:
+    world = World("ab")
+    world.bytes.put(1, records(b"x"))
+    world.bytes.put(2, records(b"y"))
+    read = world.bytes.read
+
+    def failing(number: int, place: Place, stop: int) -> bytes:
+        if number == 1:
+            raise DiskFault("log.0.0", "read", errno.EIO)
+        return read(number, place, stop)
+
+    world.bytes.read = failing  # type: ignore[method-assign]
+    (merge,) = world.plan()
+    assert [part.input for part in merge.ranges] == [2]
+    assert "Input/output error" in world.planner.damaged[1]
+    world.commit([merge])
+    assert world.plan() == []
+    world.bytes.read = read  # type: ignore[method-assign]
+    world.planner.reset()
+    world.run_dry()
+    assert world.machine.state.partitions[1].next_offset == 2
 
 
 def test_twins_merge_each_id_once_in_order() -> None:

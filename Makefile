@@ -8,7 +8,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test lint sim chaos bench clean
+.PHONY: help setup demo test lint sim chaos fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -29,8 +29,14 @@ sim: setup ## simulate clusters under faults: SEEDS=how many, or SEED=the one to
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
-	@sh "$(HERE)/scripts/chaos.sh"
+	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)
 	@$(PYTHON) -m tests.chaos $(ARGS)
+
+fuzz: setup ## damaged input to every parser, guided by coverage (ARGS="--seconds 600 batches")
+	@cd "$(HERE)" && { .venv/bin/python -c "import atheris" 2>/dev/null || \
+		.venv/bin/python -m pip install --quiet --disable-pip-version-check "atheris>=2.3,<4" || \
+		echo "fuzz: atheris cannot be installed: random damage instead" >&2; }
+	@$(PYTHON) -m tests.fuzz $(ARGS)
 
 bench: setup ## measure
 	@$(PYTHON) -m bench $(ARGS)

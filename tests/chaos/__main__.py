@@ -1,5 +1,5 @@
 """Command line: python -m tests.chaos [--list] [SCENARIO…] [--runs N] [--seed S] [--seconds S]
-[--json].
+[--json]; or python -m tests.chaos failover|nats …, which measure.
 
 The exit code is 0 if at least one scenario ran and none is broken.
 """
@@ -10,10 +10,11 @@ import argparse
 import json
 import sys
 
-from tests.chaos import scenarios
+from tests.chaos import failover, nats, scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import BROKEN, SKIPPED, Row, run_scenario
 
+MEASUREMENTS = {"failover": failover.main, "nats": nats.main}
 COLUMNS = (
     ("scenario", 24),
     ("seed", 5),
@@ -48,6 +49,8 @@ def list_scenarios() -> None:
     for name, entry in SCENARIOS.items():
         reason = entry.why_not()
         say(f"{name:24} {entry.what}" + (f" [skipped here: {reason}]" if reason else ""))
+    for name, measurement in MEASUREMENTS.items():
+        say(f"{name:24} {(sys.modules[measurement.__module__].__doc__ or '').splitlines()[0]}")
 
 
 def parse() -> argparse.Namespace:
@@ -65,6 +68,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     """Run what was asked for."""
+    if sys.argv[1:2] and sys.argv[1] in MEASUREMENTS:
+        return MEASUREMENTS[sys.argv.pop(1)]()
     options = parse()
     if options.list:
         list_scenarios()

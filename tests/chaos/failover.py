@@ -1,6 +1,6 @@
 """How long a cluster stands still when its leader is killed, paused or cut off: the distribution.
 
-Run as `python -m tests.chaos.failover [--rounds 50] [kill] [pause] [cut]`; prints an object a line.
+Run as `python -m tests.chaos failover [--rounds 50] [kill] [pause] [cut]`; prints an object a line.
 The pause is what publishers see: the longest time without an acknowledgement at any of them, from
 just before the fault until acknowledgements flow again.
 
@@ -104,10 +104,13 @@ def measure(name: str, rounds: int, seed: int) -> dict[str, object]:
 def main() -> int:
     """Print a row for each fault."""
     parser = argparse.ArgumentParser(description="Failover times.")
-    parser.add_argument("fault", nargs="*", choices=[[], *FAULTS], help="all by default")
+    parser.add_argument("fault", nargs="*", metavar="kill|pause|cut", help="all by default")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    unknown = [name for name in options.fault if name not in FAULTS]
+    if unknown:
+        parser.error(f"no fault {unknown[0]!r}")
     clean = True
     for name in options.fault or FAULTS:
         row = measure(name, options.rounds, options.seed)
@@ -115,7 +118,3 @@ def main() -> int:
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
     return 0 if clean else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

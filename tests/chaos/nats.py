@@ -1,6 +1,6 @@
 """The same power loss for NATS JetStream and for shiplog: how many acknowledged records are gone.
 
-Run as `python -m tests.chaos.nats [--runs 5] [--seconds 8]`. Both systems: three nodes, each with
+Run as `python -m tests.chaos nats [--runs 5] [--seconds 8]`. Both systems: three nodes, each with
 an ext4 of its own on a loop device, three copies, 1,500 records a second of about 300 bytes; then
 the power goes (EXT4_IOC_SHUTDOWN without log flush), all processes are killed, disks are mounted
 again, everything is started, and what was acknowledged is looked for. Needs Debian's nats-server;
@@ -37,7 +37,11 @@ DISK_MIB = 256
 START_S = 30.0
 STREAM = "S"
 SYNC_SETTINGS = ("default", "always")
-CASES = {"kill -9 of all, disks intact": 0, "power loss of one": 1, "power loss of all": NODES}
+CASES = {
+    "kill -9 of all, disks intact": 0,
+    "power loss of the leader": 1,
+    "power loss of all": NODES,
+}
 
 
 def need_server() -> str | None:
@@ -61,6 +65,7 @@ class Server:
     """One nats-server and its disk."""
 
     def __init__(self, directory: Path, number: int, ports: list[int], sync: str) -> None:
+        self.name = f"n{number}"
         self.port = ports[number]
         self.disk = LoopDisk(directory / f"disk{number}", DISK_MIB)
         self.disk.mount()
@@ -70,7 +75,7 @@ class Server:
         routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[NODES:])
         interval = f", sync_interval: {sync}" if sync != "default" else ""
         self._config.write_text(
-            f"port: {self.port}\nserver_name: n{number}\n"
+            f"port: {self.port}\nserver_name: {self.name}\n"
             f'jetstream {{ store_dir: "{self.disk.path}/js"{interval} }}\n'
             f"cluster {{ name: c, listen: 127.0.0.1:{ports[NODES + number]}, "
             f"routes: [{routes}] }}\n",
@@ -149,6 +154,7 @@ def _run_nats(servers: list[Server], seconds: float, lose: int) -> dict[str, obj
     load = threading.Thread(target=_publish, args=(client, stop))
     load.start()
     wait(seconds)
+    servers = _leader_first(client, servers)
     for server in servers[:lose]:
         server.disk.lose_power()
     for server in servers:
@@ -162,6 +168,12 @@ def _run_nats(servers: list[Server], seconds: float, lose: int) -> dict[str, obj
     for server in servers:
         server.start()
     return {"acknowledged": len(acknowledged)} | _count_lost(servers[-1], acknowledged)
+
+
+def _leader_first(client: Client, servers: list[Server]) -> list[Server]:
+    """The power of one is that of the stream's leader."""
+    leader = client.ask(f"STREAM.INFO.{STREAM}", {})["cluster"].get("leader")
+    return sorted(servers, key=lambda server: server.name != leader)
 
 
 def _count_lost(server: Server, acknowledged: set[int]) -> dict[str, object]:
@@ -200,11 +212,13 @@ def _shiplog_scenario(lose: int, seconds: float) -> Scenario:
     def inject(field: Field) -> None:
         wait(seconds)
         disks = field.tool(Disks)
-        for node in field.nodes[:lose]:
+        leader = field.leader()
+        nodes = sorted(field.nodes, key=lambda node: node is not leader)
+        for node in nodes[:lose]:
             disks.loop(node.name).lose_power()
-        for node in field.nodes:
+        for node in nodes:
             node.kill()
-        for node in field.nodes[:lose]:
+        for node in nodes[:lose]:
             disks.loop(node.name).power_on()
         for node in field.nodes:
             node.start()
@@ -250,7 +264,3 @@ def main() -> int:
 def _print(row: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

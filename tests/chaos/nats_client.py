@@ -34,7 +34,7 @@ class Client:
         self.last_read = time.monotonic()
         self._file.readline()  # INFO
         self._send(b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\nPING\r\n')
-        self._send(f"SUB {self._inbox}.> 1\r\n".encode())
+        self._send(f"SUB {self._inbox}.> 1\r\nSUB {self._inbox}read 2\r\n".encode())
         self._thread = threading.Thread(target=self._receive, daemon=True)
         self._thread.start()
 
@@ -53,20 +53,21 @@ class Client:
                 if line.startswith(b"MSG"):
                     words = line.split()
                     payload = self._file.read(int(words[-1]) + 2)[:-2]
-                    self._take(words[1].decode(), payload)
+                    self._take(words[1].decode(), words[2] == b"2", payload)
                 elif line.startswith(b"PING"):
                     self._send(b"PONG\r\n")
         except (OSError, ValueError):
             return
 
-    def _take(self, subject: str, payload: bytes) -> None:
+    def _take(self, subject: str, is_read: bool, payload: bytes) -> None:
+        if is_read:  # under the subject that it was published to
+            self.read.append(payload)
+            self.last_read = time.monotonic()
+            return
         kind, _, tail = subject.removeprefix(self._inbox + ".").partition(".")
         if kind == "ack":
             if json.loads(payload).get("seq"):
                 self.acknowledged.add(int(tail))
-        elif kind == "read":
-            self.read.append(payload)
-            self.last_read = time.monotonic()
         else:
             self._answers[tail] = payload
 
@@ -95,7 +96,7 @@ class Client:
     def read_stream(self, stream: str) -> list[bytes]:
         """Every message of a stream, through a consumer of its own. Raises NatsError."""
         config = {
-            "deliver_subject": f"{self._inbox}.read",
+            "deliver_subject": f"{self._inbox}read",
             "deliver_policy": "all",
             "ack_policy": "none",
             "replay_policy": "instant",

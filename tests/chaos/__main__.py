@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 
 from tests.chaos import failover, nats, scenarios
@@ -68,6 +69,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     """Run what was asked for."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that everything is undone
     if sys.argv[1:2] and sys.argv[1] in MEASUREMENTS:
         return MEASUREMENTS[sys.argv.pop(1)]()
     options = parse()

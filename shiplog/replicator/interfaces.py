@@ -82,7 +82,9 @@ class OpenedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedInput:
-    """An input that takes bytes now; `input` is the number the intake has for it."""
+    """An input; `input` is the number the intake has for it. Of a closed run, `position` and
+    `merged` say nothing.
+    """
 
     input: int
     topic_id: str
@@ -102,8 +104,8 @@ class IntakeListener(Protocol):
     ) -> None:
         """Positions of a run of an input; each one never goes back while the run is the same.
 
-        `merged` is merged-durable on a majority. It goes on after a run was closed, and after a
-        newer one has begun; then each of the two runs has a call of its own.
+        `merged` is merged-durable on a majority. Of closed runs behind which a newer one has begun
+        nothing is told: ask `is_released` when the newer one moves.
         """
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
@@ -137,6 +139,9 @@ class Intake(Protocol):
         Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
         Raises Refused.
         """
+
+    def is_released(self, number: int, run_number: int, end: Place) -> bool:
+        """Whether a majority has an input of a closed run merged-durable up to its end."""
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview

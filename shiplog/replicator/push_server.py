@@ -307,13 +307,14 @@ class PushServer(ReplicatorHandler):
     def on_progress(
         self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
     ) -> None:
-        """Note it for the end of this turn. Progress of a newer run completes the older ones."""
+        """Note it for the end of this turn. What a newer run has reached may complete older ones."""
         for handle in self._handles.get(number, ()):
             held = self._inputs[handle]
             if held.run_number == run_number:
                 held.advance((durable, acknowledged, merged))
             elif held.run_number < run_number and held.end is not None:
-                held.advance((held.end, held.end, held.end if merged > (0, 0) else (0, 0)))
+                is_merged = self._intake.is_released(number, held.run_number, held.end)
+                held.advance((held.end, held.end, held.end if is_merged else (0, 0)))
             self._tell(handle)
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:

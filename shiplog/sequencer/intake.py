@@ -161,24 +161,26 @@ class Intake:
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:
-        """A session's input for one partition, the topic created if it may be. Raises Refused."""
+        """One partition of a run, the topic created if it may be. Raises Refused."""
         known = await self._topic(check_topic_name(topic), partition)
         if not 0 <= partition < known.partitions:
             message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
             raise Refused(FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition")
         entry = self._find_entry(session, run_id, known.topic_id, partition)
-        if entry is None:
+        run = self._known_run(session, run_id)
+        if entry is None and not run.closed:
             outcome = await self._propose(OpenInput(session, known.topic_id, partition))
             if isinstance(outcome, Rejection):
                 raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
             entry = self._find_entry(session, run_id, known.topic_id, partition)
         if entry is None:
             raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+        asyncio.get_running_loop().call_soon(self._tell, [entry.number])
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=self.position(entry),
+            position=InputPosition(0, 0, -1, 0) if run.closed else self.position(entry),
             merged=(entry.roll, entry.byte),
         )
 
@@ -196,13 +198,17 @@ class Intake:
         return topic
 
     def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
-        """The input, if it is known here and stands in this run."""
+        """The input, if it and the run are known here."""
         machine = self._replica.machine
         partition = machine.partition_of(topic_id, index)
-        run = machine.open_run_of(session)
-        if partition is None or run is None or run.run_id != run_id:
+        if partition is None or machine.run_of(session, run_id) is None:
             return None
         return machine.input_of(session, partition.number)
+
+    def is_released(self, number: int, run_number: int, end: tuple[int, int]) -> bool:
+        """Whether a majority has all of a closed run merged-durable."""
+        released = self._replica.released.get(number)
+        return released is not None and released >= Place(run_number, *end)
 
     def position(self, entry: Input) -> InputPosition:
         """Where the sender resumes: behind what is written here. If nothing is, where the first

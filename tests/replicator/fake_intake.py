@@ -206,6 +206,10 @@ class FakeIntake:
             merged=self.cluster.merged.get(key, (0, 0)),
         )
 
+    def is_released(self, number: int, run_number: int, end: tuple[int, int]) -> bool:
+        """Whether the cluster was told to release all of it."""
+        return self.cluster.released.get((number, run_number), (0, 0)) >= end
+
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:

@@ -20,7 +20,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import slice_batch
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer.commands import Merge, Range, Verdict
+from shiplog.sequencer.commands import Merge, Place, Range, Verdict
 
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
@@ -68,6 +68,7 @@ class PartitionMerger:
         self._reader = reader
         self._batch_bytes = batch_bytes
         self._queue: deque[Merge] = deque()
+        self._starts: dict[int, deque[Place]] = {}
         self._steps: deque[_Step] = deque()
 
     def enqueue(self, merge: Merge) -> None:
@@ -77,6 +78,9 @@ class PartitionMerger:
                 f"partition {self.number}: instruction out of order {merge.base_offset}"
             )
         self._queue.append(merge)
+        for part in merge.ranges:
+            place = Place(part.run, part.roll, part.start)
+            self._starts.setdefault(part.input, deque()).append(place)
         if len(self._queue) == 1:
             self._begin()
 
@@ -85,9 +89,16 @@ class PartitionMerger:
         """Instructions not executed, oldest first: part of every snapshot."""
         return self._queue
 
+    def starts(self, number: int) -> Iterable[Place]:
+        """Where the ranges of an input start that instructions wait for, in its order: kept, and
+        not looked for, because a node that was away has many thousand instructions to execute.
+        """
+        return self._starts.get(number, ())
+
     def drop_pending(self) -> None:
         """Forget the queue: the node takes up a snapshot."""
         self._queue.clear()
+        self._starts.clear()
         self._steps.clear()
         self.missing = None
 
@@ -124,8 +135,17 @@ class PartitionMerger:
                 self.missing = None
             if self._steps:
                 return
-            self._sample(self._queue.popleft())
+            self._sample(self._take_first())
             self._begin()
+
+    def _take_first(self) -> Merge:
+        merge = self._queue.popleft()
+        for part in merge.ranges:
+            starts = self._starts[part.input]
+            starts.popleft()
+            if not starts:
+                del self._starts[part.input]
+        return merge
 
     def _sample(self, merge: Merge) -> None:
         """Remember the checksum behind an instruction that crosses a multiple of SAMPLE_RECORDS."""

@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,20 +162,19 @@ class Replica:
 
     def needed(self, entry: Input) -> Place:
         """From where on bytes of an input's run may still have to be executed here."""
-        return min((p for p in self._waiting(entry) if p.run == entry.run), default=entry.place)
+        return next((p for p in self._waiting(entry) if p.run == entry.run), entry.place)
 
     def releasable(self, entry: Input) -> Place | None:
         """Below this a majority has an input merged-durable, and nothing here waits for bytes."""
         released = self.released.get(entry.number)
-        return None if released is None else min([released, *self._waiting(entry)])
+        return (
+            None if released is None else min(released, next(iter(self._waiting(entry)), released))
+        )
 
-    def _waiting(self, entry: Input) -> Iterator[Place]:
-        """Where the ranges of an input start that instructions wait for."""
+    def _waiting(self, entry: Input) -> Iterable[Place]:
+        """Where the ranges of an input start that instructions wait for, in its order."""
         partition = self._merging.partitions.get(entry.partition)
-        for merge in () if partition is None else partition.merger.pending:
-            for part in merge.ranges:
-                if part.input == entry.number:
-                    yield Place(part.run, part.roll, part.start)
+        return () if partition is None else partition.merger.starts(entry.number)
 
     def _inputs_of_topic(self, command: DeleteTopic) -> list[GoneInput]:
         """The inputs of a topic that is about to go."""

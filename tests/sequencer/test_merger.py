@@ -191,3 +191,28 @@ def test_append_time_comes_from_the_instruction(tmp_path: Path, sessions: Sessio
     records = kernels.decode_records(merged, 0, len(merged), "t", 0, decompress)
     assert [(r.timestamp, r.timestamp_type) for r in records] == [(5000, 1)] * 4 + [(7, 0)] * 4
     assert kernels.scan(merged).error is None
+
+
+def test_an_inputs_waiting_places_are_those_of_the_queue(tmp_path: Path) -> None:
+    first, second = batches(2), batches(1)
+    sessions = Sessions()
+    sessions.data = {1: first + second, 2: first}
+    merger = make(tmp_path, sessions)
+    sessions.lost = {2}
+    merger.enqueue(merge(0, take(1, first)))
+    merger.enqueue(merge(2, take(2, first), take(1, second, len(first))))
+    assert list(merger.starts(1)) == [(0, 0, 0), (0, 0, len(first))]
+    assert list(merger.starts(2)) == [(0, 0, 0)]
+    run(merger)
+    assert list(merger.starts(1)) == [(0, 0, len(first))]
+    sessions.lost = set()
+    run(merger)
+    assert not merger.pending
+    assert (list(merger.starts(1)), list(merger.starts(2))) == ([], [])
+
+
+def test_waiting_places_go_with_the_queue(tmp_path: Path) -> None:
+    merger = make(tmp_path, Sessions())
+    merger.enqueue(merge(0, take(1, batches(2))))
+    merger.drop_pending()
+    assert list(merger.starts(1)) == []

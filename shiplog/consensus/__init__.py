@@ -9,11 +9,18 @@ from shiplog.consensus import messages
 from shiplog.consensus.effects import Effects
 from shiplog.consensus.errors import (
     Busy,
+    ChangePending,
     ConsensusError,
     CorruptRecord,
     MalformedMessage,
     NotLeader,
     UnfinishedFile,
+)
+from shiplog.consensus.membership import (
+    Configuration,
+    Membership,
+    decode_configuration,
+    is_configuration,
 )
 from shiplog.consensus.messages import decode_messages, encode_messages
 from shiplog.consensus.progress import ProgressState, ProgressStatus
@@ -23,6 +30,8 @@ from shiplog.logformat.errors import InvariantError
 
 __all__ = [
     "Busy",
+    "ChangePending",
+    "Configuration",
     "ConsensusError",
     "CorruptRecord",
     "Effects",
@@ -30,6 +39,7 @@ __all__ = [
     "HardState",
     "InvariantError",
     "MalformedMessage",
+    "Membership",
     "NodeId",
     "NotLeader",
     "ProgressState",
@@ -40,7 +50,9 @@ __all__ = [
     "SaveToken",
     "Snapshot",
     "UnfinishedFile",
+    "decode_configuration",
     "decode_messages",
     "encode_messages",
+    "is_configuration",
     "messages",
 ]

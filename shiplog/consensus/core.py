@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from shiplog.consensus.effects import NOTHING, Addressed, Effects
 from shiplog.consensus.log import RaftLog
+from shiplog.consensus.membership import Membership, Memberships, configurations_in
 from shiplog.consensus.messages import Append, Commit, Message
 from shiplog.consensus.progress import Progress
 from shiplog.consensus.readindex import ForwardedReads, LeaderReads
@@ -55,11 +56,10 @@ class Leadership:
     def __init__(self, core: Core) -> None:
         now, config = core.now, core.config
         next_index = core.log.last_index + 1
-        self.progress = {peer: Progress(next_index, now) for peer in core.peers}
-        self.counted = dict.fromkeys(core.voters, 0)
-        self.counted[core.node_id] = core.saves.durable_index
+        self.progress: dict[int, Progress] = {}
+        self.counted: dict[int, int] = {}
         self.noop_index = next_index
-        self.reads = LeaderReads(core.voters)
+        self.reads = LeaderReads()
         self.heartbeat_deadline = now + config.heartbeat_s
         self.quorum_since = now
         self.quorum_deadline = now + config.election_timeout_s
@@ -74,6 +74,26 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
+        self.follow(core)
+
+    def follow(self, core: Core) -> None:
+        """Feed and count those who belong to the group now; a voter that comes brings what it has
+        acknowledged as a learner.
+        """
+        next_index = max(self.noop_index, core.memberships.index)
+        known = self.progress
+        self.progress = {
+            peer: known.get(peer) or Progress(next_index, core.now) for peer in core.peers
+        }
+        self.counted = {voter: self._counted(core, voter) for voter in core.voters}
+        self.reads.follow(core.voters)
+        self.dirty = True
+
+    def _counted(self, core: Core, voter: int) -> int:
+        if voter == core.node_id:
+            return core.saves.durable_index
+        progress = self.progress[voter]
+        return progress.match if progress.counts else 0
 
 
 class Core:
@@ -96,6 +116,7 @@ class Core:
         "learners",
         "log",
         "may_vote",
+        "memberships",
         "node_id",
         "now",
         "peers",
@@ -119,8 +140,7 @@ class Core:
         self,
         node_id: int,
         *,
-        voters: Sequence[int],
-        learners: Sequence[int],
+        memberships: Memberships,
         config: RaftConfig,
         random: Random,
         now: float,
@@ -130,9 +150,9 @@ class Core:
         may_vote: bool,
     ) -> None:
         self.node_id = node_id
-        self.voters = tuple(voters)
-        self.learners = tuple(learners)
-        self.peers = tuple(node for node in (*voters, *learners) if node != node_id)
+        self.memberships = memberships
+        self.leadership: Leadership | None = None
+        self._follow_memberships()
         self.config = config
         self.random = random
         self.may_vote = may_vote
@@ -147,7 +167,6 @@ class Core:
         """Who is known to have been elected in this term; doubt does not change that."""
         self.leader_seen = now
         self.votes: dict[int, bool] = {}
-        self.leadership: Leadership | None = None
 
         self.log = log
         self.snapshot = snapshot
@@ -195,6 +214,43 @@ class Core:
         return (
             self.leader is not None and self.now < self.leader_seen + self.config.election_timeout_s
         )
+
+    # --- the log and the membership in it ---------------------------------------------------------
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add entries behind the log's end; a configuration among them holds from now on.
+
+        Raises MalformedMessage, with nothing appended, if one is unreadable.
+        """
+        found = configurations_in(entries)
+        self.log.append(entries)
+        if found:
+            self.memberships.append(found)
+            self._follow_memberships()
+
+    def cut_from(self, index: int) -> None:
+        """Forget the entries at and above `index`, and the configurations among them."""
+        self.log.cut_from(index)
+        self.saves.replaced_from(index)
+        if self.memberships.cut_from(index):
+            self._follow_memberships()
+
+    def install(self, snapshot: Snapshot) -> None:
+        """The snapshot replaces the log and, once the driver has it, the state machine."""
+        self.log.reset(snapshot.last_index, snapshot.last_term)
+        self.saves.snapshot_installed(snapshot.last_index)
+        self.installing = self.snapshot = snapshot
+        self.commit = self.applied = snapshot.last_index
+        self.memberships.reset(snapshot.last_index, Membership(snapshot.voters, snapshot.learners))
+        self._follow_memberships()
+
+    def _follow_memberships(self) -> None:
+        current = self.memberships.current
+        self.voters, self.learners = current.voters, current.learners
+        members = (*current.voters, *current.learners)
+        self.peers = tuple(node for node in members if node != self.node_id)
+        if self.leadership is not None:
+            self.leadership.follow(self)
 
     # --- outgoing ---------------------------------------------------------------------------------
 

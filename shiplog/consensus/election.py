@@ -79,7 +79,7 @@ def on_pre_vote(core: Core, sender: int, message: PreVote) -> None:
     """
     if core.in_lease:
         return
-    granted = message.term > core.term and _may_elect(core, sender, message)
+    granted = message.term > core.term and _may_elect(core, message)
     if granted and core.role is Role.PRE_CANDIDATE:
         granted = (message.last_term, message.last_index, -sender) > _rank(core)
         if granted:
@@ -90,7 +90,7 @@ def on_pre_vote(core: Core, sender: int, message: PreVote) -> None:
 def on_vote(core: Core, sender: int, message: Vote) -> None:
     """A vote in our term: at most one, and only for a node that has all we have."""
     free = core.vote in (None, sender) and core.elected in (None, sender)
-    granted = free and _may_elect(core, sender, message)
+    granted = free and _may_elect(core, message)
     if granted:
         core.vote = sender
         core.become_follower(core.term, core.leader)
@@ -112,9 +112,13 @@ def on_vote_reply(core: Core, sender: int, message: VoteReply) -> None:
         _count(core)
 
 
-def _may_elect(core: Core, sender: int, message: PreVote | Vote) -> bool:
-    """Whether both are voters and the sender's log is at least as new as ours (section 5.4.1)."""
-    if not core.promotable or sender not in core.voters:
+def _may_elect(core: Core, message: PreVote | Vote) -> bool:
+    """Whether the sender's log is at least as new as ours (section 5.4.1).
+
+    Whoever asks, and whether we are a voter, is the candidate's business: it may hold a
+    configuration that we don't, and counts the votes of its own voters only (thesis 4.1).
+    """
+    if not core.may_vote:
         return False
     return (message.last_term, message.last_index) >= (core.log.last_term, core.log.last_index)
 
@@ -173,4 +177,4 @@ def _become_leader(core: Core) -> None:
     core.set_leader(core.node_id)
     core.elected = core.node_id
     core.leadership = Leadership(core)
-    core.log.append([Entry(core.log.last_index + 1, core.term, b"")])
+    core.append([Entry(core.log.last_index + 1, core.term, b"")])

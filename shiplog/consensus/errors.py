@@ -27,6 +27,10 @@ class Busy(ConsensusError):
     """Too many proposed bytes wait to be committed; try again when some are."""
 
 
+class ChangePending(ConsensusError):
+    """The membership cannot change yet: an earlier change, or the leader's no-op, is under way."""
+
+
 class MalformedMessage(ConsensusError):
     """A peer sent bytes that are no messages, or a message that contradicts itself."""
 

@@ -23,7 +23,7 @@ from shiplog.consensus.messages import (
     SnapshotChunk,
     SnapshotReply,
 )
-from shiplog.consensus.types import Entry, Role, Snapshot
+from shiplog.consensus.types import Entry, Role
 from shiplog.logformat.errors import InvariantError
 
 
@@ -74,23 +74,20 @@ def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
             offset = core.receiver.next_offset
             core.send(sender, SnapshotReply(core.term, message.last_index, message.offset, offset))
             return
-        install(core, snapshot)
+        core.install(snapshot)
     core.receiver.discard()
     core.advance_commit(message.last_index)
     core.send_after_save(sender, AppendReply(core.term, 0, core.commit, core.may_vote))
 
 
 def _follow(core: Core, sender: int) -> None:
-    """The sender leads our term. Raises InvariantError if another node does.
-
-    Raises MalformedMessage if it cannot, because it is a learner.
+    """The sender leads our term, whether we know it as a voter or not: it may hold a configuration
+    that we don't (thesis 4.1). Raises InvariantError if another node leads.
     """
     if core.leader == sender:
         core.leader_seen = core.now
         core.election_deadline = core.now + core.election_timeout
         return
-    if sender not in core.voters:
-        raise MalformedMessage(f"node {sender} is no voter and cannot lead")
     if core.elected not in (None, sender) or core.role is Role.LEADER:
         raise InvariantError(f"nodes {core.elected} and {sender} both lead term {core.term}")
     core.elected = sender
@@ -142,10 +139,9 @@ def _store(core: Core, prev_index: int, entries: Sequence[Entry]) -> None:
                 raise InvariantError(
                     f"the leader of term {core.term} would replace committed entry {conflict}"
                 )
-            log.cut_from(conflict)
-            core.saves.replaced_from(conflict)
+            core.cut_from(conflict)
         entries = entries[conflict - prev_index - 1 :]
-    log.append(entries)
+    core.append(entries)
 
 
 def _reject(core: Core, sender: int, message: Append) -> None:
@@ -161,12 +157,3 @@ def _learn_commit(core: Core, index: int, term: int) -> None:
     """The leader's entry (index, term) is committed; if we have it, so is all we hold up to it."""
     if index > core.commit and core.log.term_at(index) == term:
         core.commit = index
-
-
-def install(core: Core, snapshot: Snapshot) -> None:
-    """The snapshot replaces the log and, once the driver has it, the state machine."""
-    core.log.reset(snapshot.last_index, snapshot.last_term)
-    core.saves.snapshot_installed(snapshot.last_index)
-    core.installing = snapshot
-    core.snapshot = snapshot
-    core.commit = core.applied = snapshot.last_index

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shiplog.consensus import election, follower, replication
+from shiplog.consensus import election, follower, membership, replication
 from shiplog.consensus import messages as wire
-from shiplog.consensus.core import Core
+from shiplog.consensus.core import Core, Leadership
 from shiplog.consensus.effects import NOTHING, Effects
-from shiplog.consensus.errors import Busy, NotLeader
+from shiplog.consensus.errors import Busy, ChangePending, NotLeader
 from shiplog.consensus.log import RaftLog
+from shiplog.consensus.membership import Configuration, Membership, Memberships
 from shiplog.consensus.progress import ProgressStatus
 from shiplog.consensus.types import (
     ENTRY_OVERHEAD_BYTES,
@@ -51,6 +52,8 @@ _HANDLERS: dict[type[wire.Message], Callable[[Core, int, Any], None]] = {
     wire.ReadReply: replication.on_read_reply,
 }
 _FROM_LEADER = (wire.Append, wire.Commit, wire.Heartbeat, wire.SnapshotChunk)
+_FROM_ANYBODY = frozenset((*_FROM_LEADER, wire.PreVote, wire.Vote, wire.TimeoutNow, wire.ReadReply))
+"""Taken from nodes that we don't know as members too: they may hold a newer configuration."""
 
 
 class Raft:
@@ -76,8 +79,11 @@ class Raft:
         the snapshot, the first effects say that it replaces them. Raises ValueError for a
         membership that cannot be, and InvariantError if snapshot, entries and hard state don't
         belong together.
+
+        `voters` and `learners` hold only until a snapshot or an entry says otherwise; a node that
+        joins a group whose members it is yet to learn names no voters.
         """
-        _check_membership(node_id, voters, learners)
+        _check_members(voters, learners)
         restored = _restore_log(snapshot, entries)
         log = _log_behind(snapshot, ()) if restored is None else restored
         if hard_state.commit > log.last_index:
@@ -86,8 +92,7 @@ class Raft:
             )
         self._core = Core(
             node_id,
-            voters=voters,
-            learners=learners,
+            memberships=_memberships(Membership(tuple(voters), tuple(learners)), snapshot, log),
             config=config,
             random=random,
             now=now,
@@ -97,14 +102,14 @@ class Raft:
             may_vote=may_vote,
         )
         if restored is None and snapshot is not None:
-            follower.install(self._core, snapshot)
-        if len(voters) == 1:
+            self._core.install(snapshot)
+        if self._core.voters == (node_id,):
             self._core.election_deadline = now
 
     # --- input ------------------------------------------------------------------------------------
 
     def step(self, sender: int, message: wire.Message, now: float) -> None:
-        """Take a message of a peer; unknown senders and old terms change nothing.
+        """Take a message; answers of nodes that are no members, and old terms, change nothing.
 
         Raises MalformedMessage for one that contradicts itself, InvariantError if Raft's promises
         are broken.
@@ -112,9 +117,9 @@ class Raft:
         core = self._core
         core.now = now
         core.touched = True
-        if sender not in core.peers:
-            return
         kind = type(message)
+        if sender == core.node_id or not (sender in core.peers or kind in _FROM_ANYBODY):
+            return
         if message.term != core.term and not self._meet_other_term(sender, message, kind):
             return
         _HANDLERS[kind](core, sender, message)
@@ -154,6 +159,31 @@ class Raft:
             raise NotLeader(lead.transfer_to)
         if not data or not all(data):
             raise ValueError("a proposal needs at least one item, and none may be empty")
+        if any(map(membership.is_configuration, data)):
+            raise ValueError("a configuration is proposed by propose_configuration")
+        return self._append(lead, data)
+
+    def propose_configuration(self, configuration: Configuration, now: float) -> int:
+        """Append a configuration, which holds at once: the index of its entry.
+
+        Raises NotLeader; ChangePending while the leader's no-op or an earlier change is not
+        committed; ValueError for more than one voter that comes or goes.
+        """
+        core = self._core
+        core.now = now
+        core.touched = True
+        lead = core.leadership
+        if lead is None:
+            raise NotLeader(core.leader)
+        if lead.transfer_to is not None:
+            raise NotLeader(lead.transfer_to)
+        if core.commit < max(lead.noop_index, core.memberships.index):
+            raise ChangePending("the last change of the membership is not committed yet")
+        membership.check_change(core.memberships.current, configuration.membership)
+        return self._append(lead, [membership.encode_configuration(configuration)])
+
+    def _append(self, lead: Leadership, data: Sequence[bytes]) -> int:
+        core = self._core
         size = sum(map(len, data)) + ENTRY_OVERHEAD_BYTES * len(data)
         if (
             lead.uncommitted_bytes
@@ -161,7 +191,7 @@ class Raft:
         ):
             raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
         first, term = core.log.last_index + 1, core.term
-        core.log.append([Entry(index, term, item) for index, item in enumerate(data, first)])
+        core.append([Entry(index, term, item) for index, item in enumerate(data, first)])
         lead.uncommitted_bytes += size
         lead.proposed.append((core.log.last_index, size))
         lead.dirty = True
@@ -226,6 +256,7 @@ class Raft:
             )
         if index > core.log.base_index:
             core.log.compact(index)
+            core.memberships.compact(index)
         core.snapshot = snapshot
 
     # --- output -----------------------------------------------------------------------------------
@@ -257,9 +288,18 @@ class Raft:
         return self._core.learners
 
     @property
-    def membership(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(voters, learners), as a snapshot names them."""
-        return self._core.voters, self._core.learners
+    def membership(self) -> Membership:
+        """Voters and learners by the newest configuration in the log, committed or not."""
+        return self._core.memberships.current
+
+    @property
+    def membership_index(self) -> int:
+        """The entry or snapshot that `membership` comes from; 0: what the node was started with."""
+        return self._core.memberships.index
+
+    def membership_at(self, index: int) -> Membership:
+        """Who belonged to the group up to `index`: what a snapshot of that moment has to say."""
+        return self._core.memberships.at(index)
 
     @property
     def may_vote(self) -> bool:
@@ -356,14 +396,9 @@ class Raft:
         if message.term < core.term:
             self._refuse_old_term(sender, message)
             return False
-        if isinstance(message, wire.Vote) and (
-            sender not in core.voters or (core.in_lease and not message.transfer)
-        ):
+        if isinstance(message, wire.Vote) and core.in_lease and not message.transfer:
             return False
-        if kind not in _FROM_LEADER:
-            core.become_follower(message.term, None)
-        elif sender in core.voters:
-            core.become_follower(message.term, sender)
+        core.become_follower(message.term, sender if kind in _FROM_LEADER else None)
         return True
 
     def _refuse_old_term(self, sender: int, message: wire.Message) -> None:
@@ -375,12 +410,23 @@ class Raft:
             core.send(sender, wire.HeartbeatReply(core.term, 0, core.may_vote))
 
 
-def _check_membership(node_id: int, voters: Sequence[int], learners: Sequence[int]) -> None:
+def _check_members(voters: Sequence[int], learners: Sequence[int]) -> None:
     members = [*voters, *learners]
-    if not voters or len(set(members)) != len(members):
-        raise ValueError("a group needs voters, and no node may be named twice")
-    if node_id not in members:
-        raise ValueError(f"node {node_id} is not a member of the group {members}")
+    if len(set(members)) != len(members):
+        raise ValueError(f"no node may be named twice: {members}")
+
+
+def _memberships(given: Membership, snapshot: Snapshot | None, log: RaftLog) -> Memberships:
+    """Who belongs to the group by what is on disk, else by what is given."""
+    if snapshot is None:
+        memberships = Memberships(0, given)
+    else:
+        memberships = Memberships(
+            snapshot.last_index, Membership(snapshot.voters, snapshot.learners)
+        )
+    start = max(memberships.index, log.base_index) + 1
+    memberships.append(membership.configurations_in(log.entries(start, log.last_index + 1)))
+    return memberships
 
 
 def _log_behind(snapshot: Snapshot | None, entries: Sequence[Entry]) -> RaftLog:

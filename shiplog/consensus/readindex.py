@@ -29,16 +29,22 @@ class LeaderReads:
 
     __slots__ = ("_acknowledged", "_pending", "round", "waiting")
 
-    def __init__(self, voters: tuple[int, ...]) -> None:
+    def __init__(self) -> None:
         self.round = 0
         self.waiting: list[tuple[int, int]] = []
-        self._acknowledged = dict.fromkeys(voters, 0)
+        self._acknowledged: dict[int, int] = {}
         self._pending: deque[_PendingRead] = deque()
+
+    def follow(self, voters: tuple[int, ...]) -> None:
+        """These are the voters from now on, for reads under way as well."""
+        known = self._acknowledged
+        self._acknowledged = {voter: known.get(voter, 0) for voter in voters}
 
     def start_round(self, commit: int, node_id: int) -> None:
         """All waiting reads get a new round, which the caller must announce to the followers."""
         self.round += 1
-        self._acknowledged[node_id] = self.round
+        if node_id in self._acknowledged:
+            self._acknowledged[node_id] = self.round
         self._pending.extend(
             _PendingRead(self.round, commit, origin, context) for origin, context in self.waiting
         )

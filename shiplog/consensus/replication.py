@@ -45,7 +45,7 @@ def tick(core: Core, lead: Leadership) -> None:
 def saved(core: Core, lead: Leadership) -> None:
     """The leader's own entries count toward the quorum from the moment they are durable."""
     durable = core.saves.durable_index
-    if durable > lead.counted[core.node_id]:
+    if durable > lead.counted.get(core.node_id, durable):
         lead.counted[core.node_id] = durable
         if durable > core.commit:
             _advance_commit(core, lead)
@@ -70,6 +70,15 @@ def flush(core: Core, lead: Leadership) -> None:
         for peer, progress in lead.progress.items():
             if progress.next <= last_index or progress.commit_sent < commit:
                 _feed(core, lead, peer, progress)
+    if core.node_id not in lead.counted and core.commit >= core.memberships.index:
+        _leave(core, lead)
+
+
+def _leave(core: Core, lead: Leadership) -> None:
+    """The entry that removed this node is committed: somebody else must lead (thesis 4.2.2)."""
+    best = max(lead.counted, key=lambda voter: lead.counted[voter])
+    _transfer_if_ready(core, lead, best)
+    core.become_follower(core.term, None)
 
 
 # --- answers of followers -------------------------------------------------------------------------
@@ -218,7 +227,7 @@ def _advance_commit(core: Core, lead: Leadership) -> None:
 
 def _check_quorum(core: Core, lead: Leadership) -> bool:
     """Whether a majority was heard of since the last check, whenever that was."""
-    active = 1
+    active = int(core.node_id in lead.counted)
     for voter, progress in lead.progress.items():
         active += (
             voter in lead.counted and progress.counts and progress.last_active > lead.quorum_since

@@ -7,6 +7,7 @@ starts anew.
 from __future__ import annotations
 
 from shiplog.consensus.errors import MalformedMessage
+from shiplog.consensus.membership import Membership, check_membership
 from shiplog.consensus.messages import SnapshotChunk
 from shiplog.consensus.types import Snapshot
 
@@ -51,4 +52,8 @@ class SnapshotReceiver:
     def _finish(self, chunk: SnapshotChunk) -> Snapshot:
         data = bytes(self._data)
         self.discard()
+        try:
+            check_membership(Membership(chunk.voters, chunk.learners))
+        except ValueError as error:
+            raise MalformedMessage(f"the snapshot's membership: {error}") from error
         return Snapshot(chunk.last_index, chunk.last_term, chunk.voters, chunk.learners, data)

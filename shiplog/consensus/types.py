@@ -19,7 +19,8 @@ SaveToken = int
 
 MAX_NUMBER = 2**62
 """Terms, indexes and counters stay below: no sum of two of them passes a signed 64-bit integer."""
-MAX_NODE_ID = 6
+MAX_NODE_ID = 254
+"""No number is used twice in the life of a group: a new member must not inherit votes."""
 ENTRY_OVERHEAD_BYTES = 32
 """What an entry is taken to cost beside its data, in messages and in memory."""
 

@@ -86,7 +86,9 @@ class Snapshotter:
         term = raft.term_at(index)
         if term is None:
             raise InvariantError(f"applied entry {index} has no term")
-        snapshot = Snapshot(index, term, raft.voters, raft.learners, self._replica.body())
+        members = raft.membership_at(index)
+        body = self._replica.body()
+        snapshot = Snapshot(index, term, members.voters, members.learners, body)
         offsets = {
             number: partition.next_offset
             for number, partition in self._replica.machine.state.partitions.items()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from shiplog.consensus import (
+    Configuration,
     Effects,
     Entry,
     HardState,
@@ -17,6 +18,8 @@ from shiplog.consensus import (
     RaftConfig,
     Role,
     Snapshot,
+    decode_configuration,
+    is_configuration,
 )
 from shiplog.consensus.messages import Append, Message, SnapshotChunk
 
@@ -71,6 +74,7 @@ class Group:
         self.dropped: list[tuple[int, int, Message]] = []
         self.timid = set(timid)
         self.nodes: list[Node] = []
+        self.joining: set[int] = set()
         for number in (*self.voters, *self.learners):
             self.nodes.append(Node(self._raft(number, None, [], HardState(0, None, 0))))
 
@@ -119,6 +123,20 @@ class Group:
         self.settle()
         return first
 
+    def join(self) -> int:
+        """One more node, with an empty disk, which knows nobody: its number."""
+        number = len(self.nodes)
+        self.joining.add(number)
+        self.nodes.append(Node(self._raft(number, None, [], HardState(0, None, 0))))
+        return number
+
+    def configure(self, number: int, voters: Iterable[int], learners: Iterable[int] = ()) -> int:
+        """Propose a configuration at this node and let everything settle: the entry's index."""
+        wanted = Configuration(tuple(voters), tuple(learners))
+        index = self[number].propose_configuration(wanted, self.now)
+        self.settle()
+        return index
+
     def isolate(self, number: int) -> None:
         """Cut a node off, both ways."""
         for other in range(len(self.nodes)):
@@ -165,7 +183,8 @@ class Group:
         """Cut the log of a node at `index`, with a snapshot of all it applied."""
         raft, node = self[number], self.nodes[number]
         last = raft.applied_index
-        snapshot = Snapshot(last, raft.term_at(last), self.voters, self.learners, data)
+        members = raft.membership_at(last)
+        snapshot = Snapshot(last, raft.term_at(last), members.voters, members.learners, data)
         raft.compact(index, snapshot)
         node.snapshot = snapshot
         node.entries = [entry for entry in node.entries if entry.index >= index]
@@ -209,8 +228,8 @@ class Group:
     ) -> Raft:
         return Raft(
             number,
-            self.voters,
-            learners=self.learners,
+            () if number in self.joining else self.voters,
+            learners=() if number in self.joining else self.learners,
             config=self.config,
             random=random.Random(number),
             now=self.now,
@@ -270,6 +289,10 @@ def describe(message: Message) -> str:
 def describe_entry(entry: Entry) -> str:
     """index/term:data, or index/term for a no-op."""
     text = f"{entry.index}/{entry.term}"
+    if is_configuration(entry.data):
+        members = decode_configuration(entry.data)
+        voters, learners = (",".join(map(str, who)) for who in (members.voters, members.learners))
+        return f"{text}:({voters}{' learners ' + learners if learners else ''})"
     return f"{text}:{entry.data.decode()}" if entry.data else text
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from shiplog.consensus import (
     Busy,
-    MalformedMessage,
     NotLeader,
     RaftConfig,
     Role,
@@ -16,6 +15,7 @@ from shiplog.consensus import (
 from shiplog.consensus.messages import (
     AppendReply,
     Heartbeat,
+    HeartbeatReply,
     PreVote,
     PreVoteReply,
     TimeoutNow,
@@ -204,28 +204,34 @@ def test_learners_follow_and_never_vote() -> None:
     group = led(learners=1)
     group.propose(0, b"a")
     assert group.data(3) == [b"a"]
-    term = group[3].term
     group[3].leader_lost(group.now)
-    group[3].step(1, PreVote(term + 1, 99, 99), group.now)
-    assert group[3].take_effects().send == [(1, PreVoteReply(term, granted=False))]
     group[3].tick(group.now + 10)
     assert group[3].role is Role.FOLLOWER
 
 
-def test_candidates_that_are_no_voters_are_ignored() -> None:
-    group = Group(3, learners=1)
-    group[0].step(3, Vote(9, 99, 99, transfer=False), group.now)
-    assert (group[0].term, bool(group[0].take_effects())) == (0, False)
-    group[0].step(6, Vote(9, 99, 99, transfer=False), group.now)
-    assert (group[0].term, bool(group[0].take_effects())) == (0, False)
-
-
-def test_learners_cannot_lead() -> None:
+def test_whoever_asks_gets_an_answer_by_his_log() -> None:
+    """The candidate may hold a configuration that we lack: it may be a voter, and we may be one."""
     group = led(learners=1)
-    for term in (group[0].term, group[0].term + 1):
-        with pytest.raises(MalformedMessage, match="cannot lead"):
-            group[1].step(3, Heartbeat(term, 0, 0, 0), group.now)
-    assert (group[1].term, group[1].leader) == (group[0].term, 0)
+    term, last = group[3].term, group[3].last_index
+    group[3].leader_lost(group.now)
+    group[3].step(9, PreVote(term + 1, last, term), group.now)
+    group[3].step(9, PreVote(term + 1, last - 1, term), group.now)
+    replies = [message for _, message in group[3].take_effects().send]
+    assert replies == [PreVoteReply(term + 1, granted=True), PreVoteReply(term, granted=False)]
+
+
+def test_nodes_that_are_no_members_cannot_depose_a_leader() -> None:
+    group = led()
+    term = group[0].term
+    for message in (Vote(9, 99, 99, transfer=False), HeartbeatReply(9, 0, counts=True)):
+        group[0].step(6, message, group.now)
+    assert (group[0].term, group[0].role) == (term, Role.LEADER)
+
+
+def test_a_leader_that_we_do_not_know_is_followed() -> None:
+    group = led(learners=1)
+    group[1].step(3, Heartbeat(group[0].term + 1, 0, 0, 0), group.now)
+    assert (group[1].term, group[1].leader) == (group[0].term + 1, 3)
 
 
 def test_transfer_hands_over_at_once_when_the_target_has_everything() -> None:

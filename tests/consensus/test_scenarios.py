@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.consensus import Busy, NotLeader, RaftConfig
+from shiplog.consensus import Busy, ChangePending, NotLeader, RaftConfig
 from tests.consensus.group import Group
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -61,6 +61,18 @@ class Script:
         try:
             self.group.propose(int(node), *(item.encode() for item in data))
         except (NotLeader, Busy) as error:
+            self.group.trace.append(f"{node} refuses: {type(error).__name__}: {error}")
+
+    def do_join(self) -> None:
+        """`join`: one more node, with an empty disk."""
+        self.group.join()
+
+    def do_configure(self, node: str, voters: str, learners: str = "") -> None:
+        """`configure N 0,1,2 [3]`: propose these voters and learners at node N."""
+        members = [[int(item) for item in text.split(",") if item] for text in (voters, learners)]
+        try:
+            self.group.configure(int(node), *members)
+        except (NotLeader, ChangePending, ValueError) as error:
             self.group.trace.append(f"{node} refuses: {type(error).__name__}: {error}")
 
     def do_read(self, node: str, context: str) -> None:
@@ -119,6 +131,12 @@ class Script:
                 f"{number} {raft.role.value} term={raft.term} leader={raft.leader} "
                 f"log={raft.first_index}..{raft.last_index} commit={raft.commit_index}"
             )
+
+    def do_members(self) -> None:
+        """`members`: by whom everybody goes."""
+        for number, node in enumerate(self.group.nodes):
+            members = node.raft.membership
+            self.group.trace.append(f"{number} {members.voters} learners {members.learners}")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

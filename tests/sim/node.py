@@ -142,7 +142,8 @@ class SimNode:
         index = self.world.chance.randint(self.raft.first_index, self.applied)
         data = _STATE.pack(self.applied, self._chain) + bytes(self.world.options.snapshot_bytes)
         term = self.raft.term_at(self.applied)
-        snapshot = Snapshot(self.applied, term, self.raft.voters, self.raft.learners, data)
+        members = self.raft.membership_at(self.applied)
+        snapshot = Snapshot(self.applied, term, members.voters, members.learners, data)
         self.disk.compact(index, snapshot)
         self.raft.compact(index, snapshot)
 

@@ -178,14 +178,14 @@ def _leader_first(client: Client, servers: list[Server]) -> list[Server]:
 
 def _count_lost(server: Server, acknowledged: set[int]) -> dict[str, object]:
     problem = _until_answered(server, f"STREAM.INFO.{STREAM}", {})
-    if problem:
-        return {"lost": len(acknowledged), "problem": problem}
+    if problem:  # a stream that is said not to exist is lost; one without an answer only waited for
+        return {"lost": len(acknowledged) if "not found" in problem else None, "problem": problem}
     wait(3.0)  # so that a stream with a new leader has caught up
     client = _connect(server)
     try:
         held = {int(payload.split()[0]) for payload in client.read_stream(STREAM)}
     except NatsError as error:
-        return {"lost": len(acknowledged), "problem": str(error)}
+        return {"lost": None, "problem": str(error)}
     finally:
         client.close()
     return {"lost": len(acknowledged - held)}

@@ -6,6 +6,7 @@ Invariant: every process that is killed or paused here is started or resumed aga
 
 from __future__ import annotations
 
+import shutil
 import time
 
 from tests.chaos.field import Field
@@ -125,4 +126,15 @@ def pause_majority(field: Field) -> None:
     wait(field.seconds / 2)
     for node in pair:
         node.resume()
+    field.wait_live()
+
+
+@scenario("lost-directory")
+def lost_directory(field: Field) -> None:
+    """A follower's data directory is gone: it comes back without a vote, and gets everything."""
+    wait(field.seconds)
+    node = field.follower()
+    node.kill()
+    shutil.move(node.data, f"{node.data}.aside")
+    node.start()
     field.wait_live()

@@ -82,6 +82,7 @@ class Intake:
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
         self.received_at: dict[int, float] = {}
         self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
+        sessions.on_unsynced = self._mark_dirty
         self.on_received: Callable[[int], None] = lambda number: None
         self.on_ended: Callable[[str, str, Ends], None] = lambda *args: None
 

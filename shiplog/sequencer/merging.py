@@ -115,6 +115,8 @@ class Merging:
         )
         merger = PartitionMerger(number, log, self._reader, self._batch_bytes)
         self.partitions[number] = MergedPartition(topic, index, log, merger)
+        if log.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
+            self._dirty.add(number)
 
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of topics that are not among the known ones."""

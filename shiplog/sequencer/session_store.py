@@ -41,6 +41,8 @@ class SessionStore:
         self._directory = directory
         self._machine = machine
         self._logs: dict[int, InputLog] = {}
+        self.on_unsynced: Callable[[int], None] = lambda number: None
+        """An input was opened and holds more than is known to be durable."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))

@@ -168,7 +168,8 @@ def _end_of(copy: Copy) -> str:
 def _check_records(copies: Sequence[Copy], promises: Sequence[Promise]) -> Findings:
     check = RecordCheck()
     if copies:
-        longest = max(copies, key=lambda copy: copy.end_offset)
+        sound = [copy for copy in copies if not copy.faults] or copies
+        longest = max(sound, key=lambda copy: copy.end_offset)
         try:
             for values in values_of(Path(longest.directory)):
                 check.take(values)

@@ -322,8 +322,13 @@ class Field:
 
     def _received(self) -> int:
         """Where the subscriber's copy ends, from its own index-free count of notes."""
-        lines = self.subscriber.notes.read_text(encoding="ascii").split("\n")[:-1]
-        return int(lines[-1].split(" ")[1]) if lines else 0
+        return last_count(read_notes(self.subscriber.notes), Kind.RECEIVED)
+
+    def rejected(self) -> list[str]:
+        """What the subscriber would not take from a node."""
+        log = self.directory / f"{self.subscriber.name}.log"
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in lines if "CRC does not match" in line or "damaged" in line]
 
     def stop(self) -> None:
         """End everything cleanly, so that the files can be judged."""

@@ -125,7 +125,7 @@ def _judge(scenario: Scenario, place: Field, row: Row, problem: str) -> None:
     row.merged, row.lost, row.unmerged = findings.merged, findings.lost, findings.unmerged
     row.doubled, row.reordered = findings.doubled, findings.reordered
     row.foreign = findings.foreign + findings.holes
-    alarms = [f"{node.name}: {line}" for node in place.nodes for line in node.alarms()]
+    alarms = [line for node in place.nodes for line in node.alarms()] + place.rejected()
     row.corrupt_detected = len(alarms) + sum(len(node.quarantined()) for node in place.nodes)
     for text in (problem, *place.remarks, *findings.faults):
         if text:

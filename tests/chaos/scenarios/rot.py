@@ -10,6 +10,7 @@ Invariant: what a scenario turns, and what each node made of it, is in the row's
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from tests.chaos.faults.rot import KINDS, Rot, turn
@@ -104,3 +105,21 @@ def rot_all(field: Field) -> None:
 def rot_majority_metadata(field: Field) -> None:
     """One bit turned in the same kind of metadata of two nodes at once."""
     _rot_many(field, field.random.sample(field.nodes, 2), DEAD_KINDS)
+
+
+@scenario("rot-read", seconds=0, expect=Expect.NOTICED)
+def rot_read(field: Field) -> None:
+    """One bit turned in a segment of each node, in different places; then all is read once more.
+
+    No node alone can give a new subscriber everything, all of them together can.
+    """
+    wait(3 * GATHER_S)
+    for node in field.nodes:
+        rot = _damage(field, node, "merged segment")
+        if rot is not None:
+            field.remarks.append(f"{node.name}: {rot.place}")
+        node.start()
+        field.wait_live()
+    field.subscriber.kill()
+    shutil.rmtree(field.subscriber.directory / field.subscriber.name)
+    field.begin(field.subscriber)

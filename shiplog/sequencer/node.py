@@ -411,6 +411,8 @@ class Node:
                 if self.intake.stopped is not None and self.group.is_leader:
                     self._give_leadership_away()  # a leader that takes nothing in plans nothing
                 self._save_marks()
+                for peer in self._peers_to_ask():  # what it said before this node could use it
+                    self.repair.peer_reported(peer, self.coordinator.views[peer].places)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""

@@ -115,7 +115,8 @@ class Repair:
         if entry is None or not isinstance(wanted.goal, Place):
             del self._inputs[number]
             return
-        if wanted.goal.run != entry.run or self._sessions.written(entry) >= wanted.goal:
+        is_here = wanted.goal.run != entry.run or self._sessions.written(entry) >= wanted.goal
+        if is_here or wanted.node not in self._ask():  # gone: others may have it, or some of it
             del self._inputs[number]
             return
         quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from shiplog.logformat.errors import LogFormatError
@@ -53,6 +53,8 @@ class SessionStore:
         known = self._logs.get(number)
         if known is None:
             known = self._logs[number] = self._open(self._machine.state.inputs[number])
+            if known.dirty():
+                self.on_unsynced(number)
         return known
 
     def _open(self, entry: Input) -> InputLog:

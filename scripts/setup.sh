@@ -29,8 +29,10 @@ kernels_hash() {
 is_current() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 kernels_exist() {
-    set -- shiplog/logformat/_kernels.*.so
-    [ -f "$1" ]
+    for module in shiplog/logformat/_kernels shiplog/runtime/_disk_threads; do
+        set -- "$module".*.so
+        [ -f "$1" ] || return 1
+    done
 }
 
 as_root() {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import resource
 import signal
 import sys
 from typing import Any
@@ -27,7 +28,13 @@ from shiplog.sequencer.node_dir import NodeDirectoryError
 from shiplog.sequencer.raft_store import RaftStoreError
 
 SWITCH_INTERVAL_S = 0.0005
-"""A finished fsync waits for the interpreter lock at most so long while the event loop is busy."""
+"""How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""
+
+
+def _allow_many_files() -> None:
+    """Every partition and input has files open: take what the system allows, not Debian's 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @click.command()
@@ -58,6 +65,7 @@ def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) ->
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_many_files()
     try:
         run(serve(config, bootstrap=bootstrap))
     except (NodeDirectoryError, RaftStoreError, DiskFault) as error:

@@ -29,6 +29,8 @@ class DirtyFiles:
         self._files = files
         self._dirty: dict[File, None] = {}
         self._directory: File | None = None
+        self._marks: bytes | None = None
+        """What the marks file holds, if this wrote it."""
 
     def __len__(self) -> int:
         return len(self._dirty)
@@ -55,9 +57,13 @@ class DirtyFiles:
         return files
 
     def write_marks(self, marks: Marks) -> None:
-        """Replace the marks file. Raises DiskFault."""
+        """Replace the marks file, if it would change. Raises DiskFault."""
+        data = encode_marks(marks)
+        if data == self._marks:
+            return
         path = os.path.join(self._path, MARKS_FILE)
-        self._fs.write_atomically(path, encode_marks(marks), durable=False)
+        self._fs.write_atomically(path, data, durable=False)
+        self._marks = data
         file = self._fs.open(path)
         self._files.hold(MARKS_FILE, file)
         self.touch(file)
@@ -66,6 +72,7 @@ class DirtyFiles:
     def clear(self) -> None:
         """Nothing is to be synced any more."""
         self._dirty.clear()
+        self._marks = None
 
     def close(self) -> None:
         """The log is closed."""

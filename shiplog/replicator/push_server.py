@@ -307,7 +307,7 @@ class PushServer(ReplicatorHandler):
     def on_progress(
         self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
     ) -> None:
-        """Note it for the end of this turn. What a newer run has reached may complete older ones."""
+        """Note it for the end of this turn. What a newer run reached may complete older ones."""
         for handle in self._handles.get(number, ()):
             held = self._inputs[handle]
             if held.run_number == run_number:

@@ -88,6 +88,7 @@ class Group:
         self._pumping = False
         self._on_fault = on_fault
         self._is_broken = False
+        self._syncing = asyncio.Lock()
 
     @property
     def is_leader(self) -> bool:
@@ -264,6 +265,10 @@ class Group:
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault."""
+        async with self._syncing:
+            await self._sync()
+
+    async def _sync(self) -> None:
         files, mark = self._store.take_dirty()
         if files:
             await self._syncer.sync(files)

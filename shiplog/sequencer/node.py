@@ -33,6 +33,7 @@ from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Watch
 from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.log_first import LogFirst
 from shiplog.sequencer.log_source import NodeLogSource
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.node_dir import NodeDirectory
@@ -117,7 +118,7 @@ class Node:
             fs,
             os.path.join(config.data, "merged"),
             self.sessions,
-            syncer=self._new_syncer(),
+            syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
             batch_bytes=self.batch_bytes,
         )
         self.replica = Replica(machine, self.sessions, self.merging)
@@ -132,7 +133,7 @@ class Node:
             self.store,
             syncer=self._new_syncer(),
             clock=self.clock,
-            send=self._send_raft,
+            send=lambda to, messages: self.links[to].send_raft(messages),
             applier=self.replica,
             sync_always=always,
             on_fault=self.fail,
@@ -147,7 +148,9 @@ class Node:
             group=self.group,
             clock=self.clock,
         )
-        self.proposer = Proposer(self.group, self.replica, self.clock, self._send_peer)
+        self.proposer = Proposer(
+            self.group, self.replica, self.clock, lambda to, m: self.links[to].send(m)
+        )
         self.intake = Intake(
             self.replica,
             self.sessions,
@@ -457,12 +460,6 @@ class Node:
         leader = self.group.raft.leader
         connected = [n for n in self.links if self.coordinator.views[n].connected]
         return sorted(connected, key=lambda number: number != leader)
-
-    def _send_raft(self, to: int, messages: Sequence[Any]) -> None:
-        self.links[to].send_raft(messages)
-
-    def _send_peer(self, to: int, message: PeerMessage) -> bool:
-        return self.links[to].send(message)
 
     def on_raft(self, node: int, messages: Sequence[Any]) -> None:
         """Raft messages of a peer."""

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import slice_batch
-from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.errors import DecompressionError, LogFormatError
 from shiplog.sequencer.commands import Merge, Place, Range, Sequence5, Verdict
 from shiplog.sequencer.dedup import (
     BatchFacts,
@@ -27,8 +28,10 @@ from shiplog.sequencer.dedup import (
     last_sequence,
     unwrap,
 )
-from shiplog.sequencer.state import Input, Partition, StateMachine
+from shiplog.sequencer.state import Input, Partition, Run, StateMachine
 from shiplog.sequencer.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
+
+_Judgement = tuple[Verdict, int, tuple[int, int]]
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15
 DIGEST_MASK = (1 << 64) - 1
@@ -109,7 +112,11 @@ class _Budget:
 
 
 class Planner:
-    """Plans merge instructions for one Raft group; lives on every node, used by the leader."""
+    """Plans merge instructions for one Raft group; lives on every node, used by the leader.
+
+    Nothing is booked (places, drafts, what dedup knows) before the bytes that it is about are read,
+    verified and, where need be, sliced: an error in between leaves what was booked consistent.
+    """
 
     def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
         self._machine = machine
@@ -184,9 +191,7 @@ class Planner:
             try:
                 self._take(entry, available[entry.number], source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
-                self.reset()
                 self.damaged[entry.number] = str(error)
-                return self.plan(available, source, term=term, now_ms=now_ms)
         return [
             self._finish(draft, term=term, now_ms=now_ms)
             for draft in drafts.values()
@@ -255,18 +260,16 @@ class Planner:
     def _read(self, entry: Input, place: Place, size: int, source: SessionBytes) -> bytes:
         """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
         data = source.read(entry.number, place, place.byte + size)
-        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.error is not None and scan.end == 0:
             self.damaged[entry.number] = scan.error
         return data[: scan.end]
 
     def _read_one(self, entry: Input, place: Place, stop: int, source: SessionBytes) -> bytes:
         """The one batch at `place`, however large."""
-        size = min(stop - place.byte, self._limits.batch_bytes)
+        size = min(stop - place.byte, HELD_BATCH_BYTES)
         data = source.read(entry.number, place, place.byte + size)
-        scan = kernels.scan(
-            data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes, max_batches=1
-        )
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         if scan.end == 0:
             self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
         return data[: scan.end]
@@ -275,7 +278,7 @@ class Planner:
         """Plan these whole batches; the bytes planned."""
         if not data:
             return 0
-        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=self._limits.batch_bytes)
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.has_producer:
             return self._take_judged(entry, place, data, draft)
         draft.add(
@@ -298,14 +301,17 @@ class Planner:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
-        headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
-        for header in headers:
-            start, size, records, crc = header[0], header[1], header[2], header[9]
-            facts = BatchFacts(records, header[6], header[7], header[8])
-            verdict, detail = self._judge(entry, facts, draft)
-            output = (records, size) if verdict is Verdict.TAKE else (0, 0)
-            if verdict is Verdict.SLICE:
-                output = (records - detail, len(slice_batch(data[start : start + size], detail)))
+        taken = 0
+        for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
+            start, size, crc = header[0], header[1], header[9]
+            facts = BatchFacts(header[2], header[6], header[7], header[8])
+            try:
+                verdict, detail, output = self._judge(
+                    entry, facts, draft, data[start : start + size]
+                )
+            except LogFormatError as error:
+                self.damaged[entry.number] = str(error)
+                break
             part = Range(
                 entry.number,
                 place.run,
@@ -319,28 +325,38 @@ class Planner:
                 detail,
             )
             _append_joined(draft, part)
-        return headers[-1][0] + headers[-1][1]
+            taken = start + size
+        return taken
 
-    def _judge(self, entry: Input, facts: BatchFacts, draft: _Draft) -> tuple[Verdict, int]:
+    def _judge(self, entry: Input, facts: BatchFacts, draft: _Draft, batch: bytes) -> _Judgement:
+        """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
         run = self._machine.open_run_of(entry.session)
-        if facts.producer_id < 0:
-            return Verdict.TAKE, -1
-        if run is not None and run.dedup_id is not None:
-            return self._judge_twin(entry, run.dedup_id, run.dedup_base or 0, facts, draft)
-        return self._judge_producer(entry, facts, draft)
+        verdict, detail = Verdict.TAKE, -1
+        if run is not None and run.dedup_id is not None and facts.producer_id >= 0:
+            return self._judge_twin(entry, run, facts, draft, batch)
+        if facts.producer_id >= 0:
+            verdict, detail = self._judge_producer(entry, facts, draft)
+        output = (facts.records, len(batch)) if verdict is Verdict.TAKE else (0, 0)
+        return verdict, detail, output
 
     def _judge_twin(
-        self, entry: Input, dedup_id: str, base: int, facts: BatchFacts, draft: _Draft
-    ) -> tuple[Verdict, int]:
-        first = unwrap(self._dedup.last_id(entry.number, base), facts.sequence)
+        self, entry: Input, run: Run, facts: BatchFacts, draft: _Draft, batch: bytes
+    ) -> _Judgement:
+        dedup_id = run.dedup_id or ""
+        first = unwrap(self._dedup.last_id(entry.number, run.dedup_base or 0), facts.sequence)
         last = first + facts.records - 1
         judged = judge_ids(self._dedup.watermark(dedup_id, entry.partition), first, facts.records)
+        output = (facts.records, len(batch)) if judged.verdict is Verdict.TAKE else (0, 0)
+        if judged.verdict is Verdict.SLICE:
+            output = (facts.records - judged.detail, len(slice_batch(batch, judged.detail)))
+            if output[1] > HELD_BATCH_BYTES:
+                raise DecompressionError(f"what is new in a batch unpacks to {output[1]} bytes")
         self._dedup.set_last_id(entry.number, last)
         draft.unwrapped[entry.number] = last
         if judged.verdict is not Verdict.DUPLICATE:
             self._dedup.set_watermark(dedup_id, entry.partition, last)
             draft.watermarks[dedup_id] = last
-        return judged.verdict, judged.detail
+        return judged.verdict, judged.detail, output
 
     def _judge_producer(
         self, entry: Input, facts: BatchFacts, draft: _Draft

@@ -15,7 +15,7 @@ from typing import Any
 
 from shiplog.consensus import Busy, NotLeader
 from shiplog.runtime.clock import Clock
-from shiplog.sequencer.commands import AnyCommand, decode_commands, encode_commands
+from shiplog.sequencer.commands import AnyCommand, CommandError, decode_commands, encode_commands
 from shiplog.sequencer.group import Group, ProposalLost
 from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.state import Rejection
@@ -93,6 +93,10 @@ class Proposer:
                 outcome = (await future)[0]
         except (NotLeader, ProposalLost, Busy, TimeoutError):
             self._send(node, Forwarded(message.id, None, "", ""))
+            return
+        except (CommandError, IndexError) as error:  # of a newer version, perhaps
+            refusal = Rejection("UNSUPPORTED", f"the leader does not know this command: {error}")
+            self._send(node, Forwarded(message.id, 0, refusal.code, refusal.message))
             return
         refusal = outcome if isinstance(outcome, Rejection) else Rejection("", "")
         self._send(node, Forwarded(message.id, index, refusal.code, refusal.message))

@@ -253,6 +253,10 @@ class RaftStore:
         """Write a snapshot of this node's own, off the event loop. Raises DiskFault."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._write_snapshot, snapshot)
+        newest = self._snapshots[-1] if self._snapshots else 0
+        if snapshot.last_index < newest:  # a leader's, installed meanwhile: this one is of no use
+            self._fs.unlink(self._path("snapshot.", snapshot.last_index))
+            return
         self._append([SnapshotMark(snapshot.last_index, snapshot.last_term)])
         self._keep_newest(snapshot.last_index)
 

@@ -20,6 +20,9 @@ from shiplog.sequencer.peers import PeerLink, make_report, make_run_ended
 from shiplog.sequencer.replica import Replica
 from shiplog.wire.messages import Cursors, PartitionOffset, RunEnded
 
+SAMPLES_REPORTED = 4
+"""Of each partition: nodes need a common one, not all."""
+
 
 class Reporter:
     """One node's reports."""
@@ -83,9 +86,18 @@ class Reporter:
     def state_merged(self) -> None:
         """More is merged-durable here."""
         if self._may_state:
-            self._coordinator.merged(
-                self._number, self._merging.merged_durable(), self._merging.samples()
-            )
+            self._coordinator.merged(self._number, self._merging.merged_durable(), self._samples())
+
+    def _samples(self) -> dict[tuple[int, int], int]:
+        """Checksums that are not agreed on yet, the newest few of each partition."""
+        partitions = self._replica.machine.state.partitions
+        samples: dict[tuple[int, int], int] = {}
+        for number, merged in self._merging.partitions.items():
+            known = partitions.get(number)
+            checked = 0 if known is None else known.checked_offset
+            newest = list(merged.merger.samples.items())[-SAMPLES_REPORTED:]
+            samples.update({(number, o): value for o, value in newest if o > checked})
+        return samples
 
     # --- telling peers ----------------------------------------------------------------------------
 
@@ -101,12 +113,13 @@ class Reporter:
             boot=self._boot,
             places=self._unreported,
             merged=changed,
-            samples=self._merging.samples() if changed else None,
+            samples=self._samples() if changed else None,
         )
-        self._stated_merged.update(changed)
-        self._unreported = {}
-        for link in self._links.values():
-            link.send(report)
+        connected = [link for link in self._links.values() if link.connected]
+        refused = [link for link in connected if not link.send(report)]
+        if not refused:  # who connects later hears everything then
+            self._stated_merged.update(changed)
+            self._unreported = {}
 
     def tell_everything(self, number: int) -> None:
         """Tell one peer all there is: it just connected, or just became leader."""
@@ -117,7 +130,7 @@ class Reporter:
             boot=self._boot,
             places=view.places,
             merged=view.merged_durable,
-            samples=self._merging.samples(),
+            samples=self._samples(),
         )
         self._links[number].send(report)
 

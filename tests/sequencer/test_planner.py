@@ -245,6 +245,38 @@ def test_an_input_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     assert world.machine.state.partitions[1].next_offset == 2
 
 
+def test_several_inputs_that_cannot_be_read_are_each_left_out() -> None:
+    world = World("abc")
+    for number in (1, 2, 3):
+        world.bytes.put(number, records(b"x"))
+    read = world.bytes.read
+
+    def failing(number: int, place: Place, stop: int) -> bytes:
+        if number < 3:
+            raise DiskFault("log.0.0", "read", errno.EIO)
+        return read(number, place, stop)
+
+    world.bytes.read = failing  # type: ignore[method-assign]
+    (merge,) = world.plan()
+    assert [part.input for part in merge.ranges] == [3]
+    assert set(world.planner.damaged) == {1, 2}
+
+
+@pytest.mark.parametrize("at", [17, 20, 21, 60, 70])
+def test_rotten_bytes_are_never_planned(at: int) -> None:
+    world = World("ab")
+    good = records(b"good")
+    rotten = bytearray(records(b"rotten", b"more"))
+    rotten[at] ^= 1
+    world.bytes.put(1, good + bytes(rotten))
+    world.bytes.put(2, records(b"other"))
+    world.run_dry()
+    planned = [part for merge in world.merged for part in merge.ranges]
+    assert sorted((part.input, part.stop) for part in planned)[0] == (1, len(good))
+    assert {part.input for part in planned} == {1, 2}
+    assert list(world.planner.damaged) == [1]
+
+
 def test_twins_merge_each_id_once_in_order() -> None:
     world = World("")
     producer = dedup_producer_id("feed")

@@ -32,7 +32,7 @@ from tests.chaos.record import Author
 SEGMENT_BYTES = 2 << 20
 STATUS_S = 1.0
 POLL_S = 0.05
-START_S = 30.0
+START_S = 60.0
 HEAL_S = 60.0
 MERGE_S = 60.0
 

@@ -386,3 +386,54 @@ def slice_batch(batch not None, int64_t skip, codec_decompress) -> bytes:
             PyBuffer_Release(&plain)
     finally:
         PyBuffer_Release(&view)
+
+
+cdef Fault walk_records(const uint8_t *at, const uint8_t *end, const Header *header, int64_t *failed) noexcept nogil:
+    """Look at every record of a batch, and keep nothing."""
+    cdef Parsed parsed
+    cdef Fault fault
+    cdef int64_t i
+    failed[0] = -1
+    if header.records > (end - at) // RECORD_MINIMUM:
+        return RECORD_COUNT
+    for i in range(header.records):
+        fault = read_record(&at, end, i, &parsed)
+        if fault == FINE and parsed.header_count > 0:
+            fault = check_headers(&parsed)
+        if fault != FINE:
+            failed[0] = i
+            return fault
+    return FINE if at == end else RECORD_SURPLUS
+
+
+def check_records(data not None, codec_decompress) -> None:
+    """Check that the records of all batches in `data` can be decoded: what `decode_records` would raise, at a fraction of
+    its price. CRCs are not verified.
+
+    Raises:
+        CorruptBatch: a batch or a record in it is invalid, or the data stops inside a batch.
+        Whatever `codec_decompress` raises.
+    """
+    cdef Py_buffer view, plain
+    cdef const uint8_t *base
+    cdef Header header
+    cdef Fault fault
+    cdef int64_t start = 0, failed
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        base = <const uint8_t *>view.buf
+        while start < view.len:
+            fault = read_header(base + start, view.len - start, INT32_MAX, &header)
+            failed = -1
+            if fault == FINE and header.attributes & CODEC_BITS:
+                unpacked = unpack(base + start, &header, codec_decompress)
+                PyObject_GetBuffer(unpacked, &plain, PyBUF_SIMPLE)
+                fault = walk_records(<const uint8_t *>plain.buf, <const uint8_t *>plain.buf + plain.len, &header, &failed)
+                PyBuffer_Release(&plain)
+            elif fault == FINE:
+                fault = walk_records(base + start + HEADER, base + start + header.size, &header, &failed)
+            if fault != FINE:
+                fail(start, fault, failed)
+            start += header.size
+    finally:
+        PyBuffer_Release(&view)

@@ -17,8 +17,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import Attribute
 from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import DiskFault, DiskFull
 from shiplog.logformat.names import check_session_name, check_topic_name
@@ -31,6 +29,7 @@ from shiplog.replicator.interfaces import (
     RunEnds,
 )
 from shiplog.runtime.syncer import Syncer
+from shiplog.sequencer.batch_check import check_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.sequencer.proposer import Proposer
@@ -41,7 +40,6 @@ from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
 
-ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
 CLOSE_WAIT_S = 30.0
 FREE_SPACE = "free space on this node"
 
@@ -273,27 +271,9 @@ class Intake:
         return entry
 
     def _check(self, entry: Input, data: memoryview) -> None:
-        """Every header invariant and CRC, before a byte is written (DESIGN §11.24, 30)."""
-        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=self._batch_bytes)
-        if scan.end != len(data):
-            reason = scan.error or "the last batch is cut"
-            message = f"batch at byte {scan.end} of the frame: {reason}"
-            raise Refused(
-                FaultCode.INVALID_BATCH, message, "the sender resumes behind the last whole batch"
-            )
-        if scan.attributes & ONLY_FOR_BROKERS:
-            message = "control, transactional and append-time batches are not taken from publishers"
-            raise Refused(FaultCode.INVALID_BATCH, message, "")
-        if scan.has_producer:
-            self._check_producers(entry, data)
-
-    def _check_producers(self, entry: Input, data: memoryview) -> None:
         run = self._replica.machine.open_run_of(entry.session)
         own = None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
-        for header in kernels.batch_headers(data, 0, len(data)):
-            if header[6] not in (-1, own):
-                message = f"producer id {header[6]} does not belong to session {entry.session!r}"
-                raise Refused(FaultCode.INVALID_BATCH, message, "")
+        check_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
         """The sender's file ends at `length`. Raises Refused."""

@@ -60,6 +60,9 @@ def agree(data: bytes) -> None:
             decode(view)
     else:
         assert outcome(lambda: fields(decode(view))) == expected
+        if kernels.scan(data).end == len(data) and not kernels.scan(data).attributes & CONTROL:
+            checked = outcome(lambda: kernels.check_records(view, decompress))
+            assert checked == (expected if isinstance(expected, tuple) else None)
 
 
 def plain_batch(values: list[bytes | None], **changes: Any) -> oracle.Batch:

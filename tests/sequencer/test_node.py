@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from shiplog.logformat import _kernels as kernels
 from shiplog.replicator.interfaces import Refused
 from shiplog.sequencer.commands import DeleteTopic
 from shiplog.sequencer.node import Node
 from shiplog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
+
+
+def with_crc(data: bytes) -> bytes:
+    """The same batch, with the CRC that belongs to its bytes."""
+    return data[:17] + kernels.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -82,6 +88,8 @@ def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> Non
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), FaultCode.INVALID_BATCH),
         (lambda data: data[:8] + b"\x7f\xff\xff\xff" + data[12:], FaultCode.INVALID_BATCH),
         (lambda data: data[:57] + b"\x7f\xff\xff\xff" + data[61:], FaultCode.INVALID_BATCH),
+        (lambda data: with_crc(data[:61] + b"\x7e" + data[62:]), FaultCode.INVALID_BATCH),
+        (lambda data: with_crc(data[:22] + b"\x04" + data[23:]), FaultCode.INVALID_BATCH),
         (lambda data: b"", None),
     ],
 )

@@ -1,0 +1,52 @@
+"""What a node looks at before it takes record batches from outside (DESIGN §11.24, 30).
+
+Bytes that were taken are merged, and whoever reads the partition has to get past them: a record
+that cannot be decoded would stop every subscriber for ever.
+
+Invariant: what passes can be scanned, decoded and sliced by every part of shiplog.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import Attribute
+from shiplog.logformat.compression import LIMIT_BYTES_DEFAULT, decompress
+from shiplog.logformat.errors import LogFormatError
+from shiplog.replicator.interfaces import Refused
+from shiplog.wire.errors import FaultCode
+
+ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
+SLICED_LIMIT_BYTES = 7 << 20
+"""What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
+
+
+def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> None:
+    """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
+    them. Raises Refused (INVALID_BATCH).
+    """
+    scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
+    if scan.end != len(data):
+        reason = scan.error or "the last batch is cut"
+        message = f"batch at byte {scan.end} of the frame: {reason}"
+        raise _refused(message, "the sender resumes behind the last whole batch")
+    if scan.attributes & ONLY_FOR_BROKERS:
+        raise _refused("control, transactional and append-time batches are a broker's own")
+    if scan.has_producer:
+        _check_producers(data, producer_id)
+    limit_bytes = SLICED_LIMIT_BYTES if scan.has_producer else LIMIT_BYTES_DEFAULT
+    try:
+        kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
+    except LogFormatError as error:
+        raise _refused(str(error)) from error
+
+
+def _check_producers(data: memoryview, own: int | None) -> None:
+    for header in kernels.batch_headers(data, 0, len(data)):
+        if header[6] not in (-1, own):
+            raise _refused(f"producer id {header[6]} does not belong to this session")
+
+
+def _refused(message: str, remedy: str = "send what can be read") -> Refused:
+    return Refused(FaultCode.INVALID_BATCH, message, remedy)

@@ -17,9 +17,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.fuzz.damage import damaged
-from tests.fuzz.targets import Target, make_targets
+
+if TYPE_CHECKING:
+    from tests.fuzz.targets import Target
+
+HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 
 
 def main() -> int:
@@ -34,7 +39,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the targets")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    targets = make_targets()
+    targets = _load(guided=options.inner and HAS_ATHERIS)
     unknown = set(options.targets) - targets.keys()
     if unknown:
         parser.error(f"unknown target {min(unknown)}; known are {', '.join(sorted(targets))}")
@@ -49,6 +54,18 @@ def main() -> int:
     else:
         return max(_run(name, options.seconds, options.corpus) for name in chosen)
     return 0
+
+
+def _load(*, guided: bool) -> dict[str, Target]:
+    """The targets; what they test is watched for coverage if the fuzzer is to be guided."""
+    if guided:
+        import atheris
+
+        with atheris.instrument_imports(include=["shiplog"]):
+            from tests.fuzz.targets import make_targets
+    else:
+        from tests.fuzz.targets import make_targets
+    return make_targets()
 
 
 def _run(name: str, seconds: float, corpus: str) -> int:
@@ -70,13 +87,12 @@ def _fuzz(target: Target, corpus: Path, seconds: float) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    if importlib.util.find_spec("atheris") is None:
+    if not HAS_ATHERIS:
         _damage_for(target, seconds)
         return
     import atheris
 
     arguments = [sys.argv[0], f"-max_total_time={int(seconds)}", "-max_len=65536", str(corpus)]
-    atheris.instrument_all()
     atheris.Setup(arguments, target.run)
     atheris.Fuzz()
 

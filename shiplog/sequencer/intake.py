@@ -476,4 +476,6 @@ def _code_of(rejection: Rejection) -> FaultCode:
 def _remedy_of(rejection: Rejection) -> str:
     if rejection.code == "SESSION_CONFLICT":
         return "give each publisher a session name of its own, or retire the old one"
+    if rejection.code == "SESSION_FENCED":
+        return "give this publisher a new directory: this one was retired"
     return "retry"

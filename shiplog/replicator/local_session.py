@@ -32,7 +32,6 @@ GATHER_S = 0.002
 sync there, instead of one for every record.
 """
 
-_GREW = Mask.MODIFY
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
 

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 READ_BYTES = 64 << 10
 _EVENT = struct.Struct("iIII")
-_NAME_MAX_BYTES = 256
 
 
 class Mask(IntEnum):
@@ -47,7 +46,6 @@ class Mask(IntEnum):
     IS_DIR = 0x40000000
 
 
-FILE_GREW = Mask.MODIFY
 DIRECTORY_CHANGED = Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
 
 

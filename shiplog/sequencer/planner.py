@@ -135,11 +135,6 @@ class Planner:
         """Whether another entry may be proposed."""
         return len(self._in_flight) < self._limits.in_flight_entries
 
-    @property
-    def idle(self) -> bool:
-        """Whether everything proposed is applied."""
-        return not self._in_flight
-
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
         self._in_flight.clear()

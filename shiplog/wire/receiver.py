@@ -1,4 +1,4 @@
-"""The receiving side of shipping, as a pure state: what may come next, and what to acknowledge.
+"""The receiving side of shipping, as a pure state: what may come next.
 
 A receiver owns positions. DATA must start exactly where its handle stands: a gap, an overlap or a
 batch that is not whole and valid is the peer's fault and ends the connection; both then resume from
@@ -10,41 +10,24 @@ Invariant: the position of a handle only moves forward, over bytes that were acc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from shiplog.wire.errors import FaultCode, ProtocolFault
 
 _RESUME = "reconnect and resume from the receiver's position"
 
 
-class ScanResult(Protocol):
-    """What a scan of batches found (`logformat._kernels.Scan`)."""
-
-    @property
-    def end(self) -> int:
-        """Position just after the last whole valid batch."""
-
-    @property
-    def error(self) -> str | None:
-        """Why the batch at `end` is invalid, if it is."""
-
-
 @dataclass(slots=True)
 class _Place:
-    """Where a handle stands; `reported` bytes of `received` are acknowledged."""
+    """Where a handle stands."""
 
     file: int
     byte: int
-    received: int = 0
-    reported: int = 0
 
 
 class Receiver:
     """What one connection receives."""
 
-    def __init__(self, *, acknowledge_bytes: int = 1 << 20) -> None:
-        """A handle is due for acknowledgement after this many bytes."""
-        self._acknowledge_bytes = acknowledge_bytes
+    def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
 
     def expect(self, handle: int, file: int, byte: int) -> None:
@@ -77,7 +60,6 @@ class Receiver:
                 _RESUME,
             )
         place.byte += size_bytes
-        place.received += size_bytes
 
     def sealed(self, handle: int, file: int, length: int, next_file: int) -> None:
         """Sealed came; the handle stands at (next_file, 0). Raises ProtocolFault (GAP)."""
@@ -91,41 +73,12 @@ class Receiver:
             )
         place.file, place.byte = next_file, 0
 
-    def truncated(self, handle: int, file: int, byte: int, *, merged: tuple[int, int]) -> None:
-        """Truncated came: accepted if all below is merged. Raises ProtocolFault (OUT_OF_RANGE)."""
-        place = self._place(handle)
-        target = (file, byte)
-        if target < (place.file, place.byte) or target > max(merged, (place.file, place.byte)):
-            raise ProtocolFault(
-                FaultCode.OUT_OF_RANGE,
-                f"handle {handle}: cannot go from {(place.file, place.byte)} to {target}, "
-                f"merged is {merged}",
-                "send what is not merged yet",
-            )
-        place.file, place.byte = target
-
-    def due(self, handle: int) -> bool:
-        """Whether enough came since the last acknowledgement; asking counts as acknowledging."""
-        place = self._places[handle]
-        if place.received - place.reported < self._acknowledge_bytes:
-            return False
-        place.reported = place.received
-        return True
-
     def _place(self, handle: int) -> _Place:
         place = self._places.get(handle)
         if place is None:
             text = f"handle {handle} is not open"
             raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
         return place
-
-
-def check_batches(scan: ScanResult, size_bytes: int) -> None:
-    """DATA must be whole valid batches. Raises ProtocolFault (INVALID_BATCH)."""
-    if scan.error is not None or scan.end != size_bytes:
-        reason = scan.error or "the last batch is cut"
-        text = f"batch at byte {scan.end} of the frame: {reason}"
-        raise ProtocolFault(FaultCode.INVALID_BATCH, text, "send whole, valid batches")
 
 
 def check_common(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.runtime.inotify import DIRECTORY_CHANGED, FILE_GREW, Event, Inotify, Mask, parse_events
+from shiplog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, parse_events
 from tests.runtime.peers import in_loop, until
 
 
@@ -20,7 +20,7 @@ def test_growth_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
     inotify = Inotify()
-    watch = inotify.add(str(path), FILE_GREW)
+    watch = inotify.add(str(path), Mask.MODIFY)
     assert inotify.read() == []
     path.write_bytes(b"x")
     events = inotify.wait(5.0)
@@ -47,7 +47,7 @@ def test_a_removed_watch_and_a_deleted_file_say_so(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
     inotify = Inotify()
-    watch = inotify.add(str(path), FILE_GREW | Mask.DELETE_SELF)
+    watch = inotify.add(str(path), Mask.MODIFY | Mask.DELETE_SELF)
     path.unlink()
     masks = [event.mask for event in inotify.wait(5.0)]
     assert masks == [Mask.DELETE_SELF, Mask.IGNORED]
@@ -59,7 +59,7 @@ def test_a_removed_watch_and_a_deleted_file_say_so(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     inotify = Inotify()
     with pytest.raises(FileNotFoundError):
-        inotify.add(str(tmp_path / "no"), FILE_GREW)
+        inotify.add(str(tmp_path / "no"), Mask.MODIFY)
     inotify.close()
     inotify.close()
 
@@ -68,7 +68,7 @@ def test_waiting_in_a_thread_ends_with_the_event_or_the_time(tmp_path: Path) -> 
     path = tmp_path / "log"
     path.touch()
     inotify = Inotify()
-    inotify.add(str(path), FILE_GREW)
+    inotify.add(str(path), Mask.MODIFY)
     assert inotify.wait(0.01) == []
     found: list[Event] = []
     thread = threading.Thread(target=lambda: found.extend(inotify.wait(10.0)))
@@ -86,7 +86,7 @@ def test_events_reach_the_loop(tmp_path: Path) -> None:
 
     async def main() -> None:
         inotify = Inotify()
-        inotify.add(str(path), FILE_GREW)
+        inotify.add(str(path), Mask.MODIFY)
         inotify.attach(asyncio.get_running_loop(), found.extend)
         path.write_bytes(b"x")
         await until(lambda: found)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.receiver import Receiver, check_batches, check_common
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """Stands for the kernel's result."""
-
-    end: int
-    error: str | None = None
+from shiplog.wire.receiver import Receiver, check_common
 
 
 def at(file: int, byte: int) -> Receiver:
-    receiver = Receiver(acknowledge_bytes=100)
+    receiver = Receiver()
     receiver.expect(1, file, byte)
     return receiver
 
@@ -56,26 +46,6 @@ def test_a_file_sealed_elsewhere_is_a_gap(sealed: tuple[int, int, int]) -> None:
     assert receiver.position(1) == (2, 10)
 
 
-@pytest.mark.parametrize("target", [(2, 10), (2, 11), (3, 0), (5, 7)])
-def test_a_jump_over_merged_bytes_is_taken(target: tuple[int, int]) -> None:
-    receiver = at(2, 10)
-    receiver.truncated(1, *target, merged=(5, 7))
-    assert receiver.position(1) == target
-
-
-@pytest.mark.parametrize(
-    ("target", "merged"), [((5, 8), (5, 7)), ((2, 9), (5, 7)), ((2, 11), (0, 0))]
-)
-def test_a_jump_over_unmerged_bytes_or_back_is_not(
-    target: tuple[int, int], merged: tuple[int, int]
-) -> None:
-    receiver = at(2, 10)
-    with pytest.raises(ProtocolFault) as caught:
-        receiver.truncated(1, *target, merged=merged)
-    assert caught.value.code is FaultCode.OUT_OF_RANGE
-    assert receiver.position(1) == (2, 10)
-
-
 def test_unknown_handles_are_faults_but_forgotten_ones_can_be_told_apart() -> None:
     receiver = at(0, 0)
     with pytest.raises(ProtocolFault) as caught:
@@ -90,26 +60,6 @@ def test_unknown_handles_are_faults_but_forgotten_ones_can_be_told_apart() -> No
 def test_a_handle_is_expected_once() -> None:
     with pytest.raises(ValueError, match="already"):
         at(0, 0).expect(1, 0, 0)
-
-
-def test_acknowledgement_is_due_after_enough_bytes() -> None:
-    receiver = at(0, 0)
-    receiver.receive(1, 0, 0, 99)
-    assert not receiver.due(1)
-    receiver.receive(1, 0, 99, 1)
-    assert receiver.due(1)
-    assert not receiver.due(1)
-
-
-@pytest.mark.parametrize("scan", [Scan(9), Scan(9, "bad CRC"), Scan(10, "bad CRC"), Scan(0)])
-def test_anything_but_whole_valid_batches_is_a_fault(scan: Scan) -> None:
-    with pytest.raises(ProtocolFault) as caught:
-        check_batches(scan, 10)
-    assert caught.value.code is FaultCode.INVALID_BATCH
-
-
-def test_whole_valid_batches_pass() -> None:
-    check_batches(Scan(10), 10)
 
 
 def test_no_batch_before_a_position_proves_nothing() -> None:

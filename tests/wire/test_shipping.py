@@ -27,7 +27,7 @@ class Link:
         self.window_bytes = window_bytes
         self.read_bytes = read_bytes
         self.sender = Sender(window_bytes=window_bytes, read_bytes=read_bytes)
-        self.receiver = Receiver(acknowledge_bytes=1)
+        self.receiver = Receiver()
         self.received: list[list[bytearray]] = [[bytearray() for _ in each] for each in contents]
         self.told: dict[int, int] = {}
 

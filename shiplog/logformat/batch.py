@@ -45,6 +45,8 @@ HEADER_BYTES = kernels.HEADER_BYTES
 LENGTH_PREFIX_BYTES = 12  # what batchLength does not count
 MAGIC = 2
 MAX_BATCH_BYTES_DEFAULT = kernels.MAX_BATCH_BYTES_DEFAULT  # a 1 MiB record and what is around it
+HELD_BATCH_BYTES = 16 << 20
+"""No batch that was ever accepted is longer than this, whatever the limits were at the time."""
 MAX_RECORD_BYTES = kernels.MAX_RECORD_BYTES  # keeps every length of a batch below 31 bits
 SEQUENCES = 1 << 31  # sequence numbers count from 0 to this, and on from 0
 CODEC_BITS = 0x07

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import HELD_BATCH_BYTES
 from shiplog.logformat.files import File
 
 PIECE_BYTES = 1 << 20
-HELD_BATCH_BYTES = 16 << 20
-"""No batch that was ever accepted is longer than this, whatever the limits were at the time."""
 
 
 @dataclass(frozen=True, slots=True)

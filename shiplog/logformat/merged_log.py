@@ -17,7 +17,7 @@ import msgspec
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.append_file import AppendFile
-from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.batch import HELD_BATCH_BYTES
 from shiplog.logformat.dirty_files import DirtyFiles, ReadOnly
 from shiplog.logformat.errors import (
     CorruptBatch,

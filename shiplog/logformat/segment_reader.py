@@ -13,7 +13,8 @@ from contextlib import suppress
 from struct import Struct
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch_walk import HELD_BATCH_BYTES, BatchWalk, extent
+from shiplog.logformat.batch import HELD_BATCH_BYTES
+from shiplog.logformat.batch_walk import BatchWalk, extent
 from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import CorruptLog, LogFormatError
 from shiplog.logformat.file_cache import FileCache

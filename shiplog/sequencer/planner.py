@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import slice_batch
-from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.batch import HELD_BATCH_BYTES, slice_batch
 from shiplog.logformat.errors import DecompressionError, LogFormatError
 from shiplog.sequencer.commands import Merge, Place, Range, Sequence5, Verdict
 from shiplog.sequencer.dedup import (

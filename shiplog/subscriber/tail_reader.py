@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch_walk import HELD_BATCH_BYTES
+from shiplog.logformat.batch import HELD_BATCH_BYTES
 from shiplog.logformat.disk_errors import fault_of
 from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import File, FileSystem, NoSuchFile

@@ -7,6 +7,7 @@ checked and holds; whatever goes wrong on the way makes it `broken`, with the re
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -70,7 +71,7 @@ def run_scenario(scenario: Scenario, *, seed: int, seconds: float | None, keep: 
     try:
         with Field(directory, seed=seed, seconds=duration) as place:
             _run(scenario, place, row)
-    except (NotInTime, ClusterError) as error:
+    except (NotInTime, ClusterError, OSError, subprocess.CalledProcessError) as error:
         row.remark(str(error))
     finally:
         if keep:

@@ -7,6 +7,7 @@ Invariant: whatever was made is removed when the field is left.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from tests.chaos.nodes import ChaosNode
 
 NETWORK = "10.231.77"
 PORT = 7400
+_numbers = itertools.count()
 
 
 def _run(*command: str) -> None:
@@ -51,7 +53,8 @@ class Namespaces:
     """The namespaces of a field."""
 
     def __init__(self, field: Field) -> None:
-        self._tag = f"ch{os.getpid()}"
+        # A number of its own: the kernel takes its time to let go of the names of the one before.
+        self._tag = f"c{os.getpid() % 100_000}x{next(_numbers) % 1000}"
         self._hosts = {node.name: number for number, node in enumerate(field.nodes)}
         field.on_leave(self.remove)
         field.on_heal(self.clear)
@@ -99,7 +102,9 @@ class Namespaces:
     def clear(self) -> None:
         """Drop nothing any more."""
         for name in self._hosts:
-            _run("ip", "netns", "exec", self.namespace(name), "iptables", "-F", "INPUT")
+            rule = ["iptables", "-F", "INPUT"]
+            command = ["ip", "netns", "exec", self.namespace(name), *rule]
+            subprocess.run(command, check=False, capture_output=True)
 
 
 def separate(field: Field) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import random
 import subprocess
 import sys
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the targets")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # the logs speak of every damage
     targets = _load(guided=options.inner and HAS_ATHERIS)
     unknown = set(options.targets) - targets.keys()
     if unknown:

@@ -6,7 +6,6 @@ Invariant: the seeds of a target are valid input; a target forgets everything be
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +35,6 @@ from tests.fuzz import examples
 from tests.logformat.storage import open_input, open_merged
 
 UNPACKED_LIMIT_BYTES = 1 << 20
-
-logging.getLogger("shiplog").setLevel(logging.CRITICAL)  # the logs speak of every damage
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 import pytest
@@ -11,6 +12,12 @@ from tests.fuzz.targets import make_targets
 
 TARGETS = make_targets()
 ROUNDS = {"session-files": 60, "merged-files": 40, "raft-messages": 150, "configuration": 150}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """The logs speak of every damage."""
+    caplog.set_level(logging.CRITICAL, "shiplog")
 
 
 @pytest.mark.parametrize("name", TARGETS)

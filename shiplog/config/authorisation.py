@@ -21,11 +21,15 @@ def matches(pattern: str, text: str) -> bool:
 
 
 class Rights:
-    """Answers by grants, and by the names of the voters for what only peers may do."""
+    """Answers by grants, and by the members of the cluster for what only peers may do."""
 
     def __init__(self, grants: Iterable[Grant], peers: Iterable[str]) -> None:
         self._grants = tuple(grants)
         self._peers = frozenset(NODE_PREFIX + name for name in peers)
+
+    def follow(self, identities: Iterable[str]) -> None:
+        """These are the members of the cluster from now on."""
+        self._peers = frozenset(identities)
 
     def may_push(self, identity: str, session: str) -> bool:
         """Whether it may be the publisher of this session."""
@@ -53,7 +57,7 @@ class Rights:
         return any(grant.admin for grant in self._of(identity))
 
     def is_peer(self, identity: str) -> bool:
-        """Whether it is one of the voters."""
+        """Whether it is a member of the cluster."""
         return identity in self._peers
 
     def _of(self, identity: str) -> Iterator[Grant]:

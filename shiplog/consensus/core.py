@@ -203,8 +203,16 @@ class Core:
 
     @property
     def promotable(self) -> bool:
-        """Whether this node may become leader."""
-        return self.may_vote and self.node_id in self.voters
+        """Whether this node may become leader.
+
+        One that an uncommitted entry removes may: it can be the only one that holds the entry
+        (thesis 4.2.2). Its own vote does not count then.
+        """
+        if self.node_id in self.voters:
+            return self.may_vote
+        known = self.memberships
+        removed = known.index > self.commit and self.node_id in known.at(known.index - 1).voters
+        return self.may_vote and removed
 
     @property
     def in_lease(self) -> bool:

@@ -43,7 +43,7 @@ def leader_lost(core: Core) -> None:
 
 def campaign(core: Core) -> None:
     """Ask for pre-votes; alone in its group, a node needs none."""
-    if len(core.voters) == 1:
+    if core.voters == (core.node_id,):
         _become_candidate(core, transfer=False)
         return
     core.role = Role.PRE_CANDIDATE

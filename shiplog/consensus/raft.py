@@ -218,6 +218,13 @@ class Raft:
             raise ValueError(f"node {to} is no other voter")
         replication.start_transfer(core, core.leadership, to)
 
+    def peer_restarted(self, node: int) -> None:
+        """A peer began anew, perhaps with an empty disk: it must say again what it holds."""
+        core = self._core
+        core.touched = True
+        if core.leadership is not None and node in core.leadership.progress:
+            replication.peer_restarted(core.leadership, node)
+
     def leader_lost(self, now: float) -> None:
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
         core = self._core

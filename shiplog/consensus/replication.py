@@ -58,6 +58,13 @@ def start_transfer(core: Core, lead: Leadership, to: int) -> None:
     _transfer_if_ready(core, lead, to)
 
 
+def peer_restarted(lead: Leadership, peer: int) -> None:
+    """Take back what a follower is believed to hold, and ask it at once."""
+    progress = lead.progress[peer]
+    _forget(lead, peer, progress, progress.match)
+    lead.dirty = True
+
+
 def flush(core: Core, lead: Leadership) -> None:
     """Turn what gathered since the last call into messages."""
     if lead.reads.waiting and core.commit >= lead.noop_index:

@@ -11,9 +11,12 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from shiplog.consensus import NotLeader
 from shiplog.logformat.errors import InvalidName
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
+from shiplog.sequencer.admin_members import leader_hint, serve_membership
+from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
 from shiplog.sequencer.state import Rejection
 from shiplog.sequencer.topic_settings import problem_with
@@ -63,6 +66,10 @@ class AdminServer:
             body = await self._serve(request.body)
         except Denied as denied:
             body = denied.answer
+        except ChangeRefused as refused:
+            body = admin.Failed(refused.code, str(refused), refused.remedy)
+        except NotLeader as error:
+            body = leader_hint(self._node, error.hint)
         except InvalidName as error:
             body = admin.Failed(FaultCode.INVALID_NAME, str(error), "choose a name of the grammar")
         except TimeoutError:
@@ -87,6 +94,8 @@ class AdminServer:
                 return self._describe(request.name)
             case admin.GetStatus():
                 return status.status(self._node)
+            case _:
+                return await serve_membership(self._node, request)
 
     async def _create(self, request: admin.CreateTopic) -> admin.TopicCreated:
         if not 1 <= request.partitions <= PARTITIONS_LIMIT:

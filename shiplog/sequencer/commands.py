@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from shiplog.consensus import MalformedMessage, decode_configuration, is_configuration
+
 
 class Verdict(IntEnum):
     """What becomes of a range of session bytes."""
@@ -173,6 +175,48 @@ class NodeStarted(Command, frozen=True, tag=9):
 
     node: str
     boot: int
+    number: int = -1
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One node of the cluster, under a number that no other node ever has.
+
+    `promote`: a learner that becomes a voter when it has caught up; `replaces`: the number of the
+    node that is removed after that, -1 if none.
+    """
+
+    number: int
+    name: str
+    address: str
+    identity: str
+    voter: bool
+    promote: bool = True
+    replaces: int = -1
+
+
+class SetMembers(Command, frozen=True, tag=10):
+    """All members; always the state machine's share of a configuration entry of Raft, whose voters
+    and learners are these.
+    """
+
+    members: list[Member]
+
+
+class SetMaintenance(Command, frozen=True, tag=11):
+    """A node is worked on until a time (wall clock, ms), and not failed; 0 ends that."""
+
+    node: str
+    until_ms: int
+
+
+class RecordEvent(Command, frozen=True, tag=12):
+    """Something an operator must be able to read years later, such as what a recovery may have
+    lost.
+    """
+
+    at_ms: int
+    kind: str
+    text: str
 
 
 AnyCommand = (
@@ -185,6 +229,9 @@ AnyCommand = (
     | Checkpoint
     | RetireSession
     | NodeStarted
+    | SetMembers
+    | SetMaintenance
+    | RecordEvent
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -197,8 +244,12 @@ def encode_commands(commands: Sequence[AnyCommand]) -> bytes:
 
 
 def decode_commands(data: bytes) -> list[AnyCommand]:
-    """The commands of one Raft entry. Raises CommandError."""
+    """The commands of one Raft entry, a configuration's share included. Raises CommandError."""
+    if not data:
+        return []
     try:
+        if is_configuration(data):
+            return decode_commands(decode_configuration(data).context)
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (MalformedMessage, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CommandError(f"unreadable Raft entry: {error}") from error

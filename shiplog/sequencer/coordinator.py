@@ -11,7 +11,8 @@ needs bytes the leader itself does not hold durably.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shiplog.consensus import Busy, NotLeader
@@ -46,7 +47,7 @@ class Coordinator:
     def __init__(
         self,
         node: int,
-        voters: int,
+        voters: Callable[[], Sequence[int]],
         *,
         machine: StateMachine,
         planner: Planner,
@@ -64,7 +65,7 @@ class Coordinator:
         self._candidates: set[int] = set()
         self._scheduled = False
         self._next_checkpoint = 0.0
-        self.views: dict[int, NodeView] = {number: NodeView() for number in range(voters)}
+        self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
         self.views[node].connected = True
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
@@ -192,12 +193,13 @@ class Coordinator:
         """Candidate inputs with more than is planned: what a majority and this node hold."""
         available: dict[int, Place] = {}
         own = self.views[self._node].places
+        views = self._voting_views()
         for number in self._candidates:
             entry = self._machine.state.inputs.get(number)
             if entry is None or number not in own:
                 continue
-            places = [view.places[number] for view in self.views.values() if number in view.places]
-            agreed = majority_place(places, self._voters)
+            places = [view.places[number] for view in views if number in view.places]
+            agreed = majority_place(places, len(views))
             if agreed is None:
                 continue
             reach = min(agreed, own[number])
@@ -205,6 +207,16 @@ class Coordinator:
                 available[number] = reach
         self._candidates.intersection_update(available)
         return available
+
+    def _voting_views(self) -> list[NodeView]:
+        """What counts toward a majority: the views of those who vote now."""
+        return [self.views[number] for number in self._voters()]
+
+    def follow(self, members: Container[int]) -> None:
+        """What nodes that are gone once said of themselves is nothing any more."""
+        for number in [number for number in self.views if number not in members]:
+            if number != self._node:
+                del self.views[number]
 
     # --- closing runs -----------------------------------------------------------------------------
 
@@ -259,13 +271,12 @@ class Coordinator:
 
     def majority_merged(self) -> dict[int, int]:
         """Partition -> offset that a majority has merged-durable."""
-        needed = self._voters // 2 + 1
+        views = self._voting_views()
+        needed = len(views) // 2 + 1
         cursors: dict[int, int] = {}
         for number in self._machine.state.partitions:
-            ranked = sorted(
-                (view.merged_durable.get(number, 0) for view in self.views.values()), reverse=True
-            )
-            cursors[number] = ranked[needed - 1]
+            ranked = sorted((view.merged_durable.get(number, 0) for view in views), reverse=True)
+            cursors[number] = ranked[needed - 1] if views else 0
         return cursors
 
     def _checkpoint(self) -> None:
@@ -281,9 +292,10 @@ class Coordinator:
         """The newest sample of each partition that a majority reports alike, if newer than the
         recorded one.
         """
-        needed = self._voters // 2 + 1
+        views = self._voting_views()
+        needed = len(views) // 2 + 1
         votes: dict[tuple[int, int, int], int] = {}
-        for view in self.views.values():
+        for view in views:
             for (partition, offset), checksum in view.samples.items():
                 key = (partition, offset, checksum)
                 votes[key] = votes.get(key, 0) + 1

@@ -13,6 +13,7 @@ from shiplog.replicator.pull_server import PullServer
 from shiplog.replicator.push_server import PushServer
 from shiplog.runtime.transport import Connection, Handler
 from shiplog.sequencer.admin_server import AdminServer
+from shiplog.sequencer.commands import Member
 from shiplog.sequencer.peers import PeerServer
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import PROTOCOL_VERSION, AnyMessage, Hello, Role, Welcome
@@ -64,11 +65,18 @@ class Dispatcher:
 
     def _peer(self, hello: Hello) -> Handler:
         name = hello.node or ""
-        names = [peer.name for peer in self._node.config.peers]
-        if not self._node.rights.is_peer(str(self._connection.identity)) or name not in names:
-            self._deny("be a peer")
         if str(self._connection.identity) != f"shiplog://node/{name}":
             self._deny(f"speak for node {name}")
+        member = self._node.members.named(name)
+        if member is None or hello.number not in (-1, member.number):
+            self._connection.send(self._node.members.told())
+            raise ProtocolFault(
+                FaultCode.NOT_A_MEMBER,
+                f"{name} is no member of this cluster, or not number {hello.number}",
+                f"shiplog node add {name} HOST:PORT",
+            )
+        if hello.number < 0:
+            return self._introduce(member)
         known = self._node.replica.machine.state.boots.get(name, 0)
         if hello.boot < known:
             raise ProtocolFault(
@@ -77,7 +85,15 @@ class Dispatcher:
                 "this is an old copy of the node's directory: remove it and add the node anew",
             )
         self._welcome()
-        return PeerServer(names.index(name), self._connection, self._node)
+        self._node.peer_introduced(member.number, hello.boot)
+        return PeerServer(member.number, self._connection, self._node)
+
+    def _introduce(self, member: Member) -> Handler:
+        """A node with an empty directory asks for its number: tell it, and who else is there."""
+        self._connection.send(self._node.members.told())
+        started = self._node.replica.machine.state.started
+        self._welcome(is_fresh=member.number not in started)
+        return Dispatcher(self._node, self._connection)
 
     def _admin(self) -> Handler:
         self._welcome()
@@ -90,7 +106,7 @@ class Dispatcher:
             "grant it in the node's configuration",
         )
 
-    def _welcome(self) -> None:
+    def _welcome(self, *, is_fresh: bool = False) -> None:
         self._connection.send(
             Welcome(
                 cluster=self._node.config.cluster,
@@ -98,6 +114,8 @@ class Dispatcher:
                 window_bytes=WINDOW_BYTES,
                 max_batch_bytes=self._node.batch_bytes,
                 boot=self._node.directory.record.boot,
+                number=self._node.number,
+                is_fresh=is_fresh,
             )
         )
 

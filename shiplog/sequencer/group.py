@@ -17,12 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shiplog.consensus import Effects, Entry, HardState, NotLeader, Raft, Role, Snapshot
+from shiplog.consensus import (
+    Configuration,
+    Effects,
+    Entry,
+    HardState,
+    NotLeader,
+    Raft,
+    Role,
+    Snapshot,
+)
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import DiskFault
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.commands import AnyCommand, encode_commands
+from shiplog.sequencer.commands import AnyCommand, SetMembers, encode_commands
 from shiplog.sequencer.raft_store import RaftStore
 
 TICK_S = 0.02
@@ -128,6 +137,17 @@ class Group:
         self._waiting[index] = (self.raft.term, future)
         self.pump()
         return index, future
+
+    def propose_members(self, command: SetMembers) -> asyncio.Future[list[Any]]:
+        """Propose other members, which hold for Raft at once. Raises what the core raises."""
+        voters = tuple(member.number for member in command.members if member.voter)
+        learners = tuple(member.number for member in command.members if not member.voter)
+        configuration = Configuration(voters, learners, encode_commands([command]))
+        index = self.raft.propose_configuration(configuration, self._clock.now())
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[index] = (self.raft.term, future)
+        self.pump()
+        return future
 
     async def read_index(self) -> int | None:
         """An index that, once applied here, makes this node's state current; None if no leader

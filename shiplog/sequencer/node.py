@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from shiplog.config.authorisation import Rights
@@ -21,23 +21,26 @@ from shiplog.config.types import Fsync, NodeConfig
 from shiplog.consensus import Raft, RaftConfig, Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import DiskFull, FileSystem
-from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
-from shiplog.sequencer.commands import NodeStarted, Place
+from shiplog.sequencer.changes import Changes
+from shiplog.sequencer.coming_up import come_up
+from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Watch
 from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.links import Links
 from shiplog.sequencer.log_first import LogFirst
 from shiplog.sequencer.log_source import NodeLogSource
+from shiplog.sequencer.members import Members, NotAMember
 from shiplog.sequencer.merging import Merging
-from shiplog.sequencer.node_dir import NodeDirectory
-from shiplog.sequencer.peers import PeerLink, PeerMessage, make_hello
+from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
+from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.raft_store import RaftStore
@@ -48,15 +51,13 @@ from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
 from shiplog.wire.admin import NodeState
-from shiplog.wire.messages import Cursors, Forward, Forwarded, Report, RunEnded
+from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
 
 log = logging.getLogger(__name__)
 
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 HOUSEKEEPING_S = 0.05
 MARKS_INTERVAL_S = 1.0
-RESYNC_RETRY_S = 0.1
-HAND_OVER_TICKS = 50
 
 
 class Node:
@@ -72,12 +73,15 @@ class Node:
         rng: random.Random,
         bootstrap: bool,
         host: Host = REAL_HOST,
+        place: NodePlace | None = None,
     ) -> None:
+        """`place`: what the cluster says of this node; None: what the configuration does, which is
+        right for a cluster that is made from it.
+        """
         self.config = config
         self.clock = clock
         self.state = NodeState.INITIALIZING
-        self.number = [peer.name for peer in config.peers].index(config.name)
-        self.rights = Rights(config.grants, [peer.name for peer in config.peers])
+        self.rights = Rights(config.grants, ())
         self._tls = tls
         self._rng = rng
         self._host = host
@@ -89,11 +93,11 @@ class Node:
         self.directory = NodeDirectory.open(
             fs,
             config.data,
-            cluster=config.cluster,
-            node=config.name,
+            place or place_in(config),
             bootstrap=bootstrap,
             wall_s=clock.wall_ms() // 1000,
         )
+        self.number = self.directory.record.number
         self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
         self._build_state(fs)
         self._build_sequencing()
@@ -121,6 +125,7 @@ class Node:
             syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
             batch_bytes=self.batch_bytes,
         )
+        self.members = Members(machine, self.directory.record.members)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
 
@@ -133,7 +138,7 @@ class Node:
             self.store,
             syncer=self._new_syncer(),
             clock=self.clock,
-            send=lambda to, messages: self.links[to].send_raft(messages),
+            send=lambda to, messages: self.links.send_raft(to, messages),  # noqa: PLW0108
             applier=self.replica,
             sync_always=always,
             on_fault=self.fail,
@@ -141,7 +146,7 @@ class Node:
         limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=self.batch_bytes)
         self.coordinator = Coordinator(
             self.number,
-            len(config.peers),
+            lambda: self.group.raft.voters,
             machine=machine,
             planner=Planner(machine, limits),
             sessions=self.sessions,
@@ -149,7 +154,10 @@ class Node:
             clock=self.clock,
         )
         self.proposer = Proposer(
-            self.group, self.replica, self.clock, lambda to, m: self.links[to].send(m)
+            self.group,
+            self.replica,
+            self.clock,
+            lambda to, message: self.links.send(to, message),  # noqa: PLW0108
         )
         self.intake = Intake(
             self.replica,
@@ -174,13 +182,21 @@ class Node:
         """What talks to others: links to peers, reports, what may be read, repair."""
         config = self.config
         hello = make_hello(
-            cluster=config.cluster, node=config.name, boot=self.directory.record.boot
+            cluster=config.cluster,
+            node=config.name,
+            boot=self.directory.record.boot,
+            number=self.number,
         )
-        self.links = {
-            number: PeerLink(number, peer, hello, self._tls, self)
-            for number, peer in enumerate(config.peers)
-            if number != self.number
-        }
+        self.links = Links(hello, self._tls, self, self._rng)
+        self.changes = Changes(
+            self.number,
+            group=self.group,
+            machine=self.replica.machine,
+            members=self.members,
+            coordinator=self.coordinator,
+            clock=self.clock,
+            connected=self._peers_to_ask,
+        )
         self.reporter = Reporter(
             self.number,
             self.directory.record.boot,
@@ -188,7 +204,7 @@ class Node:
             coordinator=self.coordinator,
             intake=self.intake,
             merging=self.merging,
-            links=self.links,
+            links=self.links.open,
             leader=lambda: self.group.raft.leader,
         )
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
@@ -212,7 +228,7 @@ class Node:
     def _make_raft(self) -> Raft:
         return Raft(
             self.number,
-            tuple(range(len(self.config.peers))),
+            tuple(self.directory.record.voters),
             config=RaftConfig(),
             random=self._rng,
             now=self.clock.now(),
@@ -230,6 +246,7 @@ class Node:
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
+        replica.on_members_changed = self._members_changed
         intake.on_durable = self.reporter.state
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
@@ -242,6 +259,7 @@ class Node:
         """Open the port and join the cluster: the port that is listened on."""
         self._failed = asyncio.get_running_loop().create_future()
         index = self.store.snapshot.last_index if self.store.snapshot else 0
+        self._follow_members()
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._watch_disk()
@@ -258,15 +276,15 @@ class Node:
         self._spawn(self.merging.run_syncer())
         self._spawn(self.snapshotter.run())
         self._spawn(self._keep_house())
-        self._spawn(self._come_up())
-        for link in self.links.values():
-            self._spawn(link.run(Backoff(self._rng)))
+        self._spawn(come_up(self))
+        self.links.start(self._spawn)
         return self._server.port
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         task.add_done_callback(self._task_done)
         self._tasks.add(task)
+        return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -286,8 +304,8 @@ class Node:
 
     async def stop(self) -> None:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
-        if self.group.raft.role is Role.LEADER and self.links:
-            await self._hand_over()
+        if self.group.raft.role is Role.LEADER:
+            await self.changes.hand_over()
         if self._server is not None:
             self._server.close()
         if self._tls_watch is not None:
@@ -315,60 +333,10 @@ class Node:
         except TlsFault as fault:
             log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 
-    def _give_leadership_away(self) -> None:
-        """Ask the most advanced connected peer to lead."""
-        known = {
-            number: self.group.raft.progress(number)
-            for number in self.links
-            if self.coordinator.views[number].connected
-        }
-        matches = {number: found.match for number, found in known.items() if found is not None}
-        if not matches:
-            return
-        best = max(matches, key=lambda number: matches[number])
-        self.group.raft.transfer_leadership(best, self.clock.now())
-        self.group.pump()
-
-    async def _hand_over(self) -> None:
-        """Give leadership away, and wait a moment for somebody to take it."""
-        self._give_leadership_away()
-        for _ in range(HAND_OVER_TICKS):
-            if self.group.raft.role is not Role.LEADER:
-                return
-            await asyncio.sleep(TICK_S)
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             self.group.tick()
-
-    async def _come_up(self) -> None:
-        """Become Live: applied and executed up to what was committed when the node started."""
-        self.state = NodeState.SYNCING
-        # A look now and then is all these waits need: nobody is told when they end.
-        while (index := await self.group.read_index()) is None:  # noqa: ASYNC110
-            await asyncio.sleep(RESYNC_RETRY_S)
-        await self.replica.wait_applied(index)
-        self.replica.forget_deleted()
-        wanted = {
-            number: partition.next_offset
-            for number, partition in self.replica.machine.state.partitions.items()
-        }
-        self.reporter.state_all()
-        while not self._executed(wanted):  # noqa: ASYNC110 - a look every 50 ms is cheap
-            await asyncio.sleep(HOUSEKEEPING_S)
-        self.state = NodeState.LIVE
-        await self._record_boot()
-
-    async def _record_boot(self) -> None:
-        """Let the cluster remember this boot, however long there may be no leader."""
-        command = NodeStarted(self.config.name, self.directory.record.boot)
-        while True:
-            try:
-                await self.proposer.propose(command)
-            except TimeoutError:
-                continue
-            return
 
     def trouble(self) -> str:
         """What is wrong with this node, in words; empty if nothing is."""
@@ -394,13 +362,6 @@ class Node:
         room = limit - usage.used - unmerged - pending
         self.intake.set_room(room, resume_at_bytes=total // 20)
 
-    def _executed(self, wanted: Mapping[int, int]) -> bool:
-        partitions = self.merging.partitions
-        return all(
-            number not in partitions or partitions[number].log.next_offset >= offset
-            for number, offset in wanted.items()
-        )
-
     async def _keep_house(self) -> None:
         next_marks = self.clock.now() + MARKS_INTERVAL_S
         while True:
@@ -408,11 +369,12 @@ class Node:
             self.reporter.tick()
             self.coordinator.tick()
             self.repair.tick()
+            self.changes.tick()
             if self.clock.now() >= next_marks:
                 next_marks = self.clock.now() + MARKS_INTERVAL_S
                 self._watch_disk()
                 if self.intake.stopped is not None and self.group.is_leader:
-                    self._give_leadership_away()  # a leader that takes nothing in plans nothing
+                    self.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
                 self._save_marks()
                 for peer in self._peers_to_ask():  # what it said before this node could use it
                     self.repair.peer_reported(peer, self.coordinator.views[peer].places)
@@ -451,14 +413,38 @@ class Node:
     def _installed(self) -> None:
         """A snapshot replaced the state: all that was derived from the old one is stale."""
         self.coordinator.leadership_changed()
+        self._members_changed()
         self.reporter.state_again()
+
+    def _members_changed(self) -> None:
+        """The member list moved: say so, also to whom it does not name any more, and go by it."""
+        self.links.send_all(self.members.told())
+        self._follow_members()
+        record = self.directory.record
+        try:
+            self.members.check(record.node, record.number, record.members_version)
+        except NotAMember as error:
+            log_event(log, logging.ERROR, "no member", error=error)
+            self.fail(error)
+
+    def _follow_members(self) -> None:
+        members = self.members.all
+        self.links.follow(members)
+        self.repair.follow(members)
+        self.rights.follow(member.identity for member in members.values())
+        self.coordinator.follow(members)
+
+    def peer_introduced(self, number: int, boot: int) -> None:
+        """A peer dialled in: if it began anew, what it acknowledged before counts no more."""
+        if boot != self.coordinator.views[number].boot:
+            self.group.raft.peer_restarted(number)
 
     # --- peers ------------------------------------------------------------------------------------
 
     def _peers_to_ask(self) -> list[int]:
         """Connected peers, the leader first: it has all merged bytes or can make them."""
         leader = self.group.raft.leader
-        connected = [n for n in self.links if self.coordinator.views[n].connected]
+        connected = [n for n in self.links.open if self.coordinator.views[n].connected]
         return sorted(connected, key=lambda number: number != leader)
 
     def on_raft(self, node: int, messages: Sequence[Any]) -> None:
@@ -479,6 +465,9 @@ class Node:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.coordinator.run_ended(message.session, message.run_id, ends)
+            case MemberList():
+                if self.members.hear(message):
+                    self._members_changed()
 
     def _on_report(self, node: int, report: Report) -> None:
         places = {number: Place(*place) for number, *place in report.positions}
@@ -490,6 +479,7 @@ class Node:
 
     def on_peer_connected(self, node: int) -> None:
         """The connection to a peer stands: it hears everything anew."""
+        self.links.send(node, self.members.told())
         self.reporter.tell_everything(node)
 
     def on_peer_gone(self, node: int) -> None:

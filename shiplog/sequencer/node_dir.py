@@ -12,11 +12,16 @@ format is never touched.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
+from shiplog.config.types import NodeConfig
 from shiplog.logformat.errors import DirectoryInUse
 from shiplog.logformat.files import File, FileSystem
+from shiplog.sequencer.commands import Member
+from shiplog.sequencer.members import members_of
 
 FORMAT_VERSION = 1
 FILE_LIMIT_BYTES = 1 << 16
@@ -24,6 +29,21 @@ FILE_LIMIT_BYTES = 1 << 16
 
 class NodeDirectoryError(Exception):
     """The data directory cannot be this node's; an operator has to look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlace:
+    """A node's place in its cluster: its number, and who else is there.
+
+    `is_fresh`: no node has ever started under this number.
+    """
+
+    cluster: str
+    node: str
+    number: int
+    members: Sequence[Member]
+    members_version: int = 0
+    is_fresh: bool = False
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -34,6 +54,16 @@ class NodeRecord(msgspec.Struct, frozen=True):
     node: str
     boot: int
     may_vote: bool
+    number: int = -1
+    """The node's number in the cluster; -1 in directories of the time when the place among the
+    configuration's peers was it.
+    """
+    members: list[Member] = []
+    """Who belonged to the cluster when the directory was made."""
+    members_version: int = 0
+    """Which version of the member list that was."""
+    voters: list[int] = []
+    """Of a bootstrapped directory: who voted then. Raft's log and snapshots go on from there."""
 
 
 class NodeDirectory:
@@ -47,19 +77,32 @@ class NodeDirectory:
 
     @classmethod
     def open(
-        cls, fs: FileSystem, path: str, *, cluster: str, node: str, bootstrap: bool, wall_s: int
+        cls, fs: FileSystem, path: str, place: NodePlace, *, bootstrap: bool, wall_s: int
     ) -> NodeDirectory:
         """Lock the directory and begin a new boot. Raises NodeDirectoryError.
+
+        `place` is what a new directory is made for. One that is not bootstrapped may vote only if
+        nobody has ever heard of its number: then nothing was promised under it.
 
         A new directory's boots are counted from the time of day: so they are later than those of
         any directory that this node had and lost, and an old copy's are not.
         """
         fs.make_directory(path)
         lock = _lock(fs, os.path.join(path, "node.lock"))
+        voters = [member.number for member in place.members if member.voter]
+        first = NodeRecord(
+            FORMAT_VERSION,
+            place.cluster,
+            place.node,
+            max(1, wall_s),
+            may_vote=bootstrap or place.is_fresh,
+            number=place.number,
+            members=list(place.members),
+            members_version=place.members_version,
+            voters=voters if bootstrap else [],
+        )
         try:
-            record = cls._begin_boot(
-                fs, path, NodeRecord(FORMAT_VERSION, cluster, node, max(1, wall_s), bootstrap)
-            )
+            record = cls._begin_boot(fs, path, first)
         except BaseException:
             lock.close()
             raise
@@ -73,6 +116,11 @@ class NodeDirectory:
             known = _read(fs, file)
             _check(known, path, first.cluster, first.node)
             record = msgspec.structs.replace(known, boot=known.boot + 1)
+            if known.number < 0:
+                voters = [member.number for member in first.members] if known.may_vote else []
+                record = msgspec.structs.replace(
+                    record, number=first.number, members=first.members, voters=voters
+                )
         else:
             others = [name for name in fs.list_directory(path) if name != "node.lock"]
             if others:
@@ -87,6 +135,23 @@ class NodeDirectory:
     def close(self) -> None:
         """Release the lock."""
         self._lock.close()
+
+
+def place_in(config: NodeConfig) -> NodePlace:
+    """A node's place in a cluster made from its configuration. Raises NodeDirectoryError."""
+    names = [peer.name for peer in config.peers]
+    if config.name not in names:
+        raise NodeDirectoryError(
+            f"{config.name} is not among the peers {', '.join(names)}: it can join their cluster, "
+            "but not begin one"
+        )
+    members = members_of(config.peers)
+    return NodePlace(
+        cluster=config.cluster,
+        node=config.name,
+        number=names.index(config.name),
+        members=members,
+    )
 
 
 def _lock(fs: FileSystem, path: str) -> File:

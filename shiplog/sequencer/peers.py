@@ -34,6 +34,7 @@ from shiplog.wire.messages import (
     Forwarded,
     Hello,
     InputPlace,
+    MemberList,
     PartitionChecksum,
     PartitionOffset,
     Report,
@@ -42,7 +43,7 @@ from shiplog.wire.messages import (
     Welcome,
 )
 
-PeerMessage = Report | Cursors | Forward | Forwarded | RunEnded
+PeerMessage = Report | Cursors | Forward | Forwarded | RunEnded | MemberList
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class PeerLink:
         listener: PeerListener,
     ) -> None:
         self._number = number
-        self._peer = peer
+        self.peer = peer
         self._hello = hello
         self._tls = tls
         self._listener = listener
@@ -95,10 +96,10 @@ class PeerLink:
             self._closed.clear()
             try:
                 self._connection = await connect(
-                    self._peer.address,
+                    self.peer.address,
                     self._tls,
                     lambda connection: self,
-                    expected_identity=f"shiplog://node/{self._peer.name}",
+                    expected_identity=f"shiplog://node/{self.peer.name}",
                 )
                 self._connection.send(self._hello)
                 await self._closed.wait()
@@ -110,9 +111,15 @@ class PeerLink:
             self._connection = None
             await asyncio.sleep(backoff.next_delay_s())
 
+    def close(self) -> None:
+        """Let go of the peer: it is no member any more. What was sent still goes out."""
+        self._welcomed = False
+        if self._connection is not None:
+            self._connection.close()
+
     def _failed(self, reason: str) -> None:
         if reason != self.last_error:
-            log.info("peer %s: %s", self._peer.name, reason)
+            log.info("peer %s: %s", self.peer.name, reason)
         self.last_error = reason
 
     def send_raft(self, messages: Sequence[Any]) -> None:
@@ -136,7 +143,12 @@ class PeerLink:
 
     def on_message(self, message: AnyMessage) -> None:
         """The peer's answer to Hello."""
-        if isinstance(message, Welcome):
+        if isinstance(message, MemberList):
+            self._listener.on_peer_message(self._number, message)
+        elif isinstance(message, Welcome):
+            if message.number != self._number:
+                reason = f"the peer is number {message.number}, not {self._number}"
+                raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
             self._welcomed = True
             self.last_error = None
             self._listener.on_peer_connected(self._number)
@@ -195,9 +207,9 @@ class PeerServer:
         self._listener.on_peer_gone(self._number)
 
 
-def make_hello(*, cluster: str, node: str, boot: int) -> Hello:
+def make_hello(*, cluster: str, node: str, boot: int, number: int) -> Hello:
     """The first message to a peer."""
-    return Hello(role=Role.RAFT, cluster=cluster, node=node, boot=boot)
+    return Hello(role=Role.RAFT, cluster=cluster, node=node, boot=boot, number=number)
 
 
 def make_report(

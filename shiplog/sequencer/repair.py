@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shiplog.config.types import NodeConfig
+from shiplog.config.types import NodeConfig, PeerConfig
 from shiplog.logformat.errors import LogFormatError
 from shiplog.replicator.repair_pull import (
     CopyPlace,
@@ -29,8 +29,9 @@ from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import RuntimeFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
-from shiplog.sequencer.commands import Place
+from shiplog.sequencer.commands import Member, Place
 from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.links import peer_of
 from shiplog.sequencer.merging import MergedPartition, Merging
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import Input, StateMachine
@@ -80,12 +81,23 @@ class Repair:
         self._partitions: dict[int, _Wanted] = {}
         self._busy: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._attempts = 0
-        hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
-        self._pulls = {
-            number: RepairPull(peer.address, tls, identity=NODE_PREFIX + peer.name, hello=hello)
-            for number, peer in enumerate(config.peers)
-            if peer.name != config.name
-        }
+        self._tls = tls
+        self._own = config.name
+        self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
+        self._pulls: dict[int, RepairPull] = {}
+        self._peers: dict[int, PeerConfig] = {}
+
+    def follow(self, members: Mapping[int, Member]) -> None:
+        """These are the members now."""
+        wanted = {n: peer_of(member) for n, member in members.items() if member.name != self._own}
+        for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
+            self._pulls.pop(number).close()
+        for number, peer in wanted.items():
+            if number not in self._pulls:
+                self._pulls[number] = RepairPull(
+                    peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
+                )
+        self._peers = wanted
 
     # --- noticing ---------------------------------------------------------------------------------
 
@@ -178,7 +190,8 @@ class Repair:
         sink = _SessionSink(self._intake, self._sessions, entry, goal)
         start = CopyPlace(*self._intake.position(entry))
         try:
-            await self._pulls[node].session(stream, start, sink)
+            if node in self._pulls:
+                await self._pulls[node].session(stream, start, sink)
         except PullRefused as refused:
             if refused.code is not FaultCode.OUT_OF_RANGE:
                 raise

@@ -32,6 +32,7 @@ from shiplog.sequencer.commands import (
     OpenRun,
     Place,
     RetireSession,
+    SetMembers,
     decode_commands,
 )
 from shiplog.sequencer.merging import Merging
@@ -75,6 +76,7 @@ class Replica:
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
+        self.on_members_changed: Callable[[], None] = lambda: None
 
     # --- starting and snapshots -------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class Replica:
         """Apply one committed entry."""
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
-        commands = decode_commands(entry.data) if entry.data else []
+        commands = decode_commands(entry.data)
         outcomes = [self._apply(command) for command in commands]
         self.applied_index = entry.index
         rejected = any(
@@ -141,6 +143,8 @@ class Replica:
         elif isinstance(command, OpenRun | CloseRun | RetireSession):
             if self._newest_run(command) != before:
                 self.on_run_changed(command.session)
+        elif isinstance(command, SetMembers):
+            self.on_members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
         return outcome

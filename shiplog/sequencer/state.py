@@ -23,14 +23,18 @@ from shiplog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     DeleteTopic,
+    Member,
     Merge,
     NodeStarted,
     OpenInput,
     OpenRun,
     Place,
     Range,
+    RecordEvent,
     RetireSession,
     Sequence5,
+    SetMaintenance,
+    SetMembers,
     Verdict,
 )
 
@@ -127,6 +131,14 @@ class State(msgspec.Struct):
     watermarks: dict[str, dict[int, int]] = {}
     """Dedup id -> partition -> highest id merged."""
     boots: dict[str, int] = {}
+    started: dict[int, int] = {}
+    """Member -> boot with which it last started; one that is missing never has."""
+    members: dict[int, Member] = {}
+    """Empty until the first leader has written down whom the configuration files name."""
+    members_version: int = 0
+    next_member: int = 0
+    maintenance: dict[str, int] = {}
+    events: list[RecordEvent] = []
     next_partition: int = 1
     next_input: int = 1
 
@@ -139,6 +151,7 @@ class Rejection:
     message: str
 
 
+EVENTS_REMEMBERED = 256
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
 
@@ -359,7 +372,36 @@ class StateMachine:
         if command.boot < known:
             return Rejection("STALE_BOOT", f"{command.node}: boot {command.boot} after {known}")
         self.state.boots[command.node] = command.boot
+        if command.number >= 0:
+            self.state.started[command.number] = command.boot
         return command.boot
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def _set_members(self, command: SetMembers) -> SetMembers:
+        """Raft has accepted them already, so there is nothing to refuse."""
+        state = self.state
+        state.members = {member.number: member for member in command.members}
+        state.members_version += 1
+        state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
+        state.started = {n: boot for n, boot in state.started.items() if n in state.members}
+        names = {member.name for member in command.members}
+        state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
+        return command
+
+    def _set_maintenance(self, command: SetMaintenance) -> SetMaintenance | Rejection:
+        if command.node not in {member.name for member in self.state.members.values()}:
+            return Rejection("UNKNOWN_NODE", f"no node is called {command.node!r}")
+        if command.until_ms:
+            self.state.maintenance[command.node] = command.until_ms
+        else:
+            self.state.maintenance.pop(command.node, None)
+        return command
+
+    def _record_event(self, command: RecordEvent) -> RecordEvent:
+        self.state.events.append(command)
+        del self.state.events[:-EVENTS_REMEMBERED]
+        return command
 
     # --- merging ----------------------------------------------------------------------------------
 
@@ -450,4 +492,7 @@ _APPLY: dict[type, Any] = {
     Checkpoint: StateMachine._checkpoint,
     RetireSession: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
+    SetMembers: StateMachine._set_members,
+    SetMaintenance: StateMachine._set_maintenance,
+    RecordEvent: StateMachine._record_event,
 }

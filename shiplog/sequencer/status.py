@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shiplog.sequencer.commands import Member
 from shiplog.sequencer.state import Session, Topic
 from shiplog.wire import admin
 
@@ -21,34 +22,49 @@ def status(node: Node) -> admin.Status:
     return admin.Status(
         cluster=node.config.cluster,
         node=node.config.name,
-        leader=None if raft.leader is None else node.config.peers[raft.leader].name,
+        leader=None if raft.leader is None else node.members.name(raft.leader),
         term=raft.term,
         commit_index=raft.commit_index,
-        nodes=tuple(node_info(node, number) for number in range(len(node.config.peers))),
+        nodes=tuple(node_info(node, member) for member in node.members.all.values()),
         partitions=tuple(partition_info(node, number) for number in state.partitions),
         sessions=tuple(session_info(node, session) for session in state.sessions.values()),
+        events=tuple(admin.EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
     )
 
 
-def node_info(node: Node, number: int) -> admin.NodeInfo:
-    """One voting node; of the others, only whether they are connected is known here."""
-    peer = node.config.peers[number]
-    view = node.coordinator.views[number]
-    if number != node.number:
-        state = admin.NodeState.LIVE if view.connected else admin.NodeState.OFFLINE
-        role = "leader" if node.group.raft.leader == number else "follower"
-        return admin.NodeInfo(
-            peer.name, str(peer.address), state, "", view.boot, 0, role if view.connected else ""
-        )
+def node_info(node: Node, member: Member) -> admin.NodeInfo:
+    """One member; of the others, only whether they are connected is known here."""
+    view = node.coordinator.views.get(member.number)
+    connected = view is not None and view.connected
+    own = member.number == node.number
+    until_ms = node.replica.machine.state.maintenance.get(member.name, 0)
+    if own:
+        state = node.state
+    else:
+        state = admin.NodeState.LIVE if connected else admin.NodeState.OFFLINE
+    if until_ms > node.clock.wall_ms():
+        state = admin.NodeState.MAINTENANCE
     return admin.NodeInfo(
-        peer.name,
-        str(peer.address),
-        node.state,
-        node.trouble(),
-        node.directory.record.boot,
-        node.replica.applied_index,
-        node.group.raft.role.value,
+        member.name,
+        member.address,
+        state,
+        node.trouble() if own else "",
+        node.directory.record.boot if own else 0 if view is None else view.boot,
+        node.replica.applied_index if own else 0,
+        _role(node, member) if own or connected else "",
+        member.number,
+        member.voter,
+        until_ms,
     )
+
+
+def _role(node: Node, member: Member) -> str:
+    raft = node.group.raft
+    if not member.voter:
+        return "learner"
+    if member.number == node.number:
+        return raft.role.value
+    return "leader" if raft.leader == member.number else "follower"
 
 
 def topic_info(topic: Topic) -> admin.TopicInfo:

@@ -58,8 +58,16 @@ class PartitionInfo(NamedTuple):
     halted: Text = ""
 
 
+class EventInfo(NamedTuple):
+    """Something that happened to the cluster and must not be forgotten."""
+
+    at_ms: Place63
+    kind: ShortText
+    text: Text
+
+
 class NodeInfo(NamedTuple):
-    """One voting node as the answering node sees it."""
+    """One member as the answering node sees it."""
 
     name: ShortText
     address: ShortText
@@ -68,6 +76,9 @@ class NodeInfo(NamedTuple):
     boot: Place63
     applied_index: Place63
     role: ShortText = ""
+    number: Unsigned32 = 0
+    voter: bool = True
+    maintenance_until_ms: Place63 = 0
 
 
 class SessionInfo(NamedTuple):
@@ -127,6 +138,45 @@ class RetireSession(Message, frozen=True, tag=6):
         check_session_name(self.session)
 
 
+class AddNode(Message, frozen=True, tag=7):
+    """Add a node as a learner; `promote`: it becomes a voter by itself when it has caught up;
+    `replaces`: then that node is removed. Answered by NodeAdded, or NotLeader.
+    """
+
+    node: str
+    address: ShortText
+    promote: bool = True
+    replaces: str | None = None
+
+    def __post_init__(self) -> None:
+        check_session_name(self.node)
+
+
+class RemoveNode(Message, frozen=True, tag=8):
+    """Remove a node; answered by NodeRemoved, or NotLeader."""
+
+    node: str
+
+
+class ReadmitNode(Message, frozen=True, tag=9):
+    """Take a node that lost its directory in anew; answered by NodeAdded, or NotLeader."""
+
+    node: str
+
+
+class MoveLeadership(Message, frozen=True, tag=10):
+    """Let a node lead, or whichever is best; answered by LeadershipMoved, or NotLeader."""
+
+    to: str | None = None
+
+
+class SetMaintenance(Message, frozen=True, tag=11):
+    """A node is worked on for so long (0: no more); answered by MaintenanceSet."""
+
+    node: str
+    seconds: Place63
+
+
 class TopicCreated(Message, frozen=True, tag=1):
     """The topic exists now, on a majority."""
 
@@ -163,6 +213,7 @@ class Status(Message, frozen=True, tag=5):
     nodes: tuple[NodeInfo, ...]
     partitions: tuple[PartitionInfo, ...]
     sessions: tuple[SessionInfo, ...]
+    events: tuple[EventInfo, ...] = ()
 
 
 class SessionRetired(Message, frozen=True, tag=6):
@@ -186,8 +237,45 @@ class Failed(Message, frozen=True, tag=8):
     remedy: Text
 
 
+class NodeAdded(Message, frozen=True, tag=9):
+    """The node is a learner now, under this number."""
+
+    name: ShortText
+    number: Unsigned32
+
+
+class NodeRemoved(Message, frozen=True, tag=10):
+    """The node is no member any more."""
+
+    name: ShortText
+    number: Unsigned32
+
+
+class LeadershipMoved(Message, frozen=True, tag=11):
+    """This node leads now."""
+
+    leader: ShortText
+
+
+class MaintenanceSet(Message, frozen=True, tag=12):
+    """The node is in maintenance until then (ms of the epoch; 0: it is not)."""
+
+    name: ShortText
+    until_ms: Place63
+
+
 AdminRequest: TypeAlias = (
-    CreateTopic | DeleteTopic | ListTopics | DescribeTopic | GetStatus | RetireSession
+    CreateTopic
+    | DeleteTopic
+    | ListTopics
+    | DescribeTopic
+    | GetStatus
+    | RetireSession
+    | AddNode
+    | RemoveNode
+    | ReadmitNode
+    | MoveLeadership
+    | SetMaintenance
 )
 AdminResponse: TypeAlias = (
     TopicCreated
@@ -198,4 +286,8 @@ AdminResponse: TypeAlias = (
     | SessionRetired
     | NotLeader
     | Failed
+    | NodeAdded
+    | NodeRemoved
+    | LeadershipMoved
+    | MaintenanceSet
 )

@@ -33,6 +33,8 @@ class FaultCode(IntEnum):
     TIMEOUT = 18
     INTERNAL = 19
     ALREADY_EXISTS = 20
+    NOT_A_MEMBER = 21
+    CHANGE_PENDING = 22
 
 
 @unique

@@ -84,6 +84,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     session_id: Identifier | None = None
     node: str | None = None
     boot: Place63 = 0
+    number: Signed64 = -1
+    """RAFT: the sender's number in the cluster; -1 asks which one it is, and who else there is."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -101,6 +103,9 @@ class Welcome(Message, frozen=True, tag=2):
     max_batch_bytes: Place63
     version: Unsigned32 = PROTOCOL_VERSION
     boot: Place63 = 0
+    number: Signed64 = -1
+    is_fresh: bool = False
+    """To a node that asks for its number: no node has ever started under it."""
 
     def __post_init__(self) -> None:
         check_session_name(self.cluster)
@@ -394,6 +399,25 @@ class RunEnded(Message, frozen=True, tag=44):
         check_run_ends(self.ends)
 
 
+class PeerMember(NamedTuple):
+    """A member of the cluster, as the replicated state names it."""
+
+    number: Unsigned32
+    name: ShortText
+    address: ShortText
+    identity: Text
+    voter: bool
+    promote: bool
+    replaces: Signed64
+
+
+class MemberList(Message, frozen=True, tag=45):
+    """Who belongs to the cluster; of two lists the one with the higher version is newer."""
+
+    version: Place63
+    members: tuple[PeerMember, ...]
+
+
 # --- administration -----------------------------------------------------------------------------
 
 
@@ -438,6 +462,7 @@ AnyMessage: TypeAlias = (
     | Forward
     | Forwarded
     | RunEnded
+    | MemberList
     | Request
     | Response
 )

@@ -189,6 +189,17 @@ def test_a_removed_leader_leads_until_its_removal_is_committed_without_it() -> N
     assert group.leader in (1, 2)
 
 
+def test_a_leader_that_alone_holds_its_removal_can_lead_again_to_commit_it() -> None:
+    group = led(voters=2)
+    group.isolate(0)
+    group.configure(0, (1,))
+    group.wait(1.0)
+    assert group.leader is None
+    group.mend()
+    group.wait(2.0)
+    assert (group.leader, group[1].membership) == (1, Membership((1,), ()))
+
+
 def test_a_removed_node_never_campaigns_once_it_knows() -> None:
     group = led()
     group.configure(0, (1, 2))

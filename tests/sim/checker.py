@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Effects, Entry, Role
+from shiplog.consensus import Effects, Entry, Membership, Role
 from shiplog.consensus.messages import Message, VoteReply
 from shiplog.consensus.quorum import majority
 
@@ -25,13 +25,15 @@ class Violation(Exception):
 class Checker:
     """Sees everything; no node does."""
 
-    def __init__(self, nodes: list[SimNode], voters: int) -> None:
+    def __init__(self, nodes: list[SimNode]) -> None:
         self._nodes = nodes
-        self._voters = voters
+        self.membership = Membership((), ())
+        """Who belongs to the group by what is committed."""
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._entries: dict[tuple[int, int], tuple[bytes, int]] = {(0, 0): (b"", 0)}
         self._committed: dict[int, tuple[int, int]] = {}
+        self._members: dict[int, Membership] = {}
         self._chains: dict[int, int] = {0: 0}
         self.committed_index = 0
         self.reads = 0
@@ -112,32 +114,41 @@ class Checker:
 
     def _commit(self, node: SimNode, index: int, term: int) -> None:
         known = self._committed.get(index)
+        own = node.raft.membership_at(index)
+        members = self._members.setdefault(index, own)
+        self._require(
+            own == members or not own.voters,  # one that joins may not have read so far
+            f"{node} goes by {own} at {index}, others by {members}",
+        )
         if known is not None:
             self._require(known[0] == term, f"{node} commits {index, term}, not {known[0]}")
             return
         self._require(index == self.committed_index + 1, f"{node} commits {index} too early")
         self._committed[index] = (term, node.raft.term)
         self.committed_index = index
+        self.membership = members
+        voters = node.raft.membership.voters
         holders = [
-            other.number
-            for other in self._nodes[: self._voters]
-            if other.trusted_disk.holds(index, term)
+            number for number in voters if self._nodes[number].trusted_disk.holds(index, term)
         ]
         self._require(
-            len(holders) >= majority(self._voters),
-            f"{node} commits {index, term}, durable on {holders} only",
+            len(holders) >= majority(len(voters)),
+            f"{node} commits {index, term}, durable on {holders} of {voters} only",
         )
         self._check_final(node, index, term)
 
     def _check_final(self, node: SimNode, index: int, term: int) -> None:
         """No node that lacks a committed entry could win an election with what the disks hold."""
-        voters = [other for other in self._nodes[: self._voters] if not other.wiped]
-        for candidate in voters:
+        for candidate in self._nodes:
+            voters = candidate.disk.membership(candidate.first).voters
+            if candidate.wiped or candidate.number not in voters:
+                continue
             if not candidate.disk.holds(index, term):
                 last = candidate.disk.last()
-                grants = sum(voter.disk.last() <= last for voter in voters)
+                asked = [self._nodes[number] for number in voters]
+                grants = sum(voter.disk.last() <= last for voter in asked if not voter.wiped)
                 self._require(
-                    grants < majority(self._voters),
+                    grants < majority(len(voters)),
                     f"{node} commits {index, term}, but {candidate} could lead without it",
                 )
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from shiplog.consensus import Effects, Entry, HardState, Snapshot
+from shiplog.consensus import Effects, Entry, HardState, Membership, Snapshot
+from shiplog.consensus.membership import configurations_in
 from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from shiplog.consensus.wal import (
     SnapshotMark,
@@ -33,6 +34,7 @@ class Disk:
         self.snapshot: bytes | None = None
         self.durable_terms: dict[int, int] = {}
         self.durable_last = 0
+        self._members: dict[int, Membership] = {}
         self._mark = (0, 0)
         self._unsynced: list[tuple[int, Sequence[WalRecord]]] = []
         self.wal = bytearray()
@@ -73,6 +75,16 @@ class Disk:
             return self._mark
         return self.durable_terms[self.durable_last], self.durable_last
 
+    def membership(self, first: Membership) -> Membership:
+        """By whom a restarted node would go; `first` if the disk says nothing."""
+        newest = max((index for index in self._members if index in self.durable_terms), default=-1)
+        if newest > self._mark[1]:
+            return self._members[newest]
+        if self.snapshot is None:
+            return first
+        snapshot = decode_snapshot(self.snapshot).snapshot
+        return Membership(snapshot.voters, snapshot.learners)
+
     def compact(self, index: int, snapshot: Snapshot) -> None:
         """Write the snapshot and a new log file with the entries behind `index`; nothing may be
         unsynced.
@@ -109,6 +121,7 @@ class Disk:
         recovered = replay(scan.records)
         self.durable_terms = {entry.index: entry.term for entry in recovered.entries}
         self.durable_last = recovered.entries[-1].index if recovered.entries else 0
+        self._members = dict(configurations_in(recovered.entries))
         snapshot = None if self.snapshot is None else decode_snapshot(self.snapshot).snapshot
         return snapshot, recovered.entries, recovered.hard_state
 
@@ -134,5 +147,7 @@ class Disk:
         elif isinstance(record, Entry):
             for index in range(record.index, self.durable_last + 1):
                 self.durable_terms.pop(index, None)
+                self._members.pop(index, None)
             self.durable_terms[record.index] = record.term
+            self._members.update(configurations_in([record]))
             self.durable_last = record.index

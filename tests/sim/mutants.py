@@ -13,17 +13,22 @@ from unittest.mock import patch
 import msgspec
 
 from shiplog.consensus import (
+    Configuration,
     Effects,
     HardState,
+    Membership,
+    NotLeader,
     Raft,
     Role,
     election,
     follower,
+    membership,
     quorum,
     raft,
     replication,
 )
 from shiplog.consensus.core import Core, Leadership
+from shiplog.consensus.membership import Memberships
 from shiplog.consensus.messages import (
     Append,
     AppendReject,
@@ -130,8 +135,8 @@ def count_before_save() -> Iterator[None]:
 def vote_for_anyone() -> Iterator[None]:
     """Votes and pre-votes go to candidates whose log is older."""
 
-    def may_elect(core: Core, sender: int, message: Vote) -> bool:
-        return core.promotable and sender in core.voters
+    def may_elect(core: Core, message: Vote) -> bool:
+        return core.may_vote
 
     with patch.object(election, "_may_elect", may_elect):
         yield
@@ -152,7 +157,14 @@ def count_the_untrusted() -> Iterator[None]:
 @contextmanager
 def votes_of_the_wiped() -> Iterator[None]:
     """A node that lost its disk votes."""
-    with patch.object(Core, "promotable", property(lambda core: core.node_id in core.voters)):
+
+    def may_elect(core: Core, message: Vote) -> bool:
+        return (message.last_term, message.last_index) >= (core.log.last_term, core.log.last_index)
+
+    with (
+        patch.object(Core, "promotable", property(lambda core: core.node_id in core.voters)),
+        patch.object(election, "_may_elect", may_elect),
+    ):
         yield
 
 
@@ -253,6 +265,101 @@ def save_entries_out_of_order() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def changes_side_by_side() -> Iterator[None]:
+    """A leader changes the membership while the last change is not committed."""
+
+    def propose(self: Raft, configuration: Configuration, now: float) -> int:
+        core = self._core
+        core.now, core.touched = now, True
+        lead = core.leadership
+        if lead is None or lead.transfer_to is not None or core.commit < lead.noop_index:
+            raise NotLeader(None)
+        membership.check_change(core.memberships.current, configuration.membership)
+        return self._append(lead, [membership.encode_configuration(configuration)])
+
+    with patch.object(Raft, "propose_configuration", propose):
+        yield
+
+
+@contextmanager
+def change_many_voters() -> Iterator[None]:
+    """Several voters may come and go at once: majorities need not meet."""
+    with patch.object(
+        membership, "check_change", lambda old, new: membership.check_membership(new)
+    ):
+        yield
+
+
+@contextmanager
+def keep_replaced_membership() -> Iterator[None]:
+    """A node goes on with a configuration whose entry was replaced."""
+
+    def cut_from(self: Memberships, index: int) -> bool:
+        self._indexes = [min(known, index - 1) for known in self._indexes]
+        self._settle()
+        return False
+
+    with patch.object(Memberships, "cut_from", cut_from):
+        yield
+
+
+@contextmanager
+def count_learners() -> Iterator[None]:
+    """Learners' acknowledgements count toward the majority of the voters."""
+
+    def advance(core: Core, lead: Leadership) -> None:
+        held = [progress.match for progress in lead.progress.values()]
+        own = [core.saves.durable_index] if core.node_id in core.voters else []
+        index = sorted([*held, *own], reverse=True)[len(core.voters) // 2]
+        if index > core.commit and core.log.term_at(index) == core.term:
+            core.advance_commit(index)
+            lead.dirty = True
+
+    with patch.object(replication, "_advance_commit", advance):
+        yield
+
+
+@contextmanager
+def count_the_removed_leader() -> Iterator[None]:
+    """A leader that removes itself still counts itself."""
+    original = Leadership.follow
+
+    def follow(self: Leadership, core: Core) -> None:
+        original(self, core)
+        self.counted[core.node_id] = core.saves.durable_index
+
+    with patch.object(Leadership, "follow", follow):
+        yield
+
+
+@contextmanager
+def silence_the_removed() -> Iterator[None]:
+    """A leader that appended its own removal and lost leadership never campaigns again."""
+    voter = property(lambda core: core.may_vote and core.node_id in core.voters)
+    with patch.object(Core, "promotable", voter):
+        yield
+
+
+@contextmanager
+def forget_members_of_snapshots() -> Iterator[None]:
+    """An installed snapshot does not say who belongs to the group."""
+    original = Memberships.reset
+
+    def reset(self: Memberships, index: int, members: Membership) -> None:
+        original(self, index, getattr(self, "current", members))
+
+    with patch.object(Memberships, "reset", reset):
+        yield
+
+
+@contextmanager
+def ignore_unknown_leaders() -> Iterator[None]:
+    """Only known members are listened to: a new node never hears of its group."""
+    with patch.object(raft, "_FROM_ANYBODY", frozenset()):
+        yield
+
+
 MUTANTS = (
     reply_before_fsync,
     vote_twice,
@@ -270,4 +377,12 @@ MUTANTS = (
     ignore_lost_appends,
     commit_what_is_missing,
     save_entries_out_of_order,
+    changes_side_by_side,
+    change_many_voters,
+    keep_replaced_membership,
+    count_learners,
+    count_the_removed_leader,
+    silence_the_removed,
+    forget_members_of_snapshots,
+    ignore_unknown_leaders,
 )

@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Effects, Entry, Raft, Role, Snapshot
+from shiplog.consensus import Configuration, Effects, Entry, Membership, Raft, Role, Snapshot
 from shiplog.consensus.messages import Append, Message, VoteReply
 from tests.sim.disk import Disk
 
@@ -31,9 +31,11 @@ class SimNode:
     because what it acknowledged with that one counted, rightly.
     """
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, *, joins: bool = False) -> None:
+        """`joins`: it comes to a group that it does not know yet."""
         self.world = world
         self.number = number
+        self.first = Membership((), ()) if joins else world.options.membership
         self.disk = Disk(number)
         self.trusted_disk = self.disk
         self.wiped = False
@@ -59,7 +61,6 @@ class SimNode:
         """Boot from what the disk holds."""
         snapshot, entries, hard_state = self.disk.recover()
         world = self.world
-        members = range(world.options.voters + world.options.learners)
         self.up = True
         self.boot += 1
         self.led_term = 0
@@ -72,8 +73,8 @@ class SimNode:
             self._install(snapshot)
         self.raft = Raft(
             self.number,
-            list(members[: world.options.voters]),
-            learners=list(members[world.options.voters :]),
+            self.first.voters,
+            learners=self.first.learners,
             config=world.options.config,
             random=random.Random(world.chance.getrandbits(32)),
             now=self.now,
@@ -123,9 +124,14 @@ class SimNode:
         self._pump()
         return first
 
+    def configure(self, configuration: Configuration) -> None:
+        """Propose other members; raises what the core raises."""
+        self.raft.propose_configuration(configuration, self.now)
+        self._pump()
+
     def transfer(self, to: int) -> None:
         """Hand leadership over."""
-        if self.raft.role is Role.LEADER:
+        if self.raft.role is Role.LEADER and to in self.raft.voters:
             self.raft.transfer_leadership(to, self.now)
             self._pump()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from shiplog.consensus import RaftConfig
+from shiplog.consensus import Membership, RaftConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,14 @@ class Options:
     clock_skew: float
     wipes: bool
     coups: bool
+    changes: bool
     config: RaftConfig
+
+    @property
+    def membership(self) -> Membership:
+        """Who belongs to the group at first."""
+        members = tuple(range(self.voters + self.learners))
+        return Membership(members[: self.voters], members[self.voters :])
 
 
 def from_seed(seed: int) -> Options:
@@ -67,8 +74,9 @@ def from_seed(seed: int) -> Options:
         entry_bytes=draw.choice((1, 30, 300)),
         snapshot_bytes=draw.choice((10, 1000, 5000)),
         clock_skew=draw.choice((0.0, 0.0, 0.05, 0.2)),
-        wipes=voters >= 3 and draw.random() < 0.25,
+        wipes=voters >= 3 and draw.random() < 0.25 and seed % 5 not in (2, 4),
         coups=draw.random() < 0.2,
+        changes=seed % 5 in (2, 4),
         config=RaftConfig(
             max_append_bytes=draw.choice((64, 500, 1 << 20)),
             max_inflight=draw.choice((1, 4, 64)),

@@ -12,11 +12,19 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.run import first_failure, run_seed
 
 SHOWS_IN = {
+    "change_many_voters": 12,
+    "changes_side_by_side": 47,
     "commit_older_terms": 286,
     "commit_what_is_missing": 11,
+    "count_learners": 2,
+    "count_the_removed_leader": 64,
     "count_the_untrusted": 20,
+    "forget_members_of_snapshots": 197,
     "forget_vote_on_disk": 15,
+    "ignore_unknown_leaders": 7,
+    "keep_replaced_membership": 47,
     "read_without_proof": 48,
+    "silence_the_removed": 39,
     "stale_rounds": 528,
     "vote_for_anyone": 8,
     "votes_of_the_wiped": 78,

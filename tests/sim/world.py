@@ -13,7 +13,16 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 
-from shiplog.consensus import Busy, NotLeader, Role, decode_messages, encode_messages
+from shiplog.consensus import (
+    Busy,
+    ChangePending,
+    Configuration,
+    Membership,
+    NotLeader,
+    Role,
+    decode_messages,
+    encode_messages,
+)
 from shiplog.consensus.messages import Message
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
@@ -38,7 +47,7 @@ class World:
         self._counter = itertools.count(1)
         size = options.voters + options.learners
         self.nodes: list[SimNode] = []
-        self.checker = Checker(self.nodes, options.voters)
+        self.checker = Checker(self.nodes)
         self.nodes.extend(SimNode(self, number) for number in range(size))
 
     # --- the run ----------------------------------------------------------------------------------
@@ -51,6 +60,8 @@ class World:
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
+        if self.options.changes:
+            self._repeat(min(self.options.fault_every_s, 0.2), self._change)
         self._run_until(self.options.safety_s, lambda: False)
         self._heal()
         self._check_progress()
@@ -74,16 +85,20 @@ class World:
                 self._guard(node, node.start)
 
     def _check_progress(self) -> None:
-        """A leader is found, a new proposal is applied everywhere, a read is answered."""
+        """A leader is found, a new proposal is applied by all members, a read is answered."""
         end = self.now + self.options.liveness_s
         if not self._run_until(end, lambda: self._leader() is not None):
             raise Violation("no leader after everything was healed")
         target = self.checker.committed_index + 3
-        if not self._run_until(end, lambda: min(node.applied for node in self.nodes) >= target):
+        if not self._run_until(end, lambda: self._applied_everywhere(target)):
             raise Violation(f"entry {target} is not applied everywhere: {self.nodes_state()}")
         answered = self.checker.reads + 3
         if not self._run_until(end, lambda: self.checker.reads >= answered):
             raise Violation("reads are not answered")
+
+    def _applied_everywhere(self, index: int) -> bool:
+        members = self.checker.membership
+        return all(node.applied >= index for node in self.nodes if node.number in members)
 
     def nodes_state(self) -> list[tuple[int, str, int, int, int]]:
         """(number, role, term, commit, applied) of all nodes, for messages."""
@@ -220,6 +235,49 @@ class World:
         if node.up:
             context = next(self._counter)
             self._guard(node, lambda: node.read(context))
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    def _change(self) -> None:
+        """Try to change the membership, allowed or not, at any node that believes it leads."""
+        leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
+        if not leaders or self.healed:
+            return
+        young = [node for node in leaders if not node.raft.applied_own_noop]
+        leader = self.chance.choice(young or leaders)
+        wanted = self._other_members(leader.raft.membership)
+
+        def change() -> None:
+            try:
+                leader.configure(wanted)
+            except (NotLeader, Busy, ChangePending, ValueError):
+                return
+
+        self._guard(leader, change)
+
+    def _other_members(self, now: Membership) -> Configuration:
+        voters, learners = list(now.voters), list(now.learners)
+        chance = self.chance
+        kind = chance.choice(("add", "promote", "promote", "remove", "demote"))
+        if kind == "add" and len(voters) + len(learners) < 7 and len(self.nodes) < 12:
+            learners.append(self._newcomer())
+        elif kind == "promote" and learners:
+            voters.append(learners.pop(chance.randrange(len(learners))))
+        elif kind == "remove":
+            voters.remove(chance.choice(voters))
+        elif kind == "demote" and learners:
+            learners.remove(chance.choice(learners))
+        if chance.random() < 0.1 and voters:
+            voters.remove(chance.choice(voters))
+        return Configuration(tuple(voters), tuple(learners))
+
+    def _newcomer(self) -> int:
+        """A node with an empty disk comes up; its number was never used."""
+        node = SimNode(self, len(self.nodes), joins=True)
+        self.nodes.append(node)
+        self._guard(node, node.start)
+        self._schedule_tick(node)
+        return node.number
 
     # --- faults -----------------------------------------------------------------------------------
 

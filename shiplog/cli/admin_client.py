@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from shiplog.cli.output import OperatorError
+from shiplog.config.table import parse_address
 from shiplog.config.types import Address, ClientConfig
 from shiplog.runtime.errors import ConnectFault, RuntimeFault
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
 from shiplog.runtime.transport import Connection, Deadlines, connect
 from shiplog.wire.admin import (
+    AddNode,
     AdminRequest,
     AdminResponse,
     CreateTopic,
@@ -23,6 +25,8 @@ from shiplog.wire.admin import (
     Failed,
     GetStatus,
     NotLeader,
+    ReadmitNode,
+    RemoveNode,
     RetireSession,
     Status,
 )
@@ -34,7 +38,7 @@ RETRY_S = 0.2
 DEADLINES = Deadlines(close_s=0.5)
 REQUEST_ID = 1
 AnswerT = TypeVar("AnswerT")
-CHANGES = (CreateTopic, DeleteTopic, RetireSession)
+CHANGES = (CreateTopic, DeleteTopic, RetireSession, AddNode, RemoveNode, ReadmitNode)
 TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
 
 
@@ -158,8 +162,9 @@ async def _ask_or_follow(
     answer = await ask_node(config, address, body, name=name)
     if isinstance(answer, NotLeader) and answer.node is not None:
         known = {name: address for address, name in _nodes(config)}
-        if answer.node in known:
-            return await ask_node(config, known[answer.node], body, name=answer.node)
+        told = known.get(answer.node) or parse_address(answer.address or "")
+        if told is not None:
+            return await ask_node(config, told, body, name=answer.node)
     return answer
 
 

@@ -58,7 +58,9 @@ class ClusterOptions:
 class LocalNode:
     """One node process."""
 
-    def __init__(self, directory: str, name: str, address: Address) -> None:
+    def __init__(self, directory: str, name: str, address: Address, *, joins: bool = False) -> None:
+        """`joins`: it belongs to the cluster only once somebody has added it."""
+        self.joins = joins
         self.name = name
         self.address = address
         self.config_file = os.path.join(directory, name, "node.toml")
@@ -75,7 +77,8 @@ class LocalNode:
 
     def start(self) -> None:
         """Start the process; the first start of an empty directory is its bootstrap."""
-        bootstrap = [] if os.path.exists(os.path.join(self.data, "node.json")) else ["--bootstrap"]
+        known = self.joins or os.path.exists(os.path.join(self.data, "node.json"))
+        bootstrap = [] if known else ["--bootstrap"]
         command = [
             sys.executable,
             "-m",
@@ -179,16 +182,23 @@ class LocalCluster:
             self.nodes.append(LocalNode(self.directory, peer.name, peer.address))
         issue(pki, Role.CLIENT, "local")
 
+    def join(self) -> LocalNode:
+        """Make one more node, which is neither started nor added to the cluster yet."""
+        pki = os.path.join(self.directory, "pki")
+        number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.nodes)
+        peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, free_ports(1)[0]))
+        files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+        tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
+        peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
+        self._write_node(peer, peers, tls)
+        node = LocalNode(self.directory, peer.name, peer.address, joins=True)
+        self.nodes.append(node)
+        return node
+
     def _ports(self, count: int) -> list[int]:
         if self.options.base_port is not None:
             return [self.options.base_port + number for number in range(count)]
-        sockets = [socket.socket() for _ in range(count)]
-        for entry in sockets:
-            entry.bind((HOST, 0))
-        ports = [int(entry.getsockname()[1]) for entry in sockets]
-        for entry in sockets:
-            entry.close()
-        return ports
+        return free_ports(count)
 
     def _write_node(self, peer: PeerConfig, peers: tuple[PeerConfig, ...], tls: TlsFiles) -> None:
         directory = os.path.join(self.directory, peer.name)
@@ -273,6 +283,17 @@ class LocalCluster:
                 node.signal(signal.SIGTERM)
         for node in self.nodes:
             node.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for entry in sockets:
+        entry.bind((HOST, 0))
+    ports = [int(entry.getsockname()[1]) for entry in sockets]
+    for entry in sockets:
+        entry.close()
+    return ports
 
 
 def everything(identity: str) -> Grant:

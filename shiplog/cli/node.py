@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from shiplog.cli.membership import SUBCOMMANDS
 from shiplog.cli.output import fail, json_option, print_json, talk
 from shiplog.config.load import load_node
 from shiplog.config.types import NodeConfig
@@ -23,9 +24,11 @@ from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop import handle_exception, run
 from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.members import NotAMember
 from shiplog.sequencer.node import Node
-from shiplog.sequencer.node_dir import NodeDirectoryError
+from shiplog.sequencer.node_dir import NodeDirectoryError, NodePlace
 from shiplog.sequencer.raft_store import RaftStoreError
+from shiplog.sequencer.serving import serve_node
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""
@@ -37,25 +40,34 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-@click.command()
-@click.option(
-    "--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml"
-)
+@click.group(invoke_without_command=True)
+@click.option("--config", "config_file", type=click.Path(dir_okay=False), help="node.toml")
 @click.option("--bootstrap", is_flag=True, help="Make the data directory of a new cluster's voter.")
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
 @json_option
-def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) -> None:
-    """Run one node of a cluster until SIGTERM or SIGINT.
+@click.pass_context
+def command(
+    context: click.Context, config_file: str | None, *, bootstrap: bool, check: bool, as_json: bool
+) -> None:
+    """Run one node of a cluster until SIGTERM or SIGINT; or, with a subcommand, change which nodes
+    a cluster has.
 
     The first start of a new cluster's node needs --bootstrap, once. An empty directory without it
-    is a node that lost its memory: it may not vote.
+    is a node that joins, or that lost its memory: it asks the peers of its configuration for its
+    place, waits until somebody has added it, and does not vote before the cluster lets it.
 
     \b
     Examples:
       shiplog node --config /etc/shiplog/node.toml --bootstrap
       shiplog node --config /etc/shiplog/node.toml
       shiplog node --config node.toml --check --json
+      shiplog node add rt-sequencer-3 10.0.0.4:7000 --config client.toml
+      shiplog node list --config client.toml
     """
+    if context.invoked_subcommand is not None:
+        return
+    if config_file is None:
+        raise click.UsageError("a node needs --config node.toml, or name a subcommand")
     config = load_node(config_file)
     if check:
         if as_json:
@@ -68,37 +80,38 @@ def command(config_file: str, *, bootstrap: bool, check: bool, as_json: bool) ->
     _allow_many_files()
     try:
         run(serve(config, bootstrap=bootstrap))
-    except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
+    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember) as error:
         fail(str(error))
+
+
+for subcommand in SUBCOMMANDS:
+    command.add_command(subcommand)
 
 
 async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
-    node = Node(
-        config,
-        fs=OsFileSystem(),
-        clock=SystemClock(),
-        tls=ReloadingContext(config.tls),
-        rng=random.Random(),
-        bootstrap=bootstrap,
-    )
-    stop = asyncio.Event()
+    fs, tls, stop = OsFileSystem(), ReloadingContext(config.tls), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    port = await node.start()
-    talk(f"node {config.name} of cluster {config.cluster} listens on {config.listen.host}:{port}")
-    stopping = asyncio.ensure_future(stop.wait())
-    failing = asyncio.ensure_future(node.run_until_failure())
-    try:
-        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
-        if failing.done():
-            failing.result()
-    finally:
-        stopping.cancel()
-        failing.cancel()
-    await node.stop()
+
+    def make(place: NodePlace | None) -> Node:
+        return Node(
+            config,
+            fs=fs,
+            clock=SystemClock(),
+            tls=tls,
+            rng=random.Random(),
+            bootstrap=bootstrap,
+            place=place,
+        )
+
+    def started(node: Node, port: int) -> None:
+        loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
+        where = f"{config.listen.host}:{port}"
+        talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
+
+    await serve_node(config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started)
 
 
 def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -50,10 +50,24 @@ def combine(config: ClientConfig, answers: Sequence[Answer]) -> dict[str, Any]:
         "cluster": config.cluster,
         "answers": len(given),
         "leader": best and best.leader,
-        "nodes": [_node(config, index, answer) for index, answer in enumerate(answers)],
+        "nodes": _nodes(config, answers, best),
         "partitions": [_partition(row, given) for row in (best.partitions if best else ())],
         "sessions": [to_json(session) for session in (best.sessions if best else ())],
+        "events": [to_json(event) for event in (best.events if best else ())],
     }
+
+
+def _nodes(
+    config: ClientConfig, answers: Sequence[Answer], best: Status | None
+) -> list[dict[str, Any]]:
+    """A row for each node that was asked, and for each member that the configuration lacks."""
+    rows = [_node(config, index, answer) for index, answer in enumerate(answers)]
+    members = {} if best is None else {node.name: node for node in best.nodes}
+    for row in rows:
+        known = members.pop(row["name"], None)
+        if known is not None and known.state is NodeState.MAINTENANCE:
+            row["state"] = to_json(known.state)
+    return rows + [to_json(node) for node in members.values()]
 
 
 def _node(config: ClientConfig, index: int, answer: Answer) -> dict[str, Any]:
@@ -62,9 +76,10 @@ def _node(config: ClientConfig, index: int, answer: Answer) -> dict[str, Any]:
         state = to_json(NodeState.OFFLINE)
         address = str(config.nodes[index])
         return {"name": name, "address": address, "state": state, "detail": str(answer)}
-    own = next(node for node in answer.nodes if node.name == answer.node)
+    own = next((node for node in answer.nodes if node.name == answer.node), None)
     seen = {"leader": answer.leader, "term": answer.term, "commit_index": answer.commit_index}
-    return {**to_json(own), **seen}
+    gone = {"name": answer.node, "address": str(config.nodes[index]), "state": "OFFLINE"}
+    return {**(gone if own is None else to_json(own)), **seen}
 
 
 def _partition(row: PartitionInfo, answers: Sequence[Status]) -> dict[str, Any]:
@@ -94,6 +109,12 @@ def _print(found: dict[str, Any]) -> None:
         [_session_row(session) for session in found["sessions"]],
         title="sessions",
     )
+    if found["events"]:
+        print_table(
+            ("at", "event", "what"),
+            [(event["at_ms"], event["kind"], event["text"]) for event in found["events"]],
+            title="events",
+        )
 
 
 def _node_row(node: dict[str, Any]) -> list[object]:

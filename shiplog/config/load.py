@@ -60,14 +60,17 @@ def load_node(path: str) -> NodeConfig:
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
     peers = _peers(file, name)
-    own = next(peer.address for peer in peers if peer.name == name)
+    own = next((peer.address for peer in peers if peer.name == name), None)
+    if own is None and not node.has("advertise"):
+        reason = f"{name!r} is not among the peers, so it joins their cluster: needs advertise"
+        raise node.error("advertise", reason)
     _check_interval(node)
     return NodeConfig(
         name=name,
         cluster=node.text("cluster", check_session_name),
         data=node.path("data"),
         listen=node.address("listen"),
-        advertise=node.address("advertise") if node.has("advertise") else own,
+        advertise=own if own and not node.has("advertise") else node.address("advertise"),
         tls=_tls(file.table("tls", TLS_KEYS)),
         peers=peers,
         grants=tuple(_grant(grant) for grant in file.tables("grants", GRANT_KEYS)),
@@ -127,11 +130,9 @@ def _peers(file: Table, own_name: str) -> tuple[PeerConfig, ...]:
         for peer in tables
     )
     names = [peer.name for peer in peers]
-    if own_name not in names:
-        raise file.error("peers", f"node.name {own_name!r} is not among them: {', '.join(names)}")
     _check_distinct(file, "peers", names)
     _check_distinct(file, "peers", [str(peer.address) for peer in peers])
-    if len(peers) not in VOTER_COUNTS:
+    if own_name in names and len(peers) not in VOTER_COUNTS:
         raise file.error("peers", f"{len(peers)} voters; a cluster has 1, 3, 5 or 7")
     return peers
 

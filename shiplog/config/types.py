@@ -74,7 +74,12 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One node. `peers` are all voters, itself included; `advertise` is what clients are told."""
+    """One node. `advertise` is what clients are told.
+
+    `peers` are all voters of the cluster that is made from this configuration, the node included;
+    or, if it is not among them, the nodes of the cluster that it joins. Once the node has a
+    directory, only what the cluster has agreed on counts.
+    """
 
     name: str
     cluster: str

@@ -39,8 +39,8 @@ CLOSE_ENTRIES = 256
 ROUND_S = 1.0
 """A learner that needs no longer than this for what came in meanwhile is close enough."""
 HAND_OVER_TICKS = 50
-FREE_TIMEOUT_S = 8.0
-CHANGE_TIMEOUT_S = 5.0
+FREE_TIMEOUT_S = 5.0
+CHANGE_TIMEOUT_S = 3.0
 
 
 class ChangeRefused(Exception):

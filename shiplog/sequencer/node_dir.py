@@ -113,7 +113,7 @@ class NodeDirectory:
         """The record of this boot; `first` if there was none before."""
         file = os.path.join(path, "node.json")
         if fs.exists(file):
-            known = _read(fs, file)
+            known = read_record(fs, path)
             _check(known, path, first.cluster, first.node)
             record = msgspec.structs.replace(known, boot=known.boot + 1)
             if known.number < 0:
@@ -129,7 +129,7 @@ class NodeDirectory:
                     "choose an empty one, or restore node.json"
                 )
             record = first
-        fs.write_atomically(file, msgspec.json.encode(record))
+        write_record(fs, path, record)
         return record
 
     def close(self) -> None:
@@ -161,7 +161,14 @@ def _lock(fs: FileSystem, path: str) -> File:
         raise NodeDirectoryError(f"another running node uses this directory: {error}") from error
 
 
-def _read(fs: FileSystem, file: str) -> NodeRecord:
+def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:
+    """Replace node.json, durably."""
+    fs.write_atomically(os.path.join(path, "node.json"), msgspec.json.encode(record))
+
+
+def read_record(fs: FileSystem, path: str) -> NodeRecord:
+    """The node.json of a directory. Raises NodeDirectoryError."""
+    file = os.path.join(path, "node.json")
     data = fs.read_file(file, FILE_LIMIT_BYTES)
     try:
         version = msgspec.json.decode(data, type=dict).get("format_version")

@@ -116,7 +116,7 @@ def change(old: str, new: str) -> str:
     ("text", "message"),
     [
         (change('data = "data"', ""), "node.data: missing; it must be a text"),
-        (change('"n0"\ncluster', '"n9"\ncluster'), "peers: node.name 'n9' is not among them"),
+        (change('"n0"\ncluster', '"n9"\ncluster'), "'n9' is not among the peers, so it joins"),
         (change("data =", "dta ="), "node.dta: unknown key; did you mean 'data'?"),
         (change("[tls]", "[tsl]"), "tsl: unknown key; did you mean 'tls'?"),
         (change('"data"', "7"), "node.data: 7 is not a text"),

@@ -15,6 +15,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.files import OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.joining import find_place
 from shiplog.sequencer.node import Node
 from shiplog.wire.admin import NodeState
 
@@ -57,6 +58,36 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
         rng=random.Random(number),
         bootstrap=bootstrap,
     )
+
+
+async def join(path: Path, node: Node) -> Node:
+    """One more node, started with an empty directory, and added at the leader `node`."""
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
+    cluster.prepare()
+    config = load_node(cluster.join().config_file)
+    await node.changes.add(config.name, str(config.listen))
+    tls = ReloadingContext(config.tls)
+    joined = Node(
+        config,
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        tls=tls,
+        rng=random.Random(99),
+        bootstrap=False,
+        place=await find_place(config, tls),
+    )
+    await joined.start()
+    return joined
+
+
+async def leader_of(nodes: list[Node]) -> Node:
+    """The node that leads, once there is one and its member list is written down."""
+
+    def leading() -> list[Node]:
+        return [node for node in nodes if node.group.is_leader and node.members.version]
+
+    await until(lambda: bool(leading()), "a leader")
+    return leading()[0]
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -1,0 +1,130 @@
+"""Nodes that come and go while records are written: whole nodes in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from shiplog.sequencer.changes import ChangeRefused
+from shiplog.sequencer.members import NotAMember
+from shiplog.sequencer.node import Node
+from shiplog.wire.admin import NodeState
+from shiplog.wire.errors import FaultCode
+from tests.sequencer.cluster import (
+    Session,
+    batch,
+    join,
+    leader_of,
+    merged,
+    offset,
+    run_with,
+    until,
+)
+
+
+def is_voter(node: Node, number: int) -> bool:
+    member = node.replica.machine.state.members.get(number)
+    return member is not None and member.voter
+
+
+def test_a_node_is_added_and_another_removed_while_records_come(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"1"))
+        leader = await leader_of(nodes)
+        joined = await join(tmp_path, leader)
+        try:
+            assert joined.number == 3
+            await session.send(nodes, batch(b"2"))
+            await until(lambda: is_voter(leader, 3), "the new node votes")
+            everybody = [*nodes, joined]
+            await session.send(everybody, batch(b"3"))
+            gone = next(node for node in nodes if node is not leader)
+            await leader.changes.remove(gone.config.name)
+            with pytest.raises(NotAMember, match="removed"):
+                await asyncio.wait_for(gone.run_until_failure(), 10)
+            await gone.stop()
+            left = [node for node in everybody if node is not gone]
+            await session.send(left, batch(b"4"))
+            await until(lambda: all(offset(node) == 4 for node in left), "4 records everywhere")
+            assert len({merged(node) for node in left}) == 1
+            assert set(leader.links.open) == {n.number for n in left} - {leader.number}
+        finally:
+            await joined.stop()
+
+    run_with(tmp_path, 3, body)
+
+
+def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
+    async def refused(code: FaultCode, work: object) -> None:
+        with pytest.raises(ChangeRefused) as caught:
+            await work  # type: ignore[misc]
+        assert caught.value.code is code
+
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        changes = leader.changes
+        taken = str(leader.config.listen)
+        await refused(FaultCode.ALREADY_EXISTS, changes.add("new", taken))
+        await refused(FaultCode.NOT_A_MEMBER, changes.remove("nobody"))
+        await changes.add("new", "127.0.0.1:1")
+        await refused(FaultCode.CHANGE_PENDING, changes.add("newer", "127.0.0.1:2"))
+        other = next(node for node in nodes if node is not leader)
+        await refused(FaultCode.CHANGE_PENDING, changes.remove(other.config.name))
+        await changes.remove("new")  # it never came up: that undoes the addition
+        assert set(leader.replica.machine.state.members) == {0, 1, 2}
+        assert (await changes.add("newer", "127.0.0.1:2")).number == 4
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        old = await leader_of(nodes)
+        await old.changes.hand_over()
+        leader = await leader_of(nodes)
+        assert leader is not old
+        await leader.changes.remove(old.config.name)
+        with pytest.raises(NotAMember):
+            await asyncio.wait_for(old.run_until_failure(), 10)
+        await old.stop()
+        assert leader.group.raft.voters == tuple(n.number for n in nodes if n is not old)
+
+    run_with(tmp_path, 3, body)
+
+
+def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> None:
+    async def first(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        await leader.changes.add("new", "127.0.0.1:1", promote=False)
+        for node in nodes:
+            await until(lambda node=node: node.members.version == 2, "the list everywhere")  # type: ignore[misc]
+            await node.snapshotter.take()
+
+    async def second(nodes: list[Node]) -> None:
+        for node in nodes:
+            assert node.group.raft.learners == (3,)
+            assert node.members.name(3) == "new"
+
+    run_with(tmp_path, 3, first)
+    run_with(tmp_path, 3, second)
+
+
+def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
+    from shiplog.sequencer.commands import SetMaintenance
+    from shiplog.sequencer.status import status
+
+    async def body(nodes: list[Node]) -> None:
+        old = await leader_of(nodes)
+        until_ms = old.clock.wall_ms() + 60_000
+        await old.proposer.propose(SetMaintenance(old.config.name, until_ms))
+        await until(lambda: not old.group.is_leader, "another leads")
+        leader = await leader_of(nodes)
+        await until(lambda: bool(leader.replica.machine.state.maintenance), "all know")
+        states = {info.name: info.state for info in status(leader).nodes}
+        assert states.pop(old.config.name) is NodeState.MAINTENANCE
+        assert set(states.values()) == {NodeState.LIVE}
+
+    run_with(tmp_path, 3, body)

@@ -129,7 +129,7 @@ def pause_majority(field: Field) -> None:
     field.wait_live()
 
 
-@scenario("lost-directory")
+@scenario("lost-directory", seconds=60.0)
 def lost_directory(field: Field) -> None:
     """A follower's data directory is gone: it comes back without a vote, and gets everything."""
     wait(field.seconds)

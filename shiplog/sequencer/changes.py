@@ -125,9 +125,13 @@ class Changes:
     def _remove_replaced(self) -> bool:
         members = self._machine.state.members
         for member in members.values():
-            if member.voter and member.replaces in members:
+            if not member.voter or member.replaces not in members:
+                continue
+            if member.replaces != self._number:
                 self._propose_soon(self._without(member.replaces))
-                return True
+            else:  # handing over first costs less than an election after the removal
+                self.give_leadership_away(member.number)
+            return True
         return False
 
     def _promote_learners(self) -> bool:

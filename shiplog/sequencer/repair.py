@@ -178,7 +178,9 @@ class Repair:
             await work
         except (RuntimeFault, ProtocolFault, LogFormatError) as error:
             log_event(log, logging.INFO, "repair failed", error=error)
-        wanted.since = self._clock.now() + RETRY_S
+            wanted.since = self._clock.now() + RETRY_S
+        else:  # more may have come meanwhile, and nobody else brings it
+            wanted.since = self._clock.now()
 
     # --- pulling ----------------------------------------------------------------------------------
 

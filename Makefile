@@ -27,6 +27,7 @@ lint: setup ## style, types, import rules, tidiness
 
 sim: setup ## simulate clusters under faults: SEEDS=how many, or SEED=the one to replay
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+	@$(PYTHON) -m tests.cluster_sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
 	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)

@@ -1,0 +1,108 @@
+"""Command line: python -m tests.cluster_sim --seeds 100 [--start S] | --seed N | --mutants."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tests.cluster_sim.mutants import MUTANTS, hunt
+from tests.cluster_sim.options import Options, from_seed
+from tests.cluster_sim.run import Result, SimulationFailed, run_options, run_world, shrink
+from tests.cluster_sim.world import World
+
+
+def main() -> int:
+    """Run the asked for worlds; the exit code says whether all went well."""
+    arguments = _arguments()
+    if arguments.mutants:
+        return _hunt_mutants(arguments)
+    if arguments.seed is not None:
+        return _run_one(_changed(from_seed(arguments.seed), arguments), arguments)
+    return _run_many(range(arguments.start, arguments.start + arguments.seeds), arguments)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Simulated clusters under faults.")
+    parser.add_argument("--seeds", type=int, default=50, help="how many worlds")
+    parser.add_argument("--start", type=int, default=1, help="the first seed")
+    parser.add_argument("--seed", type=int, help="just this world")
+    parser.add_argument("--trace", action="store_true", help="show everything that happens")
+    parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
+    parser.add_argument("--safety", type=float, help="seconds until everything is healed")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
+    parser.add_argument("--no-shrink", action="store_true", help="report a failure as it is")
+    parser.add_argument("--mutants", action="store_true", help="find a world for each planted bug")
+    parser.add_argument("--only", default="", help="mutants whose names hold this")
+    return parser.parse_args()
+
+
+def _changed(options: Options, arguments: argparse.Namespace) -> Options:
+    if arguments.skip:
+        numbers = frozenset(int(number) for number in arguments.skip.split(","))
+        options = replace(options, skip=numbers)
+    if arguments.safety is not None:
+        options = replace(options, safety_s=arguments.safety)
+    return options
+
+
+def _run_one(options: Options, arguments: argparse.Namespace) -> int:
+    world = World(options, is_verbose=arguments.trace)
+    try:
+        result = run_world(world)
+    except SimulationFailed as failure:
+        traceback.print_exception(failure.reason)
+        print(failure)
+        return 1
+    if arguments.trace:
+        print("\n".join(world.trace.lines))
+    print(f"{options}\n{result}")
+    return 0
+
+
+def _run_many(seeds: Iterable[int], arguments: argparse.Namespace) -> int:
+    begin = time.perf_counter()
+    results: list[Result] = []
+    failures = 0
+    for seed in seeds:
+        try:
+            results.append(run_options(from_seed(seed)))
+        except SimulationFailed as failure:
+            failures += 1
+            print(failure.summary if arguments.no_shrink else shrink(failure), flush=True)
+            if not arguments.keep_going:
+                break
+    _print_sums(results, failures, time.perf_counter() - begin)
+    return 1 if failures else 0
+
+
+def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
+    simulated_s = sum(result.simulated_s for result in results)
+    print(
+        f"{len(results)} worlds hold, {failures} do not; {simulated_s:,.0f} simulated s in "
+        f"{elapsed_s:.1f} s ({simulated_s / elapsed_s:.0f} times real time), "
+        f"{sum(result.steps for result in results):,} steps, "
+        f"{sum(result.records for result in results):,} records published, "
+        f"{sum(result.acknowledged for result in results):,} acknowledged, "
+        f"{sum(result.elections for result in results):,} elections"
+    )
+
+
+def _hunt_mutants(arguments: argparse.Namespace) -> int:
+    """Print the first world that shows each mutant; the exit code says whether all were caught."""
+    survivors = 0
+    wanted = [mutant for mutant in MUTANTS if arguments.only in mutant.__name__]
+    for mutant in wanted:
+        seeds, failure = hunt(mutant, range(arguments.start, arguments.start + arguments.seeds))
+        survivors += failure is None
+        found = "SURVIVES" if failure is None else failure.summary[:110]
+        print(f"{mutant.__name__:34} {seeds:4} seeds  {found}", flush=True)
+    print(f"{len(wanted) - survivors} of {len(wanted)} caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

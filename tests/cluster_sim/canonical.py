@@ -1,0 +1,106 @@
+"""The one true merged log of a partition, as the first node to execute each byte wrote it.
+
+Invariant: it only grows; every record in it was published, once, and each session's are in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.compression import decompress
+from tests.cluster_sim.violation import Violation
+
+
+class End(NamedTuple):
+    """Where a batch ends: byte `byte` of the segment `base`."""
+
+    base: int
+    byte: int
+
+
+@dataclass(slots=True)
+class CanonicalLog:
+    """One partition of one topic id."""
+
+    topic: str
+    partition: int
+    is_published: Callable[[str, int, str, int], bool]
+    """(session, number, topic, partition): whether a publisher has written that there."""
+    segments: dict[int, bytearray] = field(default_factory=dict)
+    next_offset: int = 0
+    ends: dict[tuple[str, int], End] = field(default_factory=dict)
+    """(session, number) -> where its batch ends."""
+    last: dict[str, int] = field(default_factory=dict)
+
+    def compare(self, who: str, base: int, start: int, data: memoryview) -> int:
+        """Somebody holds these bytes: they must be the known ones. How many are known."""
+        known = self.segments.get(base)
+        size = 0 if known is None else max(0, min(len(known) - start, len(data)))
+        if known is not None and size and known[start : start + size] != data[:size]:
+            at = next(i for i in range(size) if known[start + i] != data[i])
+            raise Violation(
+                "merged logs differ",
+                f"{who} has other bytes in {self.topic}-{self.partition} at {base}:{start + at}",
+            )
+        return size
+
+    def extend(self, who: str, base: int, data: bytes) -> None:
+        """Take up bytes that nobody had before, at the end of a segment."""
+        known = self.segments.get(base)
+        if known is None:
+            if base != self.next_offset:
+                raise Violation("offsets dense", f"{who} begins a segment at {base}")
+            known = self.segments[base] = bytearray()
+        elif base != max(self.segments):
+            raise Violation("merged logs differ", f"{who} goes on in the sealed segment {base}")
+        at = len(known)
+        known += data
+        for header in kernels.batch_headers(known, at, len(known)):
+            self._take_batch(who, base, known, header)
+
+    def _take_batch(self, who: str, base: int, known: bytearray, header: tuple[int, ...]) -> None:
+        start, size = header[0], header[1]
+        end = End(base, start + size)
+        for record in kernels.decode_records(
+            known, start, start + size, self.topic, self.partition, decompress
+        ):
+            if record.offset != self.next_offset:
+                raise Violation(
+                    "offsets dense", f"{who} has {record.offset}, the next is {self.next_offset}"
+                )
+            self.next_offset += 1
+            self._take_record(who, record.value or b"", end)
+
+    def _take_record(self, who: str, value: bytes, end: End) -> None:
+        session, number = parse_value(value)
+        if not self.is_published(session, number, self.topic, self.partition):
+            raise Violation("nothing invented", f"{who} merged {value[:60]!r}, never published")
+        if number <= self.last.get(session, -1):
+            kind = "doubled" if (session, number) in self.ends else "out of order"
+            raise Violation(
+                "once and in order",
+                f"{who}: {session} {number} is {kind}, behind {self.last[session]}",
+            )
+        self.last[session] = number
+        self.ends[session, number] = end
+
+
+def make_value(session: str, number: int, padding: int) -> bytes:
+    """A record that says whose it is."""
+    text = b"%s|%d|" % (session.encode(), number)
+    body = (text * (1 + padding // len(text)))[:padding]
+    return b"%s%08x|%s" % (text, kernels.crc32c(body, number), body)
+
+
+def parse_value(value: bytes) -> tuple[str, int]:
+    """Whose a record is. Raises Violation for one that was damaged."""
+    try:
+        session, number, checksum, body = value.split(b"|", 3)
+        if kernels.crc32c(body, int(number)) == int(checksum, 16):
+            return session.decode(), int(number)
+    except ValueError:
+        pass
+    raise Violation("nothing invented", f"a record reads {value[:60]!r}")

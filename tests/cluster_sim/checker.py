@@ -1,0 +1,285 @@
+"""Watches a world from outside: DESIGN's invariants after every step, and all of them at the end.
+
+Watched are: one leader to a term, equal committed entries, equal merged logs that hold nothing
+invented, doubled, lost or out of order, acknowledgements only of what is committed and durable on a
+majority, files removed only when a majority has them merged.
+
+Invariant: looking changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiplog.consensus import Entry, Role
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.replicator.interfaces import InputName
+from shiplog.replicator.push_progress import LostRange
+from shiplog.sequencer.commands import Merge, Range, decode_commands
+from tests.cluster_sim.canonical import CanonicalLog, End
+from tests.cluster_sim.history import Written
+from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.process import Process
+from tests.cluster_sim.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.actor import Actor
+    from tests.cluster_sim.node import NodeActor
+    from tests.cluster_sim.publisher import PublisherActor
+    from tests.cluster_sim.subscriber import SubscriberActor
+    from tests.cluster_sim.world import World
+
+Committed = dict[tuple[str, str, InputName], tuple[int, int]]
+"""(session, run id, partition) -> merged place by committed instructions."""
+
+
+class Checker:
+    """All that is known of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.logs: dict[tuple[str, int], CanonicalLog] = {}
+        self.entries: dict[int, tuple[int, bytes]] = {}
+        self.leaders: dict[int, str] = {}
+        self.committed: Committed = {}
+        self.elections = 0
+        self._topic_ids: dict[tuple[str, int], str] = {}
+        self._looked_at: dict[tuple[str, str, int], End] = {}
+        """(process, topic id, partition) -> how far its log was compared."""
+
+    # --- after every step -------------------------------------------------------------------------
+
+    def after_step(self, process: Process) -> None:
+        """Look at what this process may have changed. Raises Violation."""
+        actor = self.world.actors.get(process.host)
+        if actor is None or actor.process is not process or not process.is_alive:
+            return
+        if actor.role == "node":
+            self._look_at_node(actor)  # type: ignore[arg-type]
+        elif actor.role == "subscriber":
+            self._look_at_subscriber(actor)  # type: ignore[arg-type]
+
+    def _look_at_node(self, actor: NodeActor) -> None:
+        node = actor.node
+        if node is None:
+            return
+        raft = node.group.raft
+        if raft.role is Role.LEADER:
+            self._leads(actor, raft.term)
+        for partition in node.merging.partitions.values():
+            self._look_at_log(actor, partition.log, may_be_first=True)
+
+    def _leads(self, actor: NodeActor, term: int) -> None:
+        known = self.leaders.get(term)
+        if known is None:
+            self.leaders[term] = actor.host
+            self.elections += 1
+            self.world.trace.event(actor.host, f"leads in term {term}")
+        elif known != actor.host:
+            raise Violation("one leader", f"{known} and {actor.host} lead in term {term}")
+
+    def _look_at_subscriber(self, actor: SubscriberActor) -> None:
+        if actor.client is not None:
+            for copy in actor.client.copies.values():
+                self._look_at_log(actor, copy.log, may_be_first=False)
+
+    def _look_at_log(self, actor: Actor, log: MergedLog, *, may_be_first: bool) -> None:
+        """Compare what is new in a merged log."""
+        key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
+        end = log.end()
+        seen = self._looked_at.get(key)
+        if seen == end:
+            return
+        if seen is None:
+            self._take_up(log)
+        canonical = self.logs[log.topic_id, log.partition]
+        start = seen if seen is not None and seen <= end else End(-1, 0)
+        for segment in log.segments():
+            if segment.size and segment.base_offset >= start.base:
+                begin = start.byte if segment.base_offset == start.base else 0
+                data = self._bytes(actor, log, segment.base_offset, (begin, segment.size))
+                known = canonical.compare(actor.host, segment.base_offset, begin, data)
+                if known < len(data):
+                    self._new_bytes(
+                        actor, canonical, segment.base_offset, data[known:], may_be_first
+                    )
+        self._looked_at[key] = End(*end)
+
+    def _new_bytes(
+        self, actor: Actor, canonical: CanonicalLog, base: int, data: memoryview, may: bool
+    ) -> None:
+        if not may:
+            raise Violation("readers see a prefix", f"{actor.host} has what no node has merged")
+        canonical.extend(actor.host, base, bytes(data))
+        self.world.trace.event(actor.host, f"merges up to {canonical.next_offset}")
+
+    def _take_up(self, log: MergedLog) -> None:
+        name = (log.topic, log.partition)
+        known = self._topic_ids.setdefault(name, log.topic_id)
+        if known != log.topic_id:
+            raise Violation("one topic", f"{name} is {known} and {log.topic_id}")
+        self.logs.setdefault(
+            (log.topic_id, log.partition),
+            CanonicalLog(log.topic, log.partition, self.world.history.is_published),
+        )
+
+    @staticmethod
+    def _bytes(actor: Actor, log: MergedLog, base: int, part: tuple[int, int]) -> memoryview:
+        inode = actor.disk.find(f"{log.path}/{base:020d}.log")
+        if not isinstance(inode, Inode):
+            raise Violation("merged logs differ", f"{actor.host} has no segment {base} any more")
+        if inode.was_damaged:
+            return memoryview(b"")
+        return memoryview(bytes(inode.data[part[0] : part[1]]))
+
+    # --- consensus --------------------------------------------------------------------------------
+
+    def node_opened(self, actor: NodeActor) -> None:
+        """It has read its files."""
+
+    def node_started(self, actor: NodeActor) -> None:
+        """It runs."""
+        self.world.trace.event(actor.host, "runs")
+
+    def applying(self, actor: NodeActor, entry: Entry) -> None:
+        """An entry is committed, as this node believes."""
+        known = self.entries.get(entry.index)
+        if known is None:
+            self.entries[entry.index] = (entry.term, bytes(entry.data))
+        elif known != (entry.term, bytes(entry.data)):
+            raise Violation("committed stays", f"{actor.host} has another entry {entry.index}")
+
+    def applied(self, actor: NodeActor, entry: Entry) -> None:
+        """Its state machine has taken it."""
+        if actor.node is None or not entry.data:
+            return
+        for command in decode_commands(entry.data):
+            if isinstance(command, Merge):
+                for part in command.ranges:
+                    self._merge_committed(actor, part)
+
+    def _merge_committed(self, actor: NodeActor, part: Range) -> None:
+        machine = actor.node.replica.machine  # type: ignore[union-attr]
+        entry = machine.state.inputs.get(part.input)
+        if entry is None or entry.place < (part.run, part.roll, part.stop):
+            return  # rejected
+        session = machine.state.sessions[entry.session]
+        partition = machine.state.partitions[entry.partition]
+        name = (machine.state.topics[partition.topic_id].name, partition.index)
+        run_id = next(run.run_id for run in session.runs if run.number == part.run)
+        key = (entry.session, run_id, name)
+        if self.committed.get(key, (-1, 0)) < (part.roll, part.stop):
+            self.committed[key] = (part.roll, part.stop)
+            self._check_durable(entry.session, name, part)
+
+    def _check_durable(self, session: str, name: InputName, part: Range) -> None:
+        """What is planned for merging is on the disks of a majority."""
+        path = f"/data/sessions/{session}/{name[0]}-{name[1]}/log.{part.run}.{part.roll}"
+        holders = [n for n in self.world.nodes if n.forgot or _is_durable(n, path, part.stop)]
+        if len(holders) <= len(self.world.nodes) // 2:
+            raise Violation(
+                "durable before commit",
+                f"{path} up to {part.stop} is durable on {[n.host for n in holders]} only",
+            )
+
+    # --- publishers -------------------------------------------------------------------------------
+
+    def told_acknowledged(
+        self, actor: PublisherActor, run_id: str, name: InputName, place: tuple[int, int]
+    ) -> None:
+        """A publisher hears that its records are acknowledged."""
+        history = self.world.history
+        for append, _ in history.told_acknowledged(actor.session, run_id, name, place):
+            self._check_committed(actor, run_id, name, append)
+
+    def _check_committed(
+        self, actor: PublisherActor, run_id: str, name: InputName, append: Written
+    ) -> None:
+        reached = self.committed.get((actor.session, run_id, name), (-1, 0))
+        if reached < append.end:
+            raise Violation(
+                "acknowledged is committed",
+                f"{actor.session} {append.numbers} of {name} at {append.end} is not: {reached}",
+            )
+
+    def told_merged(
+        self, actor: PublisherActor, run_id: str, name: InputName, place: tuple[int, int]
+    ) -> None:
+        """A publisher hears that its records are merged on a majority."""
+        self.world.history.told_merged(actor.session, run_id, name, place)
+
+    def publisher_stopped(self, actor: PublisherActor, why: str) -> None:
+        """Shipping has ended for good."""
+        if not actor.is_stopped_for_good:
+            self.world.trace.event(actor.host, f"is stopped: {why}")
+            if not actor.was_restored:
+                raise Violation("publishers ship", f"{actor.session} is stopped: {why}")
+            actor.is_stopped_for_good = True
+
+    def publisher_lost(self, actor: PublisherActor, lost: tuple[LostRange, ...]) -> None:
+        """The cluster has closed a run before its end."""
+        if not actor.disk.is_lossy:
+            raise Violation("nothing lost", f"{actor.session} lost {lost[-1]}")
+
+    def publisher_removes(self, actor: PublisherActor, path: str) -> None:
+        """A session file goes: a majority must have all of it merged and durable."""
+        run, roll = (int(part) for part in path.rsplit("/log.", 1)[1].split("."))
+        topic, partition = path.split("/")[-2].rsplit("-", 1)
+        name = (topic, int(partition))
+        record = None if actor.writer is None else actor.writer.directory.run(run)
+        if record is None:
+            return
+        for known, history in self.world.history.of_run(actor.session, record.run_id):
+            if known == name:
+                for append in history.appends:
+                    if append.end[0] == roll and not self.is_released(actor, append):
+                        self._check_merged(actor, name, append, path)
+
+    def is_released(self, actor: PublisherActor, append: Written) -> bool:
+        """Whether a power failure took it before it was shipped."""
+        return actor.disk.is_lossy and (
+            (actor.session, append.numbers[0]) not in self.world.history.acknowledged
+        )
+
+    def _check_merged(
+        self, actor: PublisherActor, name: InputName, append: Written, path: str
+    ) -> None:
+        number = append.numbers[-1]
+        canonical = self._log_named(name)
+        end = None if canonical is None else canonical.ends.get((actor.session, number))
+        if end is None:
+            raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
+        segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"
+        holders = [n for n in self.world.nodes if n.forgot or _is_durable(n, segment, end.byte)]
+        if len(holders) <= len(self.world.nodes) // 2:
+            raise Violation(
+                "removed is merged", f"{path} goes, only {len(holders)} nodes have {number} merged"
+            )
+
+    def _log_named(self, name: InputName) -> CanonicalLog | None:
+        topic_id = self._topic_ids.get(name)
+        return None if topic_id is None else self.logs.get((topic_id, name[1]))
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        """Everything is quiet: look at all of it. Raises Violation."""
+        ends: dict[str, dict[tuple[str, int], object]] = {}
+        for session, number in sorted(self.world.history.acknowledged):
+            log = self._log_named(self.world.history.published[session, number])
+            if log is None or (session, number) not in log.ends:
+                raise Violation("acknowledged is merged", f"{session} {number} is lost")
+        for actor in self.world.actors.values():
+            if actor.is_up:
+                self._compare_whole(actor, ends)
+
+    def _compare_whole(self, actor: Actor, ends: dict[str, dict[tuple[str, int], object]]) -> None:
+        self._looked_at.clear()
+        if actor.process is not None:
+            self.after_step(actor.process)
+
+
+def _is_durable(actor: Actor, path: str, size: int) -> bool:
+    """Whether a file survives a power failure, at least so long."""
+    inode = actor.disk.find(path)
+    return isinstance(inode, Inode) and inode.durable_size() >= size

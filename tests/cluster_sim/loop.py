@@ -1,0 +1,262 @@
+"""An event loop whose time is simulated: when nothing is left to do, it is the next timer's time.
+
+Everything that runs belongs to a process of the simulated world; what a handle, task or timer
+starts belongs to the same one. So a process can be killed between any two steps: its handles just
+never run again, like those of a process that is gone.
+
+Invariant: the order of steps depends on nothing but the calls made; nothing real is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster_sim.process import Process, ProcessDied
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.network import Network
+
+STEP_S = 20e-6
+"""What looking at a clock twice within one step is apart."""
+EXECUTOR_S = 0.0005
+
+
+class Handle(asyncio.TimerHandle):
+    """A callback, and whose it is."""
+
+    __slots__ = ("process",)
+
+    def __init__(  # never the parent's: that one costs as much as running the callback
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: contextvars.Context,
+        process: Process,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self.process = process
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self._cancelled = True
+        self._callback = _nothing
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
+def _nothing() -> None:
+    """What a cancelled handle holds."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """The loop of one world."""
+
+    def __init__(self, on_error: Callable[[Process, dict[str, Any]], None]) -> None:
+        self.current = self.outside = Process("world", "world")
+        self.steps = 0
+        self.network: Network
+        self._now = 0.0
+        self._looks = 0
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._sequence = 0
+        self._on_error = on_error
+        self._over = False
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run_until(self, end: float, after_step: Callable[[Process], bool]) -> bool:
+        """Run steps until `after_step` says so (True) or it is `end` (False)."""
+        asyncio._set_running_loop(self)
+        try:
+            while (handle := self._next(end)) is not None:
+                process = handle.process
+                self._step(handle)
+                if after_step(process):
+                    return True
+            self._now = max(self._now, end)
+            return False
+        finally:
+            asyncio._set_running_loop(None)
+            self.current = self.outside
+
+    def _next(self, end: float) -> Handle | None:
+        """The next handle that may run; time moves to it."""
+        while True:
+            if self._ready:
+                handle = self._ready.popleft()
+            elif self._timers and self._timers[0][0] <= end:
+                when, _, handle = heapq.heappop(self._timers)
+                self._now = max(self._now, when)
+            else:
+                return None
+            process = handle.process
+            if handle._cancelled or not process.is_alive:
+                continue
+            if process.is_paused:
+                process.backlog.append(handle)
+                continue
+            return handle
+
+    def _step(self, handle: Handle) -> None:
+        self.current = handle.process
+        self.steps += 1
+        self._looks = 0
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except ProcessDied:
+            pass
+        except Exception as error:  # noqa: BLE001 - the seam: as asyncio's own loop does it
+            context = {"message": f"{handle._callback!r} failed", "exception": error}
+            self._on_error(handle.process, context)
+
+    def resume(self, process: Process) -> None:
+        """Let a paused process go on: everything that it missed is due now."""
+        process.is_paused = False
+        self._ready.extend(process.backlog)
+        process.backlog.clear()
+
+    def close_world(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Let go of everything: no coroutine may wake up when it is collected."""
+        self._over = True
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            try:
+                if coroutine is not None:
+                    coroutine.close()
+            except (Exception, ProcessDied):  # noqa: BLE001 - it may end as it likes
+                continue
+        self._ready.clear()
+        self._timers.clear()
+
+    # --- what asyncio asks of a loop --------------------------------------------------------------
+
+    def time(self) -> float:
+        """Simulated seconds."""
+        return self._now
+
+    def looked(self) -> float:
+        """The time as a clock shows it: it moves a little with every look within a step."""
+        self._looks += 1
+        return self._now + self._looks * STEP_S
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        handle = Handle(self._now, callback, args, context, self.current)
+        if not self._over:
+            self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        handle = Handle(when, callback, args, context, self.current)
+        self._add(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+
+    def call_in(
+        self, process: Process, delay: float, callback: Callable[..., object], *args: Any
+    ) -> Handle:
+        """Have another process do something: what the network and the world do."""
+        handle = Handle(self._now + delay, callback, args, contextvars.copy_context(), process)
+        self._add(handle)
+        return handle
+
+    def _add(self, handle: Handle) -> None:
+        if not self._over:
+            self._sequence += 1
+            heapq.heappush(self._timers, (handle._when, self._sequence, handle))
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self.current.tasks.append(task)
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Do it a moment later, in one go: what a thread does may end before or after others."""
+        future = self.create_future()
+        delay = EXECUTOR_S * self.current.chance.uniform(0.1, 4)
+        self.call_later(delay, self._execute, future, func, args)
+        return future
+
+    @staticmethod
+    def _execute(
+        future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        try:
+            result = func(*args)
+        except Exception as error:  # noqa: BLE001 - the seam: it is whoever waits that gets it
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+
+    async def create_connection(self, factory: Any, host: str, port: int) -> Any:  # type: ignore[override]
+        return await self.network.connect(self.current, factory, (host, port))
+
+    async def create_server(  # type: ignore[override]
+        self, factory: Any, host: str, port: int, *, backlog: int
+    ) -> Any:
+        return self.network.listen(self.current, factory, (host, port))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._over and "never retrieved" not in context["message"]:
+            self._on_error(self.current, context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self._over

@@ -1,0 +1,146 @@
+"""Faults that make a machine forget or misremember: rot, wiped disks, old copies, twins.
+
+Nodes may lose their memory as long as they are a minority; an old copy of a node's directory is put
+back only when the node has been started twice since, because a boot counter cannot tell more.
+
+Invariant: at most a minority of the voters is condemned.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.cluster_sim.inode import Directory
+from tests.cluster_sim.node import DATA, NodeActor
+from tests.cluster_sim.publisher import SESSIONS
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.publisher import PublisherActor
+    from tests.cluster_sim.world import World
+
+ROTTING = ("/merged/", "/sessions/", "/raft/")
+
+
+@dataclass(frozen=True, slots=True)
+class _Backup:
+    """A copy of a node's directory, and of which boot it is."""
+
+    directory: Directory
+    boot: int
+
+
+class MemoryFaults:
+    """They add to `ways`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ways: dict[str, Callable[[random.Random], str | None]] = {
+            "rot": self._rot,
+            "wipe": self._wipe,
+            "stale_node": self._stale_node,
+            "twin_node": self._twin_node,
+            "stale_publisher": self._stale_publisher,
+        }
+        self._backups: dict[str, _Backup] = {}
+        self._publisher_backups: dict[str, Directory] = {}
+        self._twins: list[NodeActor] = []
+
+    def _may_condemn(self, actor: NodeActor) -> bool:
+        if actor.is_condemned:
+            return True
+        condemned = [node for node in self.world.nodes if node.is_condemned]
+        return len(condemned) < (len(self.world.nodes) - 1) // 2
+
+    def _rot(self, chance: random.Random) -> str | None:
+        actor = chance.choice(self.world.nodes)
+        place = chance.choice(ROTTING)
+        files = [(path, inode) for path, inode in actor.disk.files() if place in path]
+        if not files or not self._may_condemn(actor):
+            return None
+        path, inode = chance.choice(files)
+        if not inode.rot(chance):
+            return None
+        actor.is_condemned = actor.has_rotten = True
+        actor.disk.is_lossy = True
+        return f"{actor.host} {path}"
+
+    def _wipe(self, chance: random.Random) -> str | None:
+        actor = chance.choice(self.world.nodes)
+        if not self._may_condemn(actor):
+            return None
+        actor.wipe()
+        return actor.host
+
+    # --- old copies -------------------------------------------------------------------------------
+
+    def _stale_node(self, chance: random.Random) -> str | None:
+        """Take a copy, or put an old one back."""
+        actor = chance.choice(self.world.nodes)
+        backup = self._usable_backup(actor)
+        if backup is None or not self._may_condemn(actor):
+            return self._take_copy(actor)
+        actor.kill()
+        actor.disk.bring_back(DATA, backup.directory)
+        actor.is_condemned = actor.forgot = actor.is_stale = True
+        return f"{actor.host} is what it was at boot {backup.boot}"
+
+    def _twin_node(self, chance: random.Random) -> str | None:
+        """Another machine runs an old copy of a node."""
+        actor = chance.choice(self.world.nodes)
+        backup = self._usable_backup(actor)
+        host = f"{actor.host}x{len(self._twins)}"
+        if backup is None or len(self._twins) > 1:
+            return self._take_copy(actor)
+        twin = NodeActor(self.world, actor.number, host)
+        twin.disk.root.link("data", Directory())
+        twin.disk.root.sync()
+        twin.disk.bring_back(DATA, backup.directory)
+        twin.bootstraps = False
+        twin.is_stale = True
+        self._twins.append(twin)
+        self.world.actors[host] = twin
+        twin.start()
+        return f"{host} is {actor.host} at boot {backup.boot}"
+
+    def _take_copy(self, actor: NodeActor) -> str | None:
+        if actor.host in self._backups or actor.node is None or actor.is_condemned:
+            return None
+        boot = actor.node.directory.record.boot
+        self._backups[actor.host] = _Backup(actor.disk.copy_of(DATA), boot)
+        return f"a copy of {actor.host} at boot {boot}"
+
+    def _usable_backup(self, actor: NodeActor) -> _Backup | None:
+        backup = self._backups.get(actor.host)
+        if backup is None:
+            return None
+        others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
+        known = [node.replica.machine.state.boots.get(actor.name, 0) for node in others]
+        return backup if known and min(known) > backup.boot + 1 else None
+
+    def _stale_publisher(self, chance: random.Random) -> str | None:
+        actor: PublisherActor = chance.choice(self.world.publishers)
+        backup = self._publisher_backups.get(actor.host)
+        if backup is None:
+            if actor.disk.find(actor.path) is None:
+                return None
+            self._publisher_backups[actor.host] = actor.disk.copy_of(SESSIONS)
+            return f"a copy of {actor.host}"
+        actor.kill()
+        actor.disk.bring_back(SESSIONS, backup)
+        actor.was_restored = True
+        return f"{actor.host} is what it was"
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Stale nodes are given empty disks, twins are found and switched off."""
+        for twin in self._twins:
+            twin.stays_away = True
+            twin.kill()
+        for actor in self.world.nodes:
+            if actor.is_stale:
+                actor.wipe()
+                actor.is_stale = False

@@ -1,0 +1,170 @@
+"""A real sequencer node on a simulated machine.
+
+Invariant: everything of the node is what runs in production but its disk, network, clock and
+threads.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, cast
+
+from shiplog.config.types import Address, Grant, NodeConfig, PeerConfig
+from shiplog.consensus import Entry, Role, Snapshot
+from shiplog.logformat.disk_errors import DiskFault
+from shiplog.logformat.errors import LogFormatError
+from shiplog.sequencer.group import Applier
+from shiplog.sequencer.host import Host
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.node_dir import NodeDirectoryError
+from shiplog.sequencer.raft_store import RaftStoreError
+from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
+from tests.cluster_sim.process import Process
+from tests.cluster_sim.syncer import SimSyncer
+from tests.cluster_sim.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.world import World
+
+DATA = "/data"
+GRANTS = (
+    Grant(identity="shiplog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
+    Grant(identity="shiplog://subscriber/*", subscribe_topics=("*",)),
+)
+
+
+class _Usage:
+    """How full a simulated disk is."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.used = actor.disk.used_bytes
+        self.free = max(0, actor.disk.capacity_bytes - actor.disk.used_bytes)
+
+
+class _NoWatch:
+    """Certificates never change here."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Recorder:
+    """Sees what a node applies before anybody can act on it. Implements group.Applier."""
+
+    def __init__(self, actor: NodeActor, applier: Applier) -> None:
+        self._actor = actor
+        self._applier = applier
+
+    def apply(self, entry: Entry) -> list[Any]:
+        self._actor.world.checker.applying(self._actor, entry)
+        outcomes = self._applier.apply(entry)
+        self._actor.world.checker.applied(self._actor, entry)
+        return outcomes
+
+    def install(self, snapshot: Snapshot) -> None:
+        self._actor.world.trace.event(self._actor.host, f"installs {snapshot.last_index}")
+        self._applier.install(snapshot)
+
+    def role_changed(self) -> None:
+        self._applier.role_changed()
+
+
+class NodeActor(Actor):
+    """One voter, by its number."""
+
+    def __init__(self, world: World, number: int, host: str = "") -> None:
+        super().__init__(world, host or f"n{number}")
+        self.number = number
+        self.name = f"n{number}"
+        self.node: Node | None = None
+        self.forgot = False
+        """Whether its disk was ever wiped, or put back to an older state."""
+        self.is_condemned = False
+        """Whether it counts for nothing: what it has lost, a majority of the others has."""
+        self.has_rotten = False
+        """Whether bytes of its disk were changed, so that it may ask for an operator."""
+        self.is_stale = False
+        """Whether it runs on an old copy of its directory."""
+        self.bootstraps = True
+
+    @property
+    def identity(self) -> str:
+        return f"shiplog://node/{self.name}"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it believes to lead."""
+        return self.is_up and self.node is not None and self.node.group.raft.role is Role.LEADER
+
+    @property
+    def has_stopped_intake(self) -> bool:
+        """Whether it takes nothing in until it is started again."""
+        return self.is_up and self.node is not None and self.node.intake.stopped is not None
+
+    def config(self) -> NodeConfig:
+        """As an operator writes it."""
+        options = self.world.options
+        peers = tuple(
+            PeerConfig(name=f"n{number}", address=Address(f"n{number}", PORT))
+            for number in range(options.nodes)
+        )
+        return NodeConfig(
+            name=self.name,
+            cluster=CLUSTER,
+            data=DATA,
+            listen=Address(self.host, PORT),
+            advertise=Address(self.host, PORT),
+            tls=NO_FILES,
+            peers=peers,
+            grants=GRANTS,
+            auto_create_topics=False,
+            segment_bytes=options.segment_bytes,
+            snapshot_interval_s=options.snapshot_interval_s,
+        )
+
+    async def run(self, process: Process) -> None:
+        fs = self.file_system(process)
+        host = Host(
+            new_syncer=lambda directory: SimSyncer(fs),
+            watch=lambda paths, on_change: _NoWatch(),
+            disk_usage=lambda path: _Usage(self),
+        )
+        node = Node(
+            self.config(),
+            fs=fs,
+            clock=self.clock,
+            tls=cast(Any, self.tls()),
+            rng=random.Random(f"{process.name} {self.world.options.seed}"),
+            bootstrap=self.bootstraps,
+            host=host,
+        )
+        self.bootstraps = False
+        node.group._applier = _Recorder(self, node.group._applier)
+        self.node = node
+        self.world.checker.node_opened(self)
+        await node.start()
+        self.world.checker.node_started(self)
+        await node.run_until_failure()
+
+    def failed(self, error: Exception) -> None:
+        self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")
+        if isinstance(error, DiskFault) and self.disk.is_lossy:
+            return
+        if isinstance(error, DiskFault) and self.disk.used_bytes >= self.disk.capacity_bytes // 2:
+            return
+        refusals = (RaftStoreError, NodeDirectoryError, LogFormatError)
+        if isinstance(error, refusals) and self.has_rotten:
+            self.world.operator_wipes(self)
+            return
+        raise Violation("nodes live", f"{self.host} ended: {error!r}") from error
+
+    def gone(self) -> None:
+        self.node = None
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.kill(power=True)
+        self.disk.wipe()
+        self.forgot = self.is_condemned = True
+        self.has_rotten = self.is_stale = False
+        self.world.trace.event(self.host, "has an empty disk")

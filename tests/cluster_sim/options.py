@@ -1,0 +1,105 @@
+"""What a simulated world is like; everything follows from the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+KINDS = (
+    "kill",
+    "kill_leader",
+    "kill_all",
+    "power_loss",
+    "power_loss_all",
+    "fuse",
+    "pause",
+    "cut",
+    "cut_one_way",
+    "isolate_leader",
+    "split",
+    "mend",
+    "reset",
+    "reset_all",
+    "slow_network",
+    "slow_disk",
+    "failing_sync",
+    "full_disk",
+    "rot",
+    "clock_jump",
+    "wipe",
+    "stale_node",
+    "twin_node",
+    "stale_publisher",
+    "kill_publisher",
+    "power_loss_publisher",
+    "fuse_publisher",
+    "kill_subscriber",
+    "power_loss_subscriber",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One world. Times in simulated seconds."""
+
+    seed: int
+    nodes: int
+    publishers: int
+    subscribers: int
+    topics: int
+    partitions: int
+    safety_s: float
+    fault_every_s: float
+    kinds: tuple[str, ...]
+    restart_s: float
+    append_every_s: float
+    value_bytes: int
+    latency_s: float
+    slow_chance: float
+    slow_s: float
+    split_chance: float
+    sync_s: float
+    drift: float
+    """Clocks run by up to this share too fast or too slow."""
+    segment_bytes: int
+    roll_bytes: int
+    wal_bytes: int
+    kept_entries: int
+    snapshot_interval_s: float
+    minority_stays_away: bool
+    skip: frozenset[int] = frozenset()
+    """Numbers of planned faults that are left out."""
+
+
+def from_seed(seed: int) -> Options:
+    """The world of this seed."""
+    draw = random.Random(f"world {seed}")
+    calm = draw.random() < 0.1
+    share = draw.choice((0.2, 0.4, 1.0))
+    kinds = tuple(kind for kind in KINDS if draw.random() < share)
+    return Options(
+        seed=seed,
+        nodes=draw.choice((1, 3, 3, 3, 3, 5)),
+        publishers=draw.choice((1, 2, 2, 3)),
+        subscribers=draw.choice((0, 1, 1, 2)),
+        topics=draw.choice((1, 1, 2)),
+        partitions=draw.choice((1, 1, 2)),
+        safety_s=draw.choice((5.0, 10.0, 20.0)),
+        fault_every_s=draw.choice((0.3, 0.7, 2.0)),
+        kinds=() if calm else kinds,
+        restart_s=draw.choice((0.1, 0.5, 2.0)),
+        append_every_s=draw.choice((0.05, 0.2, 0.5)),
+        value_bytes=draw.choice((10, 100, 1500)),
+        latency_s=draw.choice((0.0002, 0.002, 0.02)),
+        slow_chance=0.0 if calm else draw.choice((0.0, 0.02, 0.1)),
+        slow_s=draw.choice((0.05, 0.5)),
+        split_chance=draw.choice((0.0, 0.1)),
+        sync_s=draw.choice((0.0002, 0.002, 0.02, 0.1)),
+        drift=draw.choice((0.0, 0.0, 0.02, 0.1)),
+        segment_bytes=draw.choice((1 << 12, 1 << 14, 1 << 20)),
+        roll_bytes=draw.choice((1 << 12, 1 << 14, 1 << 20)),
+        wal_bytes=draw.choice((1 << 12, 1 << 14, 1 << 20)),
+        kept_entries=draw.choice((0, 10, 100)),
+        snapshot_interval_s=draw.choice((0.3, 1.0, 5.0)),
+        minority_stays_away=draw.random() < 0.2,
+    )

@@ -1,0 +1,164 @@
+"""A publisher: real session files and the real push client, in one simulated process.
+
+Invariant: every record says whose it is; what the publisher is told is told to the checker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.disk_errors import DiskFault
+from shiplog.logformat.errors import LogFormatError
+from shiplog.publisher.errors import DiskFull
+from shiplog.publisher.session_writer import SessionWriter
+from shiplog.publisher.sync import sync
+from shiplog.replicator.push_client import PushClient
+from tests.cluster_sim.actor import Actor
+from tests.cluster_sim.canonical import make_value
+from tests.cluster_sim.inotify import SimInotify
+from tests.cluster_sim.process import Process
+from tests.cluster_sim.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_sim.world import World
+
+SESSIONS = "/sessions"
+BUDGET_BYTES = 1 << 30
+
+
+class PublisherActor(Actor):
+    """One session, used again by every process."""
+
+    role = "publisher"
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"p{number}")
+        self.session = f"s{number}"
+        self.client: PushClient | None = None
+        self.writer: SessionWriter | None = None
+        self.is_stopped_for_good = False
+        self.was_restored = False
+        """Whether an old copy of its directory was put back."""
+        self.disk.on_unlink = self._unlinks
+        self._run_id = ""
+
+    @property
+    def path(self) -> str:
+        """The session's directory."""
+        return f"{SESSIONS}/{self.session}"
+
+    # --- the program ------------------------------------------------------------------------------
+
+    async def run(self, process: Process) -> None:
+        fs = self.file_system(process)
+        fs.make_directory(SESSIONS)
+        self.writer = SessionWriter.open(
+            fs,
+            self.path,
+            session=self.session,
+            budget_bytes=BUDGET_BYTES,
+            roll_bytes=self.world.options.roll_bytes,
+        )
+        self.client = PushClient(
+            self.path,
+            self.client_config(),
+            tls=cast(Any, self.tls()),
+            fs=fs,
+            clock=self.clock,
+            random=random.Random(f"{process.name} {self.world.options.seed}"),
+            on_progress=self._progressed,
+            new_inotify=cast(Any, lambda: SimInotify(self.disk)),
+        )
+        self.client.start()
+        while True:
+            await asyncio.sleep(self.chance.expovariate(1 / self.world.options.append_every_s))
+            if not self.world.is_quiet:
+                self._act()
+
+    def _act(self) -> None:
+        writer = cast(SessionWriter, self.writer)
+        way = self.chance.random()
+        try:
+            if way < 0.02:
+                writer.end_run()
+            elif way < 0.1:
+                sync(writer._fs, writer.take_unsynced())
+            else:
+                self._append(writer)
+        except DiskFull:
+            self.world.trace.event(self.host, "has no room")
+
+    def _append(self, writer: SessionWriter) -> None:
+        options, chance = self.world.options, self.chance
+        name = (f"t{chance.randrange(options.topics)}", chance.randrange(options.partitions))
+        history = self.world.history
+        numbers = history.next_numbers(self.session, name, chance.choice((1, 1, 1, 2, 5)))
+        values = [make_value(self.session, n, options.value_bytes) for n in numbers]
+        data = kernels.build_batches(
+            values, timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
+        )
+        output = writer.output(*name)
+        output.write(data)
+        place = output.place(writer._current_run())
+        if place is None:
+            raise Violation("publishers write", f"{self.session} has written nothing")
+        run = writer.directory.run(place.run)
+        run_id = "" if run is None else run.run_id
+        history.written(self.session, run_id, name, (place.roll, place.byte), numbers)
+
+    def failed(self, error: Exception) -> None:
+        self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")
+        if isinstance(error, DiskFault | LogFormatError) and self.disk.is_lossy:
+            return
+        if isinstance(error, DiskFault) and self.disk.used_bytes >= self.disk.capacity_bytes // 2:
+            return
+        raise Violation("publishers live", f"{self.host} ended: {error!r}") from error
+
+    def gone(self) -> None:
+        self.client = self.writer = None
+
+    # --- what it is told --------------------------------------------------------------------------
+
+    def _progressed(self) -> None:
+        client = cast(PushClient, self.client)
+        checker = self.world.checker
+        if client.status.stopped is not None:
+            checker.publisher_stopped(self, str(client.status.stopped))
+        if client.status.lost:
+            checker.publisher_lost(self, client.status.lost)
+        run_ids = {run.run: run.run_id for run in client._session.runs}
+        for name, progress in client.progress.items():
+            place = progress.acknowledged
+            if place.run in run_ids:
+                checker.told_acknowledged(self, run_ids[place.run], name, place[1:])
+        for (run, name), merged in client._progress._merged.items():
+            if run in run_ids:
+                checker.told_merged(self, run_ids[run], name, merged)
+
+    def _unlinks(self, process: Process, path: str, inode: object) -> None:
+        if re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1]):
+            self.world.checker.publisher_removes(self, path)
+
+    # --- for the end ------------------------------------------------------------------------------
+
+    def waits_for(self) -> str:
+        """What of this session is not merged yet; empty: nothing."""
+        client, writer = self.client, self.writer
+        if client is None or writer is None:
+            return f"{self.host} is down"
+        if self.is_stopped_for_good:
+            return ""
+        for run in client._session.runs:
+            if run.run == writer._run:
+                for name, history in self.world.history.of_run(self.session, run.run_id):
+                    if history.merged < len(history.appends):
+                        return f"{self.session} run {run.run} {name}: {history.merged} merged"
+                continue
+            for name in client._session.inputs_of(run.run):
+                if not client._progress.is_lost(run.run, name):
+                    return f"{self.session} run {run.run} {name} is still there"
+        return ""

@@ -1,0 +1,49 @@
+"""A slice of the simulated worlds. More: `python -m tests.cluster_sim`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster_sim.run import SimulationFailed, run_seed
+
+
+@pytest.mark.parametrize("first", [1, 5, 13, 17])
+def test_worlds_hold(first: int) -> None:
+    results = [run_seed(seed) for seed in range(first, first + 4)]
+    assert sum(result.acknowledged for result in results) > 0
+
+
+@pytest.mark.xfail(strict=True, raises=SimulationFailed)
+@pytest.mark.parametrize("seed", [11])
+def test_worlds_that_do_not_hold_yet(seed: int) -> None:
+    """11: planned instructions are rejected again and again, and nothing more is merged."""
+    run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", [7, 20])
+def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
+    """Also in another process, where sets of strings have another order."""
+    script = f"from tests.cluster_sim.run import run_seed; print(run_seed({seed}).digest)"
+    digests = {run_seed(seed).digest}
+    for hash_seed in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(ran.stdout.strip())
+    assert len(digests) == 1
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(10_000, 12_000, 100))
+def test_many_worlds_hold(first: int) -> None:
+    for seed in range(first, first + 100):
+        run_seed(seed)

@@ -1,0 +1,243 @@
+"""One simulated world: a cluster, its publishers and subscribers, and everything that happens to
+them.
+
+First a safety phase, in which anything may fail at any time; then everything is healed, and all
+that was published must be merged everywhere within bounded time.
+
+Invariant: the same options give the same steps, to the byte.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+from shiplog.consensus import NotLeader
+from shiplog.sequencer import merger, raft_store, snapshots
+from shiplog.sequencer.commands import CreateTopic
+from shiplog.sequencer.node import Node
+from tests.cluster_sim.actor import Actor
+from tests.cluster_sim.checker import Checker
+from tests.cluster_sim.determinism import nothing_real
+from tests.cluster_sim.faults import Faults
+from tests.cluster_sim.history import History
+from tests.cluster_sim.loop import SimLoop
+from tests.cluster_sim.network import Network
+from tests.cluster_sim.node import NodeActor
+from tests.cluster_sim.options import Options
+from tests.cluster_sim.process import Process
+from tests.cluster_sim.publisher import PublisherActor
+from tests.cluster_sim.subscriber import SubscriberActor
+from tests.cluster_sim.trace import Trace
+from tests.cluster_sim.violation import Violation
+
+LIVENESS_S = 90.0
+LOOK_EVERY_S = 0.25
+SAMPLE_RECORDS = 32
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, options: Options, *, is_verbose: bool = False) -> None:
+        self.options = options
+        self.loop = SimLoop(self._on_error)  # type: ignore[abstract]
+        self.network = self.loop.network = Network(self.loop, options.seed)
+        self.network.latency_s = options.latency_s
+        self.network.slow_chance, self.network.slow_s = options.slow_chance, options.slow_s
+        self.network.split_chance = options.split_chance
+        self.trace = Trace(self.loop.time, is_verbose=is_verbose)
+        self.history = History()
+        self.checker = Checker(self)
+        self.processes: list[Process] = []
+        self.is_healed = False
+        self.is_quiet = False
+        """Nothing new is published."""
+        self.nodes = [NodeActor(self, number) for number in range(options.nodes)]
+        self.publishers = [PublisherActor(self, number) for number in range(options.publishers)]
+        self.subscribers = [SubscriberActor(self, number) for number in range(options.subscribers)]
+        everyone: list[Actor] = [*self.nodes, *self.publishers, *self.subscribers]
+        self.actors = {actor.host: actor for actor in everyone}
+        self.faults = Faults(self)
+        self._violation: Violation | None = None
+        self._done: Callable[[], bool] = lambda: False
+        self._next_look = 0.0
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Both phases. Raises Violation."""
+        with _knobs(self.options), nothing_real(self.loop, self.options.seed), self._logs():
+            try:
+                for actor in self.actors.values():
+                    actor.start()
+                self.faults.plan()
+                self._create_topics()
+                self._run_until(self.options.safety_s)
+                self._check_liveness()
+                self.checker.check_end()
+            finally:
+                self.loop.close_world([task for p in self.processes for task in p.tasks])
+                self.processes.clear()
+                for actor in self.actors.values():
+                    actor.gone()
+                gc.collect()
+
+    def _run_until(self, end: float) -> bool:
+        reached = self.loop.run_until(end, self._after_step)
+        if self._violation is not None:
+            raise self._violation
+        return reached
+
+    def _after_step(self, process: Process) -> bool:
+        """Whether to stop here."""
+        try:
+            self.checker.after_step(process)
+        except Violation as violation:
+            self._violation = self._violation or violation
+        if self._violation is not None:
+            return True
+        now = self.loop.time()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_EVERY_S
+        return self._done()
+
+    def _check_liveness(self) -> None:
+        self.is_healed = True
+        self.trace.event("world", "is healed")
+        self.faults.heal()
+        self._run_until(self.loop.time() + 1.0)
+        self.is_quiet = True
+        self._done = lambda: not self.waits_for()
+        if not self._run_until(self.loop.time() + LIVENESS_S):
+            raise Violation("everything is merged in time", self.waits_for())
+
+    def waits_for(self) -> str:
+        """What is not as it must be at the end; empty: nothing."""
+        for publisher in self.publishers:
+            if waits := publisher.waits_for():
+                return waits
+        for log in self.checker.logs.values():
+            for actor in (*self.nodes, *self.subscribers):
+                if not _is_excused(actor) and (
+                    waits := _lacks(actor, log.topic, log.partition, log.next_offset)
+                ):
+                    return waits
+        return ""
+
+    def _create_topics(self) -> None:
+        """Ask whoever leads, until there are all topics."""
+        missing = [f"t{number}" for number in range(self.options.topics)]
+        for actor in self.nodes:
+            node, process = actor.node, actor.process
+            if node is None or process is None or not node.group.is_leader:
+                continue
+            machine = node.replica.machine
+            missing = [name for name in missing if machine.topic_named(name) is None]
+            for name in missing:
+                command = CreateTopic(uuid.uuid4().hex, name, self.options.partitions, {}, 0)
+                self.loop.call_in(process, 0.0, _propose, node, command)
+        if missing:
+            self.later(0.2, self._create_topics)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        """Have the world do something."""
+        self.loop.call_in(self.loop.outside, delay, action)
+
+    def violated(self, violation: Violation) -> None:
+        """Stop behind this step."""
+        self._violation = self._violation or violation
+
+    def operator_wipes(self, actor: NodeActor) -> None:
+        """A node says that its disk is damaged: it gets an empty one."""
+        self.trace.event(actor.host, "asks for an empty disk")
+        actor.wipe()
+
+    def _on_error(self, process: Process, context: dict[str, Any]) -> None:
+        """Something failed and nobody took it."""
+        error = context.get("exception")
+        if isinstance(error, Violation):
+            self.violated(error)
+        elif process.is_alive:
+            detail = f"{process.name}: {context['message']}: {error!r}"
+            self.trace.event(process.name, detail)
+            violation = Violation("no errors", detail)
+            violation.__cause__ = error
+            self.violated(violation)
+
+    @contextmanager
+    def _logs(self) -> Iterator[None]:
+        """What the product logs goes into the trace; an error with a traceback is a defect."""
+        handler = _Handler(self)
+        product = logging.getLogger("shiplog")
+        level, propagates = product.level, product.propagate
+        product.addHandler(handler)
+        product.setLevel(logging.INFO)
+        product.propagate = False
+        try:
+            yield
+        finally:
+            product.removeHandler(handler)
+            product.setLevel(level)
+            product.propagate = propagates
+
+
+class _Handler(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = self._world
+        who = world.loop.current.name
+        world.trace.event(who, f"{record.levelname.lower()}: {record.getMessage()}")
+        if record.exc_info and record.exc_info[1] is not None and record.levelno >= logging.ERROR:
+            violation = Violation("no errors", f"{who}: {record.getMessage()}")
+            violation.__cause__ = record.exc_info[1]
+            world.violated(violation)
+
+
+def _propose(node: Node, command: CreateTopic) -> None:
+    """Whether it is committed is looked at later."""
+    with suppress(NotLeader):
+        node.group.propose([command])[1].add_done_callback(lambda future: future.exception())
+
+
+def _is_excused(actor: Actor) -> bool:
+    """Whether nobody expects it to have everything."""
+    return actor.stays_away or (isinstance(actor, NodeActor) and actor.has_rotten)
+
+
+def _lacks(actor: Actor, topic: str, partition: int, offset: int) -> str:
+    """What an actor has not merged or copied."""
+    found = None
+    if isinstance(actor, NodeActor) and actor.node is not None:
+        logs = [known.log for known in actor.node.merging.partitions.values()]
+        found = next(
+            (log for log in logs if (log.topic, log.partition) == (topic, partition)), None
+        )
+    elif isinstance(actor, SubscriberActor) and actor.client is not None:
+        copy = actor.client.copies.get((topic, partition))
+        found = None if copy is None else copy.log
+    if found is not None and found.next_offset >= offset:
+        return ""
+    held = "nothing" if found is None else found.next_offset
+    return f"{actor.host} has {held} of {offset} in {topic}-{partition}"
+
+
+@contextmanager
+def _knobs(options: Options) -> Iterator[None]:
+    """Sizes that take gigabytes to reach, made small."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(snapshots, "TAIL_ENTRIES", options.kept_entries))
+        stack.enter_context(patch.object(raft_store, "FILE_BYTES", options.wal_bytes))
+        stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
+        yield

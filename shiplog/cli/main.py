@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "status",
     "verify",
     "pki",
+    "recover",
 )
 """In the order of the help text: each is a module of this package with a `command`."""
 

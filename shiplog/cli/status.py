@@ -78,7 +78,7 @@ def _node(config: ClientConfig, index: int, answer: Answer) -> dict[str, Any]:
         return {"name": name, "address": address, "state": state, "detail": str(answer)}
     own = next((node for node in answer.nodes if node.name == answer.node), None)
     seen = {"leader": answer.leader, "term": answer.term, "commit_index": answer.commit_index}
-    gone = {"name": answer.node, "address": str(config.nodes[index]), "state": "OFFLINE"}
+    gone = {"name": answer.node, "address": str(config.nodes[index]), "state": "offline"}
     return {**(gone if own is None else to_json(own)), **seen}
 
 

@@ -1,0 +1,163 @@
+"""Disasters: a lost directory, a lost majority, a Raft log that nobody goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.config.load import load_node
+from shiplog.config.types import NodeConfig
+from shiplog.logformat.files import OsFileSystem
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.members import NotAMember
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.node_dir import NodeDirectoryError, NodePlace
+from shiplog.sequencer.recovery import begin_anew, look
+from shiplog.sequencer.serving import serve_node
+from shiplog.wire.admin import NodeState
+from tests.sequencer.cluster import (
+    Session,
+    batch,
+    join,
+    leader_of,
+    make_node,
+    merged,
+    offset,
+    run_with,
+    until,
+)
+
+FS = OsFileSystem()
+
+
+def config_of(path: Path, number: int) -> NodeConfig:
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
+    cluster.prepare()
+    return load_node(cluster.nodes[number].config_file)
+
+
+class Served:
+    """A node as a process would run it: it may begin again in another place."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.nodes: list[Node] = []
+        self._stop = asyncio.Event()
+        tls = ReloadingContext(config.tls)
+
+        def make(place: NodePlace | None) -> Node:
+            return Node(
+                config,
+                fs=FS,
+                clock=SystemClock(),
+                tls=tls,
+                rng=random.Random(7),
+                bootstrap=False,
+                place=place,
+            )
+
+        self.task = asyncio.create_task(
+            serve_node(
+                config,
+                make,
+                self._stop,
+                fs=FS,
+                tls=tls,
+                bootstrap=False,
+                on_started=lambda node, port: self.nodes.append(node),
+            )
+        )
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self.task
+
+
+def test_a_node_that_lost_its_directory_votes_again_under_a_new_number(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"1"))
+        leader = await leader_of(nodes)
+        lost = next(node for node in nodes if node is not leader)
+        left = [node for node in nodes if node is not lost]
+        await until(lambda: lost.number in leader.replica.machine.state.started, "it was known")
+        await lost.stop()
+        shutil.rmtree(lost.config.data)
+        served = Served(lost.config)
+        await until(lambda: bool(served.nodes), "it found its place")
+        first = served.nodes[0]
+        assert (first.number, first.directory.record.may_vote) == (lost.number, False)
+        await until(lambda: first.state is NodeState.LIVE, "Live without a vote")
+        assert (await leader.changes.readmit(lost.config.name)).number == 3
+        await until(lambda: len(served.nodes) == 2, "it begins again")
+        second = served.nodes[1]
+        await until(lambda: 3 in leader.group.raft.voters, "it votes")
+        assert second.directory.record.may_vote
+        await session.send(left, batch(b"2"))
+        await until(lambda: offset(second) == 2, "it has everything")
+        assert merged(second) == merged(leader)
+        await served.stop()
+
+    run_with(tmp_path, 3, body)
+
+
+@pytest.mark.parametrize("kind", ["majority-lost", "soft-reset"])
+def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: str) -> None:
+    session = Session("a")
+    before: list[bytes] = []
+
+    async def disaster(nodes: list[Node]) -> None:
+        await session.send(nodes, batch(b"1", b"2"))
+        await until(lambda: all(offset(node) == 2 for node in nodes), "2 records everywhere")
+        before.append(merged(nodes[0]))
+
+    async def afterwards() -> None:
+        alone = make_node(tmp_path, 3, 0, bootstrap=False)
+        await alone.start()
+        await until(lambda: alone.state is NodeState.LIVE, "Live alone")
+        assert merged(alone) == before[0]
+        assert alone.group.raft.voters == (0,)
+        (event,) = alone.replica.machine.state.events
+        assert (event.kind, "may be lost" in event.text) == (kind, True)
+        await session.send([alone], batch(b"3"))  # where its input stood
+        await until(lambda: offset(alone) == 3, "it goes on")
+        await assert_old_nodes_are_turned_away()
+        joined = await join(tmp_path, await leader_of([alone]))
+        await until(lambda: set(alone.group.raft.voters) == {0, joined.number}, "two voters")
+        await until(lambda: offset(joined) == 3, "all is copied")
+        assert merged(joined) == merged(alone)
+        await joined.stop()
+        await alone.stop()
+
+    async def assert_old_nodes_are_turned_away() -> None:
+        old = make_node(tmp_path, 3, 1, bootstrap=False)
+        await old.start()
+        with pytest.raises(NotAMember):
+            await asyncio.wait_for(old.run_until_failure(), 10)
+        await old.stop()
+
+    run_with(tmp_path, 3, disaster)
+    config = config_of(tmp_path, 0)
+    seen = look(FS, config)
+    assert seen.partitions == (("t", 0, 2),)
+    found, kept = begin_anew(FS, config, kind=kind, wall_ms=1)
+    assert found == seen
+    assert Path(kept, "0").is_dir()
+    asyncio.run(afterwards())
+
+
+def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        with pytest.raises(NodeDirectoryError, match="stop the node first"):
+            look(FS, nodes[0].config)
+
+    run_with(tmp_path, 1, body)
+    config = load_node(str(tmp_path / "rt-sequencer-0" / "node.toml"))
+    Path(config.data, "raft").rename(Path(config.data, "set-aside.raft.1"))
+    with pytest.raises(NodeDirectoryError, match="interrupted"):
+        begin_anew(FS, config, kind="soft-reset", wall_ms=2)

@@ -11,11 +11,9 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from shiplog.config.table import parse_address
-from shiplog.config.types import Address, PeerConfig
+from shiplog.config.types import PeerConfig
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.tls import ReloadingContext
-from shiplog.sequencer.commands import Member
 from shiplog.sequencer.peers import PeerLink, PeerListener, PeerMessage
 from shiplog.wire.messages import Hello
 
@@ -42,10 +40,8 @@ class Links:
         for number in self.open:
             self._dial(number)
 
-    def follow(self, members: Mapping[int, Member]) -> None:
-        """These are the members now."""
-        own = self._hello.number
-        wanted = {number: peer_of(m) for number, m in members.items() if number != own}
+    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
+        """These are the other members now."""
         for number, link in list(self.open.items()):
             if wanted.get(number) != link.peer:
                 self._drop(number)
@@ -79,8 +75,3 @@ class Links:
         """Send a message to every peer that is there."""
         for link in self.open.values():
             link.send(message)
-
-
-def peer_of(member: Member) -> PeerConfig:
-    """Where and as whom to dial a member; the address was checked when it was added."""
-    return PeerConfig(name=member.name, address=parse_address(member.address) or Address("", 0))

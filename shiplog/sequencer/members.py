@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shiplog.config.authorisation import NODE_PREFIX
-from shiplog.config.types import PeerConfig
+from shiplog.config.table import parse_address
+from shiplog.config.types import Address, PeerConfig
 from shiplog.sequencer.commands import Member
 from shiplog.sequencer.state import StateMachine
 from shiplog.wire.messages import MemberList, PeerMember
@@ -31,7 +32,11 @@ class NotAMember(Exception):
 class Members:
     """The member list of one node."""
 
-    def __init__(self, machine: StateMachine, first: Iterable[Member]) -> None:
+    def __init__(
+        self, machine: StateMachine, first: Iterable[Member], *, configured: Iterable[PeerConfig]
+    ) -> None:
+        """`configured`: where this node finds the peers that its own configuration names."""
+        self._configured = {peer.name: peer for peer in configured}
         self._machine = machine
         self._first = {member.number: member for member in first}
         self._heard: dict[int, Member] = {}
@@ -49,6 +54,17 @@ class Members:
         if self._heard_version > state.members_version:
             return self._heard
         return state.members or self._first
+
+    def peers(self, own: int) -> dict[int, PeerConfig]:
+        """Where to dial the other members: where this node's configuration says, if it names them,
+        else where the list says; those addresses were checked when they were added.
+        """
+        return {
+            number: self._configured.get(member.name)
+            or PeerConfig(name=member.name, address=parse_address(member.address) or Address("", 0))
+            for number, member in self.all.items()
+            if number != own
+        }
 
     def hear(self, told: MemberList) -> bool:
         """A peer tells its list; whether it is newer than what was known."""

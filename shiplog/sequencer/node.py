@@ -125,7 +125,8 @@ class Node:
             syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
             batch_bytes=self.batch_bytes,
         )
-        self.members = Members(machine, self.directory.record.members)
+        known = self.directory.record.members
+        self.members = Members(machine, known, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
 
@@ -428,9 +429,9 @@ class Node:
             self.fail(error)
 
     def _follow_members(self) -> None:
-        members = self.members.all
-        self.links.follow(members)
-        self.repair.follow(members)
+        members, peers = self.members.all, self.members.peers(self.number)
+        self.links.follow(peers)
+        self.repair.follow(peers)
         self.rights.follow(member.identity for member in members.values())
         self.coordinator.follow(members)
 

@@ -29,9 +29,8 @@ from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import RuntimeFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
-from shiplog.sequencer.commands import Member, Place
+from shiplog.sequencer.commands import Place
 from shiplog.sequencer.intake import Intake
-from shiplog.sequencer.links import peer_of
 from shiplog.sequencer.merging import MergedPartition, Merging
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import Input, StateMachine
@@ -82,14 +81,12 @@ class Repair:
         self._busy: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._attempts = 0
         self._tls = tls
-        self._own = config.name
         self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
         self._pulls: dict[int, RepairPull] = {}
         self._peers: dict[int, PeerConfig] = {}
 
-    def follow(self, members: Mapping[int, Member]) -> None:
-        """These are the members now."""
-        wanted = {n: peer_of(member) for n, member in members.items() if member.name != self._own}
+    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
+        """These are the other members now."""
         for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
             self._pulls.pop(number).close()
         for number, peer in wanted.items():
@@ -97,7 +94,7 @@ class Repair:
                 self._pulls[number] = RepairPull(
                     peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
                 )
-        self._peers = wanted
+        self._peers = dict(wanted)
 
     # --- noticing ---------------------------------------------------------------------------------
 

@@ -1,0 +1,71 @@
+"""The member list of one node: which one counts, and where to dial."""
+
+from __future__ import annotations
+
+import pytest
+
+from shiplog.config.types import Address, PeerConfig
+from shiplog.sequencer.commands import Member, SetMembers
+from shiplog.sequencer.members import Members, NotAMember, members_of
+from shiplog.sequencer.state import StateMachine
+
+PEERS = [PeerConfig(name=f"n{i}", address=Address("127.0.0.1", 7000 + i)) for i in range(3)]
+FIRST = members_of(PEERS)
+
+
+def member(number: int, name: str, port: int = 9000) -> Member:
+    return Member(number, name, f"127.0.0.1:{port}", f"shiplog://node/{name}", voter=True)
+
+
+def test_the_configuration_stands_in_until_a_list_is_written_down() -> None:
+    machine = StateMachine()
+    members = Members(machine, FIRST, configured=())
+    assert list(members.all.values()) == FIRST
+    machine.apply(SetMembers([FIRST[0]]))
+    assert list(members.all.values()) == [FIRST[0]]
+
+
+def test_a_newer_list_of_a_peer_counts_until_the_state_has_caught_up() -> None:
+    ahead, behind = StateMachine(), StateMachine()
+    for machine in (ahead, behind):
+        machine.apply(SetMembers(FIRST))
+    ahead.apply(SetMembers([*FIRST, member(3, "n3")]))
+    told = Members(ahead, (), configured=()).told()
+    members = Members(behind, (), configured=())
+    assert members.hear(told)
+    assert not members.hear(told)
+    assert members.named("n3") == member(3, "n3")
+    behind.apply(SetMembers([*FIRST, member(3, "n3")]))
+    behind.apply(SetMembers(FIRST))
+    assert members.named("n3") is None
+
+
+def test_the_configuration_says_where_its_peers_are_the_list_where_others_are() -> None:
+    machine = StateMachine()
+    machine.apply(SetMembers([member(0, "n0"), member(1, "n1", 1), member(3, "n3", 9003)]))
+    members = Members(machine, (), configured=PEERS)
+    assert members.peers(0) == {
+        1: PEERS[1],
+        3: PeerConfig(name="n3", address=Address("127.0.0.1", 9003)),
+    }
+
+
+def test_who_is_missing_or_has_another_number_hears_of_it_but_not_from_older_lists() -> None:
+    machine = StateMachine()
+    members = Members(machine, FIRST, configured=())
+    machine.apply(SetMembers([FIRST[0], member(3, "n1")]))
+    members.check("n0", 0, 0)
+    members.check("n2", 2, 1)
+    with pytest.raises(NotAMember) as removed:
+        members.check("n2", 2, 0)
+    assert removed.value.number is None
+    with pytest.raises(NotAMember) as moved:
+        members.check("n1", 1, 0)
+    assert moved.value.number == 3
+
+
+def test_numbers_are_never_used_again() -> None:
+    machine = StateMachine()
+    machine.apply(SetMembers([*FIRST, member(3, "n3")]))
+    machine.apply(SetMembers(FIRST))
+    assert machine.state.next_member == 4

@@ -111,7 +111,7 @@ class Intake:
                 return OpenedRun(run, closed=True, ends={})
             if outcome.code != "RUN_OPEN":
                 raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
-            await self._close_open_run(session, deadline)
+            await self._close_open_run(command, deadline)
 
     def _is_known(self, command: OpenRun) -> bool:
         """Whether the run is in the replicated state already, of the same directory and owner."""
@@ -138,12 +138,13 @@ class Intake:
                 ends[name, partition.index] = (roll, byte)
         return OpenedRun(run.number, run.closed, ends)
 
-    async def _close_open_run(self, session: str, deadline: float) -> None:
+    async def _close_open_run(self, wanted: OpenRun, deadline: float) -> None:
         """A newer run wants to start: end the open one at what reached the cluster, and wait for
-        its close.
+        its close. It may have been started through another node meanwhile.
         """
+        session = wanted.session
         run = self._replica.machine.open_run_of(session)
-        if run is None:
+        if run is None or run.run_id == wanted.run_id:
             return
         self.end_run(session, run.run_id, {})
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -10,8 +10,9 @@ import pytest
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.replicator.interfaces import Refused
-from shiplog.sequencer.commands import DeleteTopic
+from shiplog.sequencer.commands import AnyCommand, DeleteTopic
 from shiplog.sequencer.node import Node
+from shiplog.sequencer.state import Rejection
 from shiplog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
@@ -69,6 +70,31 @@ def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
         assert nodes[0].replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
 
     run_with(tmp_path, 3, body)
+
+
+def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This node hears that an older run is open when another node has opened this one already."""
+
+    async def body(nodes: list[Node]) -> None:
+        intake, session = nodes[0].intake, Session("s")
+        propose = intake._propose
+        late = Rejection("RUN_OPEN", "an older run is open")
+
+        async def propose_late(command: AnyCommand) -> object:
+            monkeypatch.setattr(intake, "_propose", propose)
+            await propose(command)
+            return late
+
+        monkeypatch.setattr(intake, "_propose", propose_late)
+        await session.open(nodes[0])
+        run = nodes[0].replica.machine.open_run_of("s")
+        assert run is not None
+        assert run.run_id == session.run_id
+        assert not intake.ended
+
+    run_with(tmp_path, 1, body)
 
 
 def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ class PushEvents(Protocol):
     def on_topic_gone(self, run: int, name: InputName) -> None:
         """The topic of an input was deleted."""
 
+    def is_given_up(self, run: int, name: InputName) -> bool:
+        """Whether an input is left behind: no node takes it, and a newer run waits."""
+
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
 
@@ -141,6 +144,11 @@ class PushConversation(ReplicatorHandler):
         """Inputs that cannot be shipped at the moment, and why."""
         return {} if self._shipment is None else self._shipment.problems
 
+    def refuses(self, run: int, name: InputName) -> bool:
+        """Whether the node will not take an input of this run."""
+        shipment = self._shipment
+        return shipment is not None and shipment.record.run == run and shipment.refuses(name)
+
     # --- from the connection ------------------------------------------------------------------
 
     def on_message(self, message: AnyMessage) -> None:
@@ -219,7 +227,11 @@ class PushConversation(ReplicatorHandler):
             self._enter(Phase.SHIPPING)
             self._looked_closely = False
             self._shipment = RunShipment(
-                channel, self._session, record, lambda name: self._events.on_topic_gone(run, name)
+                channel,
+                self._session,
+                record,
+                on_gone=lambda name: self._events.on_topic_gone(run, name),
+                is_given_up=self._events.is_given_up,
             )
             self._shipment.look()
             self._turns.work()

@@ -34,6 +34,16 @@ MAX_OPENING = 64
 ANSWER_S = 60.0
 """The node may have to wait for its cluster before it answers."""
 RETRY_S = 1.0
+GIVE_UP_S = 10.0
+LASTING = frozenset(
+    {
+        FaultCode.UNKNOWN_TOPIC,
+        FaultCode.NOT_AUTHORISED,
+        FaultCode.INVALID_NAME,
+        FaultCode.INVALID_BATCH,
+    }
+)
+"""Refusals that time alone does not mend."""
 
 
 class State(Enum):
@@ -53,7 +63,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class ShippedInput:
-    """One input. `since`: when it came into its state."""
+    """One input. `since`: when it came into its state; `refused_since`: for good, as it seems."""
 
     name: InputName
     tail: RunTail
@@ -63,6 +73,7 @@ class ShippedInput:
     handle: int = -1
     position: Position | None = None
     reason: str = ""
+    refused_since: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,12 +101,15 @@ class RunShipment:
         channel: Channel,
         session: LocalSession,
         record: RunFile,
+        *,
         on_gone: Callable[[InputName], None],
+        is_given_up: Callable[[int, InputName], bool],
     ) -> None:
         self.record = record
         self._channel = channel
         self._session = session
         self._on_gone = on_gone
+        self._is_given_up = is_given_up
         self._inputs: dict[InputName, ShippedInput] = {}
         self._by_handle: dict[int, ShippedInput] = {}
         self._waiting: deque[ShippedInput] = deque()
@@ -186,6 +200,10 @@ class RunShipment:
     def refused(self, shipped: ShippedInput, message: Refused) -> None:
         """The node will not take this input for now."""
         self._drop_handle(shipped)
+        if message.code not in LASTING:
+            shipped.refused_since = None
+        elif shipped.refused_since is None:
+            shipped.refused_since = self._channel.now()
         self._block(shipped, f"{message.code.name}: {message.message}")
 
     def gone(self, shipped: ShippedInput) -> None:
@@ -354,8 +372,22 @@ class RunShipment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is known of the files was sent, or the node has it."""
-        return not self._hungry and all(map(self._is_sent, self._inputs.values()))
+        """Whether all that is known of the files was sent, or the node has it, or a newer run waits
+        behind bytes that no node takes.
+        """
+        return not self._hungry and all(
+            self._is_sent(shipped) or self._is_left_behind(shipped)
+            for shipped in self._inputs.values()
+        )
+
+    def _is_left_behind(self, shipped: ShippedInput) -> bool:
+        return shipped.state is State.BLOCKED and self._is_given_up(self.record.run, shipped.name)
+
+    def refuses(self, name: InputName) -> bool:
+        """Whether the node has refused an input for so long that it will not take it."""
+        shipped = self._inputs.get(name)
+        since = None if shipped is None else shipped.refused_since
+        return since is not None and self._channel.now() >= since + GIVE_UP_S
 
     def _is_sent(self, shipped: ShippedInput) -> bool:
         match shipped.state:
@@ -369,11 +401,11 @@ class RunShipment:
                 return False
 
     def ends(self) -> tuple[RunEnd, ...]:
-        """Where the files end."""
+        """Where the files end that the cluster is to have."""
         return tuple(
             RunEnd(*name, *shipped.tail.end)
             for name, shipped in sorted(self._inputs.items())
-            if shipped.state is not State.GONE
+            if shipped.state is not State.GONE and not self._is_left_behind(shipped)
         )
 
     @property

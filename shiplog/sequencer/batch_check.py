@@ -42,6 +42,32 @@ def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
         raise _refused(str(error)) from error
 
 
+def sound_batches(
+    data: memoryview, *, batch_bytes: int, producer_id: int | None
+) -> tuple[memoryview, Refused | None]:
+    """Whole batches up to the first one that cannot be taken, and what is wrong with that."""
+    try:
+        check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
+    except Refused:
+        return _up_to_first_bad(data, batch_bytes, producer_id)
+    return data, None
+
+
+def _up_to_first_bad(
+    data: memoryview, batch_bytes: int, producer_id: int | None
+) -> tuple[memoryview, Refused | None]:
+    end = 0
+    while end < len(data):
+        one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
+        batch = data[end : end + one.end] if one.end else data[end:]
+        try:
+            check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
+        except Refused as refused:
+            return data[:end], refused
+        end += len(batch)
+    return data, None
+
+
 def _check_producers(data: memoryview, own: int | None) -> None:
     for header in kernels.batch_headers(data, 0, len(data)):
         if header[6] not in (-1, own):

@@ -258,10 +258,11 @@ class Coordinator:
         start.
         """
         place = entry.place
-        if end <= place:
-            return True
-        starts_next = (end.run, end.roll, end.byte) == (place.run, place.roll + 1, 0)
-        return starts_next and self._sessions.sealed_length(entry.number, place) == place.byte
+        while place < end and place.run == end.run and place.roll < end.roll:
+            if self._sessions.sealed_length(entry.number, place) != place.byte:
+                return False
+            place = Place(place.run, place.roll + 1, 0)
+        return end <= place
 
     # --- cursors and checksums --------------------------------------------------------------------
 

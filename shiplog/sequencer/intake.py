@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import DiskFault, DiskFull
@@ -29,7 +30,7 @@ from shiplog.replicator.interfaces import (
     RunEnds,
 )
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.batch_check import check_batches
+from shiplog.sequencer.batch_check import sound_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.sequencer.proposer import Proposer
@@ -186,6 +187,9 @@ class Intake:
 
     async def _topic(self, name: str, partition: int) -> Topic:
         topic = self._replica.machine.topic_named(name)
+        if topic is None or partition >= topic.partitions:
+            await self._catch_up()
+            topic = self._replica.machine.topic_named(name)
         if topic is None and self._auto_create_topics and 0 <= partition < 1024:
             command = CreateTopic(
                 uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
@@ -226,19 +230,20 @@ class Intake:
         return InputPosition(roll, byte, start, crc)
 
     async def _propose(self, command: AnyCommand) -> object:
-        try:
+        with _answered():
             return await self._proposer.propose(command)
-        except TimeoutError as error:
-            raise Refused(
-                FaultCode.NOT_READY, f"the cluster does not answer: {error}", "retry"
-            ) from error
+
+    async def _catch_up(self) -> None:
+        """What this node does not know might only be new. Raises Refused."""
+        with _answered():
+            await self._proposer.catch_up()
 
     # --- bytes ------------------------------------------------------------------------------------
 
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
-        """Take whole batches at a position; what is held already is skipped. Raises Refused."""
+        """Take whole batches at a position, but those held already. Raises Refused."""
         entry = self._open_entry(number, run_number)
         held = self._sessions.log(number)
         at = held.end(entry.run)
@@ -251,11 +256,13 @@ class Intake:
                 f"bytes for {(roll, byte)}, this node holds up to {at}",
                 "resume there",
             )
-        fresh = memoryview(data)[skip:]
-        self._check(entry, fresh)
-        self._use_room(len(fresh))
-        self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
-        self._mark_dirty(number)
+        fresh, refused = self._check(entry, memoryview(data)[skip:])
+        if fresh:
+            self._use_room(len(fresh))
+            self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
+            self._mark_dirty(number)
+        if refused is not None:
+            raise refused
 
     def _open_entry(self, number: int, run_number: int) -> Input:
         if self.stopped is not None:
@@ -271,10 +278,10 @@ class Intake:
             )
         return entry
 
-    def _check(self, entry: Input, data: memoryview) -> None:
+    def _check(self, entry: Input, data: memoryview) -> tuple[memoryview, Refused | None]:
         run = self._replica.machine.open_run_of(entry.session)
         own = None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
-        check_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
+        return sound_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
         """The sender's file ends at `length`. Raises Refused."""
@@ -468,6 +475,16 @@ _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
 }
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Raises Refused (NOT_READY) when the cluster does not answer."""
+    try:
+        yield
+    except TimeoutError as error:
+        message = f"the cluster does not answer: {error}"
+        raise Refused(FaultCode.NOT_READY, message, "retry") from error
 
 
 def _code_of(rejection: Rejection) -> FaultCode:

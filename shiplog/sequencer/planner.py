@@ -201,6 +201,7 @@ class Planner:
             for number in available
             if (entry := self._machine.state.inputs.get(number)) is not None
             and available[number] > self.place(entry)
+            and self._machine.open_run_of(entry.session) is not None
             and entry.session not in self._closing
             and number not in self.damaged
         ]

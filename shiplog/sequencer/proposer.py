@@ -52,6 +52,15 @@ class Proposer:
                 except (NotLeader, ProposalLost, Busy, TimeoutError):
                     await asyncio.sleep(RETRY_S)
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed before this call is applied here. Raises TimeoutError when
+        no leader answers.
+        """
+        async with asyncio.timeout(PROPOSE_TIMEOUT_S):
+            while (index := await self._group.read_index()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
+            await self._replica.wait_applied(index)
+
     async def _attempt(self, command: AnyCommand) -> Any:
         if self._group.is_leader:
             _, future = self._group.propose([command])

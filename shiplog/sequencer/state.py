@@ -464,12 +464,11 @@ class StateMachine:
 
 
 def follows(place: Place, part: Range) -> bool:
-    """Whether a range starts at `place`, or at the first byte of the next file."""
+    """Whether a range starts at `place`, or with a later file: those in between are empty."""
     if part.stop < part.start or part.verdict not in Verdict.__members__.values():
         raise InvariantError(f"malformed range {part}")
-    if part.run != place.run:
-        return False
-    return (part.roll, part.start) in ((place.roll, place.byte), (place.roll + 1, 0))
+    goes_on = (part.roll, part.start) == (place.roll, place.byte)
+    return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
 
 
 def remember(batches: list[Sequence5], sequence: Sequence5) -> None:

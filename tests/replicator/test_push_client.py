@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from shiplog.config.types import Grant
+from shiplog.replicator import push_shipment
 from shiplog.replicator.interfaces import Refused
 from shiplog.replicator.push_client import PushClient
 from shiplog.replicator.push_conversation import Phase
@@ -300,13 +303,7 @@ def test_only_granted_topics_are_taken(tmp_path: Path) -> None:
         files.begin()
         files.append(batch(b"a"))
         files.append(batch(b"b"), OTHER)
-        made = World(tmp_path, 0)
-        grant = Grant(
-            identity="shiplog://publisher/p", publish_sessions=("s",), publish_topics=("flights",)
-        )
-        node = FakeNode("n0", made.authority, made.cluster, grants=(grant,))
-        made.nodes.append(node)
-        await node.start()
+        made = await granting(tmp_path, "flights")
         client = made.push(files.path)
         await until(lambda: FLIGHTS in client.progress)
         await until(lambda: OTHER in client.status.nodes[0].problems)
@@ -317,6 +314,66 @@ def test_only_granted_topics_are_taken(tmp_path: Path) -> None:
         await made.stop()
 
     in_loop(main)
+
+
+def test_an_input_that_no_node_takes_is_left_behind_when_a_newer_run_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+
+    async def main() -> None:
+        made = await granting(tmp_path, "flights", "flights")
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        first = files.append(batch(b"a"))
+        refused = files.append(batch(b"b"), OTHER)
+        client = made.push(files.path)
+        await until(lambda: OTHER in client.status.nodes[0].problems)
+        assert made.cluster.runs["s"]["run-0"].asked_ends is None, "it is tried for ever"
+        files.begin()
+        second = files.append(batch(b"c"))
+        await until_merged(client, RunPlace(1, *second))
+        assert made.cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: first}
+        [lost] = client.status.lost
+        assert (lost.run, lost.name, lost.start, lost.stop) == (0, OTHER, (0, 0), refused)
+        assert files.file(name=OTHER, run=0).read_bytes() == batch(b"b")
+        await made.stop()
+
+    in_loop(main)
+
+
+def test_an_input_that_one_node_takes_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+
+    async def main() -> None:
+        made = await granting(tmp_path, "flights", "*")
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        end = files.append(batch(b"b"), OTHER)
+        client = made.push(files.path)
+        await until(lambda: OTHER in client.status.nodes[0].problems)
+        files.begin()
+        await until(lambda: OTHER in client.progress)
+        await until(lambda: client.progress[OTHER].merged >= RunPlace(0, *end))
+        assert not client.status.lost
+        await made.stop()
+
+    in_loop(main)
+
+
+async def granting(path: Path, *topics: str) -> World:
+    """A world with a node for each pattern of topics, whose publisher may write only to those."""
+    made = World(path, 0)
+    for number, pattern in enumerate(topics):
+        grant = Grant(
+            identity="shiplog://publisher/p", publish_sessions=("s",), publish_topics=(pattern,)
+        )
+        node = FakeNode(f"n{number}", made.authority, made.cluster, grants=(grant,))
+        made.nodes.append(node)
+        await node.start()
+    return made
 
 
 def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:

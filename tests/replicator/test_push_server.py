@@ -216,20 +216,26 @@ def test_what_has_no_place_ends_the_connection(
     with_server(tmp_path, script, NARROW)
 
 
-@pytest.mark.parametrize(
-    ("byte", "damage", "code"),
-    [(1, 0, FaultCode.GAP), (0, 1, FaultCode.INVALID_BATCH)],
-)
-def test_bad_bytes_end_the_connection(
-    tmp_path: Path, byte: int, damage: int, code: FaultCode
-) -> None:
+def test_bytes_at_a_wrong_place_end_the_connection(tmp_path: Path) -> None:
+    async def script(client: Talk, node: FakeNode) -> None:
+        await client.open_input()
+        client.connection.send_data(0, 0, 1, batch(b"a"))
+        assert await fault_of(client) is FaultCode.GAP
+        assert node.intake.run("s", FLIGHTS).end == (0, 0)
+
+    with_server(tmp_path, script)
+
+
+def test_a_bad_batch_ends_its_handle_only(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
         data = bytearray(batch(b"a"))
-        data[-1] ^= damage
-        client.connection.send_data(0, 0, byte, bytes(data))
-        assert await fault_of(client) is code
+        data[-1] ^= 1
+        client.connection.send_data(0, 0, 0, bytes(data))
+        refused = await client.next(RefusedAnswer)
+        assert (refused.handle, refused.code) == (0, FaultCode.INVALID_BATCH)
         assert node.intake.run("s", FLIGHTS).end == (0, 0)
+        await client.open_input(handle=1)
 
     with_server(tmp_path, script)
 

@@ -97,6 +97,21 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
     run_with(tmp_path, 1, body)
 
 
+def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session, good, bad = Session("s"), batch(b"good"), bytearray(batch(b"bad"))
+        bad[-1] ^= 1
+        opened = await session.open(nodes[0])
+        with pytest.raises(Refused) as refused:
+            nodes[0].intake.append(opened.input, 0, 0, 0, good + bytes(bad) + good)
+        assert refused.value.code is FaultCode.INVALID_BATCH
+        with pytest.raises(Refused):
+            nodes[0].intake.append(opened.input, 0, 0, len(good), bytes(bad))
+        await until(lambda: offset(nodes[0]) == 1, "the good one is merged")
+
+    run_with(tmp_path, 1, body)
+
+
 def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").open(nodes[0])

@@ -190,6 +190,19 @@ def test_nothing_is_planned_of_a_closing_run() -> None:
     assert world.plan() == []
     world.machine.apply(CloseRun("a", "a"))
     world.planner.run_changed("a")
+    assert world.plan() == [], "nor of a closed one"
+
+
+def test_empty_files_in_between_are_stepped_over() -> None:
+    world = World("a")
+    world.bytes.put(1, records(b"x"))
+    world.bytes.put(1, b"", roll=1)
+    world.bytes.sealed.update({(1, 0, 0), (1, 0, 1)})
+    world.run_dry()
+    world.bytes.put(1, records(b"y"), roll=2)
+    world.run_dry()
+    places = [(part.roll, part.start) for merge in world.merged for part in merge.ranges]
+    assert places == [(0, 0), (2, 0)]
 
 
 def test_segments_roll_by_size() -> None:

@@ -86,6 +86,7 @@ def command(
     if kind == "lines" and (key or timestamp):
         fail("--key and --timestamp need --format csv or jsonl: lines have no fields")
     rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
+    partitions = max(partitions, 0 if partition is None else partition + 1)
     started = time.monotonic()
     with Publisher(
         topic, session=session, directory=directory, config=config, partitions=partitions

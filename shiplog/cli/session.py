@@ -1,4 +1,4 @@
-"""`shiplog session`: what an administrator does about publishers' sessions.
+"""`shiplog session`: list publishers' sessions, and what an administrator does about publishers' sessions.
 
 Invariant: a retired session's old directory can never ship another byte.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import click
 
 from shiplog.cli.admin_client import request
-from shiplog.cli.output import client_option, json_option, print_json, talk
+from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
 from shiplog.config.types import ClientConfig
-from shiplog.wire.admin import RetireSession, SessionRetired
+from shiplog.wire.admin import GetStatus, RetireSession, SessionInfo, SessionRetired, Status
 
 
 @click.group()
@@ -18,9 +18,33 @@ def command() -> None:
     """Look after publishers' sessions.
 
     \b
-    Example:
+    Examples:
+      shiplog session list --config client.toml
       shiplog session retire ewr --config client.toml
     """
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, as_json: bool) -> None:
+    """List all sessions: who owns them, their newest run, and what is not merged yet.
+
+    \b
+    Example:
+      shiplog session list --config client.toml
+    """
+    sessions = sorted(request(config, GetStatus(), Status).sessions)
+    if as_json:
+        print_json(sessions)
+        return
+    columns = ("session", "identity", "run", "open", "unmerged bytes", "dedup id")
+    print_table(columns, [_row(session) for session in sessions])
+
+
+def _row(session: SessionInfo) -> tuple[object, ...]:
+    is_open = "yes" if session.is_open else "no"
+    return (*session[:3], is_open, session.unmerged_bytes, session.dedup_id)
 
 
 @command.command()

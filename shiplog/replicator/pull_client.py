@@ -250,6 +250,8 @@ class PullClient:
     def on_problem(self, topic: str, fault: PullRefused | None) -> None:
         """A topic is refused (for now); None: not any more."""
         if fault is not None:
+            if topic not in self._problems:
+                log.warning("topic %s cannot be copied yet: %s", topic, fault)
             self._problems[topic] = fault
         elif self._problems.pop(topic, None) is None:
             return

@@ -23,7 +23,13 @@ from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop_thread import LoopThread
 from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
-from shiplog.subscriber.errors import CopyStopped, NotCaughtUp, OffsetOutOfRange, TopicDeleted
+from shiplog.subscriber.errors import (
+    CopyStopped,
+    NotCaughtUp,
+    OffsetOutOfRange,
+    TopicDeleted,
+    UnknownTopic,
+)
 from shiplog.subscriber.keeper import Kept
 from shiplog.wire.errors import FaultCode
 
@@ -57,8 +63,10 @@ class Copier:
         *,
         find_start: FindStart,
         on_news: Callable[[], None],
+        must_exist: bool = False,
     ) -> None:
-        """Start copying. `on_news` is called, in another thread, for more than mere growth.
+        """Start copying. `on_news` is called, in another thread, for more than mere growth. With
+        `must_exist` a topic that the cluster does not know is an error, not something to wait for.
 
         Raises:
             DirectoryInUse: another process keeps these copies.
@@ -68,6 +76,7 @@ class Copier:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._topics = topics
         self._on_news = on_news
+        self._must_exist = must_exist
         self._moved = threading.Condition()
         self._copies: dict[tuple[str, int], _Snapshot] = {}
         self._status: PullStatus | None = None
@@ -151,7 +160,7 @@ class Copier:
             return frozenset(partition for name, partition in self._copies if name == topic)
 
     def check(self) -> None:
-        """Raise what keeps a copy from growing for good. Raises OffsetOutOfRange too."""
+        """Raise what keeps a copy from growing for good. Raises OffsetOutOfRange, UnknownTopic too."""
         with self._moved:
             copies, status = dict(self._copies), self._status
         for (topic, partition), copy in copies.items():
@@ -164,6 +173,8 @@ class Copier:
         for topic, problem in () if status is None else status.problems.items():
             if problem.code in FINAL_PROBLEMS:
                 raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
+            if self._must_exist and problem.code is FaultCode.UNKNOWN_TOPIC:
+                raise UnknownTopic(str(problem))
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""

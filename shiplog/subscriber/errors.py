@@ -12,7 +12,7 @@ class SubscriberClosed(SubscriberError):
 
 
 class UnknownTopic(SubscriberError):
-    """No local copy of the topic appeared within the time allowed."""
+    """There is no local copy of the topic; without `follow`: the cluster does not know it."""
 
 
 class OffsetOutOfRange(SubscriberError):

@@ -54,7 +54,7 @@ def prepare(
     finder = StartFinder(wanted, AutoOffsetReset(auto_offset_reset), store)
     engine = Engine(fs, root, chosen, finder=finder, store=store)
     try:
-        engine.keeper = _keep(root, chosen.topics, client, finder, engine)
+        engine.keeper = _keep(root, chosen, client, finder, engine)
         engine.look()
     except BaseException:
         engine.keeper.stop()
@@ -65,7 +65,7 @@ def prepare(
 
 def _keep(
     root: str,
-    topics: tuple[str, ...],
+    chosen: Choice,
     client: ClientConfig | None,
     finder: StartFinder,
     engine: Engine,
@@ -76,7 +76,12 @@ def _keep(
     from shiplog.subscriber.copier import Copier
 
     return Copier(
-        root, topics, client, find_start=finder.begin_copy, on_news=engine.waiter.wake_to_look
+        root,
+        chosen.topics,
+        client,
+        find_start=finder.begin_copy,
+        on_news=engine.waiter.wake_to_look,
+        must_exist=not chosen.follow,
     )
 
 

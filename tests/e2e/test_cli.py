@@ -83,11 +83,32 @@ def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> 
     assert [record.value for record in single.read(1, name="fresh")] == [b"new"]
 
 
+def test_what_is_not_there_is_said(single: World) -> None:
+    """A partition that the topic does not have holds up no later run; nobody waits in silence."""
+    config = ("--config", single.cluster.client_file)
+    session = (*config, "--session", "s", "--dir", str(single.directory / "pub"), "--wait")
+    publish = ("publish", "--timeout", "30")
+    assert shiplog(single, "topic", "create", "t", *config).returncode == 0
+    refused = shiplog(
+        single, *publish, *session, "--topic", "t", "--partition", "3", "--timeout", "1", stdin="x"
+    )
+    assert refused.returncode == 1
+    assert "'t' has 1 partitions, no partition 3" in refused.stderr
+    assert shiplog(single, *publish, *session, "--topic", "t", stdin="y").returncode == 0
+    copy = ("--dir", str(single.directory / "copy"), "--no-follow")
+    unknown = shiplog(single, "subscribe", *config, *copy, "--topic", "other")
+    assert unknown.returncode == 1
+    assert "other" in unknown.stderr
+    known = shiplog(single, "subscribe", *config, *copy, "--topic", "t")
+    assert (known.returncode, known.stdout) == (0, "y\n")
+
+
 def test_a_retired_session_can_be_taken_over(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     with single.publisher("a", directory=str(single.directory / "one")) as publisher:
         publisher.append(b"first")
         publisher.wait_merged(timeout=30)
+    assert [row["session"] for row in as_json(single, "session", "list", *config)] == ["a"]
     assert shiplog(single, "session", "retire", "a", *config).returncode == 0
     with single.publisher("a", directory=str(single.directory / "two")) as publisher:
         publisher.append(b"second")

@@ -20,7 +20,13 @@ from shiplog.logformat.errors import DirectoryInUse
 from shiplog.logformat.files import OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.tls import ReloadingContext
-from shiplog.subscriber import CopyStopped, NotCaughtUp, OffsetOutOfRange, TopicDeleted
+from shiplog.subscriber import (
+    CopyStopped,
+    NotCaughtUp,
+    OffsetOutOfRange,
+    TopicDeleted,
+    UnknownTopic,
+)
 from shiplog.subscriber.sidecar import SubscriberSidecar
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource
@@ -171,6 +177,17 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
         assert subscriber.batch(timeout=0.3) == []
         with pytest.raises(TimeoutError, match="topic 'other': UNKNOWN_TOPIC"):
             subscriber.wait_caught_up(timeout=0.1)
+
+
+def test_a_topic_that_is_not_there_is_an_error_where_nothing_is_waited_for(tmp_path: Path) -> None:
+    with (
+        copying(tmp_path) as made,
+        Subscriber(
+            "other", directory=tmp_path / "c", config=made.config, follow=False
+        ) as subscriber,
+        pytest.raises(UnknownTopic, match="other"),
+    ):
+        subscriber.batch(timeout=20)
 
 
 def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`shiplog session`: list publishers' sessions, and what an administrator does about publishers' sessions.
+"""`shiplog session`: list publishers' sessions, and retire those that are lost.
 
 Invariant: a retired session's old directory can never ship another byte.
 """

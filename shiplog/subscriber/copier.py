@@ -160,7 +160,7 @@ class Copier:
             return frozenset(partition for name, partition in self._copies if name == topic)
 
     def check(self) -> None:
-        """Raise what keeps a copy from growing for good. Raises OffsetOutOfRange, UnknownTopic too."""
+        """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic."""
         with self._moved:
             copies, status = dict(self._copies), self._status
         for (topic, partition), copy in copies.items():

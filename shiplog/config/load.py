@@ -20,6 +20,7 @@ from shiplog.config.types import (
     OnFull,
     PeerConfig,
     PublisherConfig,
+    Quotas,
     SubscriberConfig,
     TlsFiles,
 )
@@ -46,6 +47,7 @@ NODE_KEYS = [
     "disk_stop_percent",
 ]
 TLS_KEYS = ["ca", "cert", "key"]
+QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
 GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
 PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
@@ -56,7 +58,7 @@ PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
 
 def load_node(path: str) -> NodeConfig:
     """The configuration of a node; raises ConfigError."""
-    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants"])
+    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas"])
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
     peers = _peers(file, name)
@@ -81,6 +83,7 @@ def load_node(path: str) -> NodeConfig:
         max_record_bytes=node.size("max_record_bytes", 1 << 20, 1, RECORD_BYTES_MAX),
         snapshot_interval_s=node.seconds("snapshot_interval_s", 5.0, 0.1, 3600.0),
         disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
+        quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
     )
 
 
@@ -94,6 +97,14 @@ def load_client(path: str) -> ClientConfig:
         tls=_tls(file),
         publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
         subscriber=_subscriber(file.table("subscriber", ["dir"])),
+    )
+
+
+def _quotas(table: Table) -> Quotas:
+    return Quotas(
+        sessions=table.integer("sessions", 1_000, 1, 1_000_000),
+        partitions=table.integer("partitions", 10_000, 1, 1_000_000),
+        unmerged_bytes=table.size("unmerged_bytes", 0, 0, DISK_BYTES_MAX),
     )
 
 

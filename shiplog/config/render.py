@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from shiplog.config.types import (
     ClientConfig,
@@ -15,6 +16,7 @@ from shiplog.config.types import (
     NodeConfig,
     PeerConfig,
     PublisherConfig,
+    Quotas,
 )
 
 Value = str | int | float | bool
@@ -22,7 +24,7 @@ Value = str | int | float | bool
 
 def render_node(config: NodeConfig) -> str:
     """The TOML text of a node's configuration."""
-    tables = [_node(config), _table("[tls]", _tls(config))]
+    tables = [_node(config), _table("[tls]", _tls(config)), _quotas(config.quotas)]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -58,6 +60,10 @@ def _node(config: NodeConfig) -> str:
     if config.fsync is Fsync.INTERVAL:
         values["fsync_interval_ms"] = config.fsync_interval_ms
     return _table("[node]", values)
+
+
+def _quotas(quotas: Quotas) -> str:
+    return _table("[quotas]", asdict(quotas))
 
 
 def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:

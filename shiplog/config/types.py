@@ -73,6 +73,17 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """What one publisher's identity may have at most. `unmerged_bytes`: at each node, received and
+    not merged yet; 0: a quarter of the node's disk.
+    """
+
+    sessions: int = 1_000
+    partitions: int = 10_000
+    unmerged_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. `advertise` is what clients are told.
 
@@ -96,6 +107,7 @@ class NodeConfig:
     max_record_bytes: int = 1 << 20
     snapshot_interval_s: float = 5.0
     disk_stop_percent: int = 95
+    quotas: Quotas = Quotas()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

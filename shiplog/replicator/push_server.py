@@ -296,8 +296,8 @@ class PushServer(ReplicatorHandler):
             self._refuse(message.handle, refused)
 
     def _refused_bytes(self, handle: int, refused: Refused) -> None:
-        """A topic that is gone, or a bad batch, ends its handle; anything else the connection."""
-        if refused.code not in (FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH):
+        """What is about one input ends its handle; anything else the connection."""
+        if refused.code not in (FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY):
             raise refused
         self._forget(handle)
         self._refuse(handle, refused)

@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import DiskFault, DiskFull
@@ -34,6 +33,8 @@ from shiplog.sequencer.batch_check import sound_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.sequencer.proposer import Proposer
+from shiplog.sequencer.quotas import QuotaKeeper
+from shiplog.sequencer.refusals import answered, refused
 from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import Input, Rejection, Run, Topic
@@ -59,6 +60,7 @@ class Intake:
         sync_interval_s: float,
         batch_bytes: int,
         auto_create_topics: bool,
+        quotas: QuotaKeeper,
     ) -> None:
         self._replica = replica
         self._sessions = sessions
@@ -68,6 +70,7 @@ class Intake:
         self._sync_interval_s = sync_interval_s
         self._batch_bytes = batch_bytes
         self._auto_create_topics = auto_create_topics
+        self._quotas = quotas
         self._dirty: set[int] = set()
         self._written_now: set[int] = set()
         self._wake = asyncio.Event()
@@ -103,6 +106,7 @@ class Intake:
         command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base)
         if self._is_known(command):
             return self._opened(self._known_run(session, run_id))
+        self._quotas.check_session(identity, session)
         deadline = asyncio.get_running_loop().time() + CLOSE_WAIT_S
         while True:
             outcome = await self._propose(command)
@@ -111,7 +115,7 @@ class Intake:
             if outcome.code == "RUN_FORGOTTEN":  # closed, and nobody knows where: nothing is taken
                 return OpenedRun(run, closed=True, ends={})
             if outcome.code != "RUN_OPEN":
-                raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
+                raise refused(outcome)
             await self._close_open_run(command, deadline)
 
     def _is_known(self, command: OpenRun) -> bool:
@@ -170,9 +174,10 @@ class Intake:
         entry = self._find_entry(session, run_id, known.topic_id, partition)
         run = self._known_run(session, run_id)
         if entry is None and not run.closed:
+            self._quotas.check_partition(session)
             outcome = await self._propose(OpenInput(session, known.topic_id, partition))
             if isinstance(outcome, Rejection):
-                raise Refused(_code_of(outcome), outcome.message, _remedy_of(outcome))
+                raise refused(outcome)
             entry = self._find_entry(session, run_id, known.topic_id, partition)
         if entry is None:
             raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
@@ -230,12 +235,12 @@ class Intake:
         return InputPosition(roll, byte, start, crc)
 
     async def _propose(self, command: AnyCommand) -> object:
-        with _answered():
+        with answered():
             return await self._proposer.propose(command)
 
     async def _catch_up(self) -> None:
         """What this node does not know might only be new. Raises Refused."""
-        with _answered():
+        with answered():
             await self._proposer.catch_up()
 
     # --- bytes ------------------------------------------------------------------------------------
@@ -243,7 +248,17 @@ class Intake:
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
-        """Take whole batches at a position, but those held already. Raises Refused."""
+        """Take whole batches from a publisher at a position, but those held already. Raises
+        Refused.
+        """
+        entry = self._open_entry(number, run_number)
+        self._quotas.take(entry.session, len(data))
+        self.restore(number, run_number, roll, byte, data)
+
+    def restore(
+        self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
+    ) -> None:
+        """As `append`, from a peer, whatever the publisher's quota. Raises Refused."""
         entry = self._open_entry(number, run_number)
         held = self._sessions.log(number)
         at = held.end(entry.run)
@@ -256,13 +271,13 @@ class Intake:
                 f"bytes for {(roll, byte)}, this node holds up to {at}",
                 "resume there",
             )
-        fresh, refused = self._check(entry, memoryview(data)[skip:])
+        fresh, refusal = self._check(entry, memoryview(data)[skip:])
         if fresh:
             self._use_room(len(fresh))
             self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
             self._mark_dirty(number)
-        if refused is not None:
-            raise refused
+        if refusal is not None:
+            raise refusal
 
     def _open_entry(self, number: int, run_number: int) -> Input:
         if self.stopped is not None:
@@ -467,33 +482,3 @@ class Intake:
             self._dirty.discard(number)
             for listener in tuple(self._listeners):
                 listener.on_topic_gone(number)
-
-
-_CODES = {
-    "SESSION_CONFLICT": FaultCode.SESSION_CONFLICT,
-    "SESSION_FENCED": FaultCode.SESSION_CONFLICT,
-    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
-    "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
-}
-
-
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Raises Refused (NOT_READY) when the cluster does not answer."""
-    try:
-        yield
-    except TimeoutError as error:
-        message = f"the cluster does not answer: {error}"
-        raise Refused(FaultCode.NOT_READY, message, "retry") from error
-
-
-def _code_of(rejection: Rejection) -> FaultCode:
-    return _CODES.get(rejection.code, FaultCode.NOT_READY)
-
-
-def _remedy_of(rejection: Rejection) -> str:
-    if rejection.code == "SESSION_CONFLICT":
-        return "give each publisher a session name of its own, or retire the old one"
-    if rejection.code == "SESSION_FENCED":
-        return "give this publisher a new directory: this one was retired"
-    return "retry"

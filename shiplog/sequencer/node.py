@@ -43,6 +43,7 @@ from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
 from shiplog.sequencer.proposer import Proposer
+from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica, decode_body
@@ -160,6 +161,7 @@ class Node:
             self.clock,
             lambda to, message: self.links.send(to, message),  # noqa: PLW0108
         )
+        self.quotas = QuotaKeeper(self.replica.machine, self.sessions, config.quotas)
         self.intake = Intake(
             self.replica,
             self.sessions,
@@ -169,6 +171,7 @@ class Node:
             sync_interval_s=config.fsync_interval_ms / 1000,
             batch_bytes=self.batch_bytes,
             auto_create_topics=config.auto_create_topics,
+            quotas=self.quotas,
         )
         self.snapshotter = Snapshotter(
             self.group,
@@ -356,8 +359,7 @@ class Node:
         """
         usage = self._host.disk_usage(self.config.data)
         total = usage.used + usage.free
-        inputs = self.replica.machine.state.inputs.values()
-        unmerged = sum(self.sessions.unmerged_bytes(entry) for entry in inputs)
+        unmerged = self.quotas.look(total)
         pending = sum(merge.size for merge in self.merging.pending())
         limit = total * self.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending

@@ -243,7 +243,7 @@ class _SessionSink:
     goal: Place
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
-        self.intake.append(self.entry.number, self.goal.run, file, byte, data)
+        self.intake.restore(self.entry.number, self.goal.run, file, byte, data)
 
     def on_sealed(self, file: int, length: int, next_file: int) -> None:
         self.intake.seal(self.entry.number, self.goal.run, file, length)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.load import NODE_KEYS, load_client, load_node
+from shiplog.config.load import NODE_KEYS, QUOTA_KEYS, load_client, load_node
 from shiplog.config.render import render_client, render_node
 from shiplog.config.table import parse_address, parse_size
 from shiplog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
@@ -192,6 +192,10 @@ auto_create_topics = true
 max_record_bytes = 1000
 snapshot_interval_s = 0.5
 disk_stop_percent = 90
+[quotas]
+sessions = 5
+partitions = 6
+unmerged_bytes = "1Gi"
 [tls]"""
 GRANT = """
 [[grants]]
@@ -208,7 +212,7 @@ def test_any_value_of_any_key_is_taken_or_refused(write: Writer, value: str) -> 
     text = change("\n[tls]", EVERY_KEY) + GRANT
     load_node(write(text))
     found = list(re.finditer(r"^\w+ = (.*)$", text, re.MULTILINE))
-    assert len(found) == len(NODE_KEYS) + 3 + 6 + 4
+    assert len(found) == len(NODE_KEYS) + len(QUOTA_KEYS) + 3 + 6 + 4
     for match in found:
         with suppress(ConfigError):
             load_node(write(text[: match.start(1)] + value + text[match.end(1) :]))

@@ -308,3 +308,27 @@ def test_an_intake_that_refuses_bytes_ends_the_connection_only(tmp_path: Path) -
         await made.stop()
 
     in_loop(main)
+
+
+def test_a_quota_holds_up_one_input_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        end = files.append(batch(b"a"))
+        made = World(tmp_path, 1)
+        node: FakeNode = made.nodes[0]
+        await node.start()
+        append = node.intake.append
+
+        def refuse(*args: object) -> None:
+            raise Refused(FaultCode.TOO_MANY, "too many bytes that are not merged")
+
+        node.intake.append = refuse  # type: ignore[method-assign, assignment]
+        client = made.push(files.path)
+        await until(lambda: "TOO_MANY" in client.status.nodes[0].problems.get(FLIGHTS, ""))
+        assert client.status.nodes[0].last_error is None
+        node.intake.append = append  # type: ignore[method-assign]
+        await until_merged(client, RunPlace(0, *end))
+        await made.stop()
+
+    in_loop(main)

@@ -1,0 +1,75 @@
+"""Caps per identity: what is too much is refused with words, and taken once there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shiplog.config.types import Quotas
+from shiplog.replicator.interfaces import Refused
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.quotas import QuotaKeeper
+from shiplog.wire.errors import FaultCode
+from tests.sequencer.cluster import Session, batch, offset, run_with, until
+
+
+def limit(node: Node, quotas: Quotas) -> None:
+    """As if the node had been configured so."""
+    node.quotas = node.intake._quotas = QuotaKeeper(node.replica.machine, node.sessions, quotas)
+
+
+def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        limit(nodes[0], Quotas(sessions=2))
+        first = Session("a")
+        await first.open(nodes[0])
+        await Session("b").open(nodes[0])
+        with pytest.raises(Refused, match=r"publisher/x has 2 sessions, of at most 2") as refused:
+            await Session("c").open(nodes[0])
+        assert refused.value.code is FaultCode.TOO_MANY
+        await first.open(nodes[0])
+
+    run_with(tmp_path, 1, body)
+
+
+def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        limit(nodes[0], Quotas(partitions=1))
+        first = Session("a")
+        await first.open(nodes[0])
+        with pytest.raises(Refused, match=r"has 1 partitions in its sessions, of at most 1"):
+            await Session("b").open(nodes[0])
+        await first.open(nodes[0])
+
+    run_with(tmp_path, 1, body)
+
+
+def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        number = (await Session("a").open(nodes[0])).input
+        for node in nodes[1:]:
+            await node.stop()
+        data = batch(bytes(1_000))
+        size = len(data)
+        limit(nodes[0], Quotas(unmerged_bytes=3 * size))
+        for place in range(3):
+            nodes[0].intake.append(number, 0, 0, place * size, data)
+        with pytest.raises(Refused, match=r"bytes that are not merged, of at most") as refused:
+            nodes[0].intake.append(number, 0, 0, 3 * size, data)
+        assert refused.value.code is FaultCode.TOO_MANY
+        nodes[0].intake.restore(number, 0, 0, 3 * size, data)
+
+    run_with(tmp_path, 3, body)
+
+
+def test_what_is_merged_makes_room(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        data = batch(bytes(1_000))
+        limit(nodes[0], Quotas(unmerged_bytes=2 * len(data)))
+        session = Session("a")
+        for count in range(1, 9):
+            await session.send(nodes, data)
+            await until(lambda count=count: offset(nodes[0]) == count, "it is merged")  # type: ignore[misc]
+
+    run_with(tmp_path, 1, body)

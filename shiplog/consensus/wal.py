@@ -114,6 +114,14 @@ class WalEncoder:
         encoder._chain = scan.chain
         return encoder
 
+    def place(self) -> tuple[int, int]:
+        """Where the file stands, for `back_to`."""
+        return self.position, self._chain
+
+    def back_to(self, place: tuple[int, int]) -> None:
+        """What was encoded since then was not written."""
+        self.position, self._chain = place
+
     def encode(self, records: Iterable[WalRecord], *, synced: int) -> bytes:
         """The bytes of `records`, to be written at `position`.
 
@@ -299,12 +307,16 @@ class Recovered:
     hard_state: HardState
     entries: list[Entry]
     mark: SnapshotMark | None
+    replaced_log: bool = False
+    """Whether a snapshot took the place of entries, so that the next one must follow its mark."""
 
 
 def replay(records: Iterable[WalRecord]) -> Recovered:
     """Fold records into a node's state: later entries replace earlier ones from their index on.
 
-    Raises CorruptRecord if an entry is missing between two that are there.
+    Where the first entry stands cannot be judged here: what was before it, marks of later snapshots
+    apart, may have gone with files that were removed. Raises CorruptRecord if an entry is missing
+    between two that are there.
     """
     recovered = Recovered(HardState(0, None, 0), [], None)
     for record in records:
@@ -321,8 +333,10 @@ def _replay_entry(recovered: Recovered, entry: Entry) -> None:
     entries = recovered.entries
     if entries:
         next_index = entries[-1].index + 1
+    elif recovered.replaced_log and recovered.mark is not None:
+        next_index = recovered.mark.last_index + 1
     else:
-        next_index = recovered.mark.last_index + 1 if recovered.mark else entry.index
+        next_index = entry.index
     if entry.index > next_index:
         raise CorruptRecord(f"entries {next_index} to {entry.index - 1} are missing from the log")
     if entries and entry.index < next_index:
@@ -339,3 +353,4 @@ def _replay_mark(recovered: Recovered, mark: SnapshotMark) -> None:
         return
     if position >= len(entries) or entries[position].term != mark.last_term:
         entries.clear()
+        recovered.replaced_log = True

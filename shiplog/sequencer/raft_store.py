@@ -73,6 +73,8 @@ class RaftStore:
         self._snapshots: list[int] = []
         self._file: AppendFile
         self._encoder: WalEncoder
+        self._marked = 0
+        """Where the newest snapshot ended of which the log knew when it was opened."""
         self._synced = 0
         self._dirty = False
 
@@ -109,6 +111,7 @@ class RaftStore:
             ) from error
         self.hard_state = recovered.hard_state
         self.entries = recovered.entries
+        self._marked = 0 if recovered.mark is None else recovered.mark.last_index
         self._files = [
             _LogFile(number, _last_index(scan))
             for number, scan in zip(sequences, scans, strict=True)
@@ -169,8 +172,11 @@ class RaftStore:
         self._check_no_gap(reasons)
 
     def _check_no_gap(self, reasons: list[str]) -> None:
-        first = self.entries[0].index if self.entries else None
         wanted = self.applied_index + 1
+        if self.entries:
+            first: int | None = self.entries[0].index
+        else:  # a snapshot that is no more may have taken the place of all of them
+            first = self._marked + 1 if self._marked else None
         lost_log = first is not None and first > wanted
         lost_snapshot = self.snapshot is None and bool(reasons)
         if lost_log or (lost_snapshot and first != 1):
@@ -214,7 +220,12 @@ class RaftStore:
     def _append(self, records: list[WalRecord]) -> None:
         if self._file.size > FILE_BYTES:
             self._roll()
-        self._file.append(self._encoder.encode(records, synced=self._synced))
+        place = self._encoder.place()
+        try:
+            self._file.append(self._encoder.encode(records, synced=self._synced))
+        except BaseException:  # the next record must follow what is in the file
+            self._encoder.back_to(place)
+            raise
         self._dirty = True
 
     def _roll(self) -> None:
@@ -272,9 +283,12 @@ class RaftStore:
             self._fs.unlink(self._path("snapshot.", self._snapshots.pop(0)))
 
     def cut(self, index: int) -> None:
-        """Remove log files whose entries all are at or below `index`."""
+        """Remove log files whose entries all are at or below `index`, the oldest first whatever a
+        loss of power leaves of it: what lies between two files must never be missing.
+        """
         while len(self._files) > 1 and self._files[0].last_index <= index:
             self._fs.unlink(self._path("wal.", self._files.pop(0).sequence))
+            self._fs.sync_directory(self._directory)
 
     def close(self) -> None:
         """Close the current file."""

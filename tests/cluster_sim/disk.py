@@ -71,13 +71,23 @@ class Disk:
         self.stamp(parent)
 
     def rename(self, source: str, target: str) -> None:
-        """Within one directory."""
-        parent = self.directory_of(source)
-        if parent is None or self.directory_of(target) is not parent:
+        """What had one name has another one, with everything in it."""
+        parent, to = self.directory_of(source), self.directory_of(target)
+        if parent is None or to is None:
             raise FileNotFoundError(source)
-        parent.rename(os.path.basename(source), os.path.basename(target))
-        self._flat[target] = self._flat.pop(source)
+        if to is parent:
+            parent.rename(os.path.basename(source), os.path.basename(target))
+        else:
+            parent.move(os.path.basename(source), to, os.path.basename(target))
+        if isinstance(self._flat[source], Directory):
+            self._flat = self._names()
+        else:
+            self._flat[target] = self._flat.pop(source)
         self.stamp(parent)
+        self.stamp(to)
+
+    def _names(self) -> dict[str, Inode | Directory]:
+        return {"/": self.root, **dict(_walk("", self.root))}
 
     def stamp(self, changed: Inode | Directory) -> None:
         """It has changed: times are never equal, so nothing depends on their grain."""
@@ -112,7 +122,7 @@ class Disk:
 
     def _settle(self) -> None:
         """The names are others now, and nobody has anything open."""
-        self._flat = {"/": self.root, **dict(_walk("", self.root))}
+        self._flat = self._names()
         self.used_bytes = sum(len(inode.data) for _, inode in self.files())
         self.locks.clear()
         self.watchers.clear()

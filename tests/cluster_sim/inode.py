@@ -218,6 +218,13 @@ class Directory:
         self.children[target] = moved
         self._changes.append(_Renaming(target, moved, source))
 
+    def move(self, source: str, to: Directory, target: str) -> None:
+        """A name moves to another directory, which is on disk at once: both or neither are."""
+        moved = self.children.pop(source)
+        self._changes = [change for change in self._changes if change.name != source]
+        self._durable.pop(source, None)
+        to.children[target] = to._durable[target] = moved
+
     def sync(self) -> None:
         """All names are on disk."""
         self._durable = dict(self.children)

@@ -54,6 +54,16 @@ def test_round_trip(rounds: list[list[WalRecord]]) -> None:
     assert (scan.end, scan.torn, scan.corrupt) == (len(data), False, None)
 
 
+def test_what_was_not_written_is_taken_back() -> None:
+    encoder = WalEncoder(HEADER)
+    data = encoder.header_bytes + encoder.encode(entries(1, 2), synced=0)
+    place = encoder.place()
+    encoder.encode(entries(3, 1), synced=0)
+    encoder.back_to(place)
+    data += encoder.encode(entries(4, 1), synced=0)
+    assert scan_wal(data).records == [*entries(1, 2), *entries(4, 1)]
+
+
 @given(RECORDS, RECORDS)
 def test_writing_goes_on_behind_a_scan(first: list[WalRecord], second: list[WalRecord]) -> None:
     data, _ = make_file([first])
@@ -245,11 +255,17 @@ def test_replay_goes_on_behind_an_installed_snapshot() -> None:
     assert [entry.index for entry in recovered.entries] == [10]
 
 
+def test_replay_begins_where_removed_files_ended() -> None:
+    """A node's own snapshot is older than its newest entry, which may be in an earlier file."""
+    recovered = replay([HardState(2, 0, 9), SnapshotMark(9, 2), Entry(12, 2, b"")])
+    assert [entry.index for entry in recovered.entries] == [12]
+
+
 @pytest.mark.parametrize(
     "records",
     [
         [Entry(1, 1, b""), Entry(3, 1, b"")],
-        [SnapshotMark(9, 2), Entry(11, 2, b"")],
+        [Entry(1, 1, b""), SnapshotMark(9, 2), Entry(11, 2, b"")],
     ],
 )
 def test_replay_refuses_gaps(records: list[WalRecord]) -> None:

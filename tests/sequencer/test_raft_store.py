@@ -5,15 +5,21 @@ removes nothing.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from shiplog.consensus import Effects, Entry, HardState, Snapshot
-from shiplog.logformat.files import OsFileSystem
+from shiplog.logformat.append_file import AppendFile
+from shiplog.logformat.files import DiskFull, OsFileSystem
 from shiplog.sequencer import raft_store
 from shiplog.sequencer.raft_store import RaftStore, RaftStoreError
+from tests.cluster_sim.disk import Disk
+from tests.cluster_sim.files import SimFileSystem
+from tests.cluster_sim.process import Process
 
 
 def open_store(path: Path, *, cluster: str = "c", node: int = 0) -> RaftStore:
@@ -103,6 +109,60 @@ def test_files_roll_and_are_removed_behind_the_cut(
     assert again.snapshot.last_index == 40
 
 
+def test_a_log_whose_first_file_begins_with_a_snapshots_mark_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot was taken while newer entries were in the file before, which was removed."""
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    store = open_store(tmp_path)
+    fill(store, 1, 10, size=150)
+    assert len(wal_files(tmp_path)) == 2
+    asyncio.run(store.save_snapshot(snapshot(store._files[0].last_index - 2)))
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 100_000)
+    fill(store, 11, 20)
+    asyncio.run(store.save_snapshot(snapshot(15)))
+    store.cut(10)
+    store.close()
+    assert len(wal_files(tmp_path)) == 1
+    again = open_store(tmp_path)
+    assert again.entries[-1].index == 20
+    assert again.applied_index == 15
+
+
+def test_the_log_goes_on_when_a_record_found_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+
+    def full(self: AppendFile, data: bytes) -> int:
+        raise DiskFull("wal", "write", errno.ENOSPC)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendFile, "append", full)
+        with pytest.raises(DiskFull):
+            asyncio.run(store.save_snapshot(snapshot(3)))
+    fill(store, 6, 8)
+    store.close()
+    assert [entry.index for entry in open_store(tmp_path).entries] == list(range(1, 9))
+
+
+def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raft_store, "FILE_BYTES", 1000)
+    for seed in range(30):
+        disk = Disk(f"cut {seed}")
+        fs = SimFileSystem(disk, Process("n", "n"))
+        store = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
+        fill(store, 1, 60, size=100)
+        for file in store.take_dirty()[0]:
+            file.datasync()
+        asyncio.run(store.save_snapshot(snapshot(50)))
+        store.cut(45)
+        disk.lose_power()
+        again = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
+        assert again.entries[-1].index == 60
+
+
 def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(
     tmp_path: Path,
 ) -> None:
@@ -130,6 +190,18 @@ def test_a_lost_snapshot_that_the_log_does_not_reach_back_to_stops_the_node(
     store.close()
     (file,) = (tmp_path / "raft" / "0").glob("snapshot.*")
     file.write_bytes(b"garbage")
+    with pytest.raises(RaftStoreError, match="is lost"):
+        open_store(tmp_path)
+
+
+def test_a_lost_snapshot_that_replaced_the_log_stops_the_node(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    asyncio.run(store.save_snapshot(snapshot(4)))
+    store.write(effects(snapshot=snapshot(20)))
+    store.close()
+    newest = sorted((tmp_path / "raft" / "0").glob("snapshot.*"))[-1]
+    newest.write_bytes(b"garbage")
     with pytest.raises(RaftStoreError, match="is lost"):
         open_store(tmp_path)
 

@@ -97,6 +97,8 @@ class Group:
         self._pumping = False
         self._on_fault = on_fault
         self._is_broken = False
+        self._fault: DiskFault | None = None
+        """The sync that failed: nothing written before it may ever be called durable."""
         self._syncing = asyncio.Lock()
 
     @property
@@ -271,22 +273,24 @@ class Group:
             while self._saves:
                 round_size = len(self._saves)
                 if any(save.needs_sync for save in self._saves):
-                    await self._sync_or_break()
+                    await self.sync_now()
                 for _ in range(round_size):
                     self._finish(self._saves.popleft())
                 self.pump()
 
-    async def _sync_or_break(self) -> None:
-        try:
-            await self.sync_now()
-        except DiskFault:
-            self._is_broken = True
-            raise
-
     async def sync_now(self) -> None:
-        """Make everything written to the log durable. Raises DiskFault."""
+        """Make everything written to the log durable. Raises DiskFault, and from then on always:
+        the group takes no part any more.
+        """
         async with self._syncing:
-            await self._sync()
+            if self._fault is not None:
+                raise self._fault
+            try:
+                await self._sync()
+            except DiskFault as fault:
+                self._fault = fault
+                self._is_broken = True
+                raise
 
     async def _sync(self) -> None:
         files, mark = self._store.take_dirty()

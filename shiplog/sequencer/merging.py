@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Container, Sequence
 
 from shiplog.logformat.errors import InvariantError, LogFormatError
-from shiplog.logformat.files import DiskFull, File, FileSystem
+from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.quarantine import set_partition_aside
@@ -87,6 +87,8 @@ class Merging:
         self._scheduled = False
         self._dirty: set[int] = set()
         self._syncing = asyncio.Lock()
+        self._fault: DiskFault | None = None
+        """The sync that failed: nothing written before it may ever be called durable."""
         self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
         self._rebuilt: set[int] = set()
         """Partitions that were begun anew once: a second time somebody has to look."""
@@ -249,9 +251,17 @@ class Merging:
                 await self.sync()
 
     async def sync(self) -> None:
-        """Make everything merged so far durable; also what a round under way has taken on."""
+        """Make everything merged so far durable; also what a round under way has taken on. Raises
+        DiskFault, and from then on always.
+        """
         async with self._syncing:
-            await self._sync()
+            if self._fault is not None:
+                raise self._fault
+            try:
+                await self._sync()
+            except DiskFault as fault:
+                self._fault = fault
+                raise
 
     async def _sync(self) -> None:
         numbers = [number for number in self._dirty if number in self.partitions]

@@ -5,7 +5,7 @@ A run is one life of the publisher; its files follow each other by roll. Its one
 seals and releases.
 
 Invariant: a run's bytes are contiguous from where it starts; nothing below the durable mark is ever
-cut or deleted, except by `release`, `release_run` and `start_at`.
+cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_aside`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from shiplog.logformat.input_reader import InputReader
 from shiplog.logformat.input_repair import RunRepair
 from shiplog.logformat.input_run import HeldFile, InputFile, InputMarks, Run
 from shiplog.logformat.marks import MARKS_FILE, encode_marks, read_marks
+from shiplog.logformat.quarantine import set_aside
 from shiplog.logformat.topic_file import TOPIC_FILE, bind_topic, read_topic_id
 
 __all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
@@ -233,7 +234,11 @@ class InputLog(InputReader):
     # --- releasing -----------------------------------------------------------------------------
 
     def release(self, run: int, roll: int) -> None:
-        """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault."""
+        """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault.
+
+        Each is gone for good before the next one goes: a loss of power that kept an older file, or
+        one without its marker, would leave a hole, and what is behind holes is not trusted.
+        """
         state = self._runs.get(run)
         if state is None:
             return
@@ -241,7 +246,7 @@ class InputLog(InputReader):
         if len(gone) == len(state.files) > 0:
             self._add_file(state, gone[-1] + 1)  # says where the run goes on
         for number in gone:
-            self._remove_file(state, number)
+            self._remove_file(state, number, for_good=True)
         if gone and state.start < (gone[-1] + 1, 0):
             self._remove_marker(from_name(run, *state.start))
             state.start, state.last = (gone[-1] + 1, 0), None
@@ -257,13 +262,31 @@ class InputLog(InputReader):
             self._remove_file(state, roll)
         self._remove_marker(from_name(run, *state.start))
 
-    def _remove_file(self, run: Run, roll: int) -> None:
+    def set_run_aside(self, run: int) -> None:
+        """Give up what is held of a run; the files are kept under other names. Raises DiskFault."""
+        state = self._runs.pop(run, None)
+        if state is None:
+            return
+        for roll in list(state.files):
+            held, path = state.remove(roll), self._path(data_name(run, roll))
+            self._dirty.forget(path)
+            self._files.drop((run, roll))
+            aside = set_aside(self._fs, path)
+            self.damaged.append(CorruptLog(path, 0, f"follows a gap; it is now {aside}"))
+            if held.is_sealed:
+                self._remove_marker(sealed_name(run, roll, held.size))
+        self._remove_marker(from_name(run, *state.start))
+        self._fs.sync_directory(self.path)
+
+    def _remove_file(self, run: Run, roll: int, *, for_good: bool = False) -> None:
         """The data goes first: a marker without it is a leftover, and known as one."""
         held = run.remove(roll)
         path = self._path(data_name(run.number, roll))
         self._dirty.forget(path)
         self._files.drop((run.number, roll))
         self._fs.unlink(path)
+        if for_good:
+            self._fs.sync_directory(self.path)
         if held.is_sealed:
             self._remove_marker(sealed_name(run.number, roll, held.size))
         self._dirty.touch_directory()

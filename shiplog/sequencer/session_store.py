@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.errors import CorruptLog, LogFormatError
 from shiplog.logformat.files import DiskFault, File, FileSystem
 from shiplog.logformat.input_log import InputLog
+from shiplog.logformat.quarantine import set_aside, set_partition_aside
 from shiplog.logformat.session_dir import SessionDirectory
 from shiplog.logformat.topic_file import read_topic_id
 from shiplog.sequencer.commands import Place, Range
@@ -45,6 +46,8 @@ class SessionStore:
         """An input was opened and holds more than is known to be durable."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
+        self._begun_anew: set[int] = set()
+        """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
@@ -58,8 +61,22 @@ class SessionStore:
         return known
 
     def _open(self, entry: Input) -> InputLog:
-        state = self._machine.state
-        session = state.sessions[entry.session]
+        """What the files say of whose they are is in the replicated state too: where they are
+        unreadable, they are begun anew, and what cannot be told apart any more is set aside.
+        """
+        try:
+            self._claim_session(entry)
+        except CorruptLog as damage:
+            log.error("%s; it is now %s", damage, set_aside(self._fs, damage.path))
+            self._claim_session(entry)
+        try:
+            return self._open_input(entry)
+        except CorruptLog as damage:
+            log.error("%s; all is now %s", damage, set_partition_aside(self._fs, self.path(entry)))
+            return self._open_input(entry)
+
+    def _claim_session(self, entry: Input) -> None:
+        session = self._machine.state.sessions[entry.session]
         SessionDirectory.open_or_create(
             self._fs,
             os.path.join(self._directory, session.name),
@@ -67,10 +84,25 @@ class SessionStore:
             session_id=session.session_id,
             identity=session.identity,
         )
-        partition = state.partitions[entry.partition]
+
+    def _open_input(self, entry: Input) -> InputLog:
+        partition = self._machine.state.partitions[entry.partition]
         path = self.path(entry)
         self._dirs.make_way(path, partition.topic_id, partition.index)
         return InputLog.open(self._fs, path, topic_id=partition.topic_id)
+
+    def set_gaps_aside(self, needed: Callable[[Input], Place]) -> None:
+        """Give up bytes that do not reach back to where an input is `needed` from: a loss of power
+        took the names of the files before them, which were never durable, nor thus were these. Only
+        to be called when everything that was ever committed is applied, because that says what was
+        released.
+        """
+        for entry in self._machine.state.inputs.values():
+            held = self.log(entry.number)
+            if Place(entry.run, *held.start(entry.run)) > needed(entry):
+                log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
+                held.set_run_aside(entry.run)
+                self._begun_anew.add(entry.number)
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -110,6 +142,7 @@ class SessionStore:
     def ends(self, numbers: Iterable[int]) -> dict[int, Place]:
         """Where the files of these inputs end, in the run that each is in."""
         known = self._machine.state.inputs
+        self._begun_anew.clear()
         return {
             n: Place(known[n].run, *self._logs[n].end(known[n].run))
             for n in numbers
@@ -120,7 +153,7 @@ class SessionStore:
         """Everything below these ends was synced."""
         for number, end in ends.items():
             log = self._logs.get(number)
-            if log is not None:
+            if log is not None and number not in self._begun_anew:
                 log.mark_durable(*end)
 
     def unmerged_bytes(self, entry: Input) -> int:

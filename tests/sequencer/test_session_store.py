@@ -1,0 +1,117 @@
+"""A node's session logs: what a loss of power or a rotten disk leaves of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.files import OsFileSystem
+from shiplog.sequencer.commands import CreateTopic, OpenInput, OpenRun, Place
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.state import StateMachine
+from tests.cluster_sim.disk import Disk
+from tests.cluster_sim.files import SimFileSystem
+from tests.cluster_sim.process import Process
+
+
+def machine_with_input() -> StateMachine:
+    machine = StateMachine()
+    machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
+    machine.apply(OpenRun("s", "b" * 32, "shiplog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenInput("s", "a" * 32, 0))
+    return machine
+
+
+def open_store(path: Path, machine: StateMachine) -> SessionStore:
+    return SessionStore(OsFileSystem(), str(path / "sessions"), machine)
+
+
+def write_files(store: SessionStore, count: int) -> int:
+    """Several sealed files and the begin of another; the size of each."""
+    data = kernels.build_batches(
+        [b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
+    )
+    log = store.log(1)
+    for roll in range(count):
+        log.append(0, roll, 0, data)
+        log.seal(0, roll, len(data))
+    log.append(0, count, 0, data)
+    return len(data)
+
+
+def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None:
+    """The names of the first files were lost, those of later ones were not."""
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    write_files(store, 3)
+    store.close()
+    directory = tmp_path / "sessions" / "s" / "t-0"
+    for name in [file for file in directory.iterdir() if ".0.0" in file.name]:
+        name.unlink()
+    again = open_store(tmp_path, machine)
+    again.set_gaps_aside(lambda entry: entry.place)
+    assert again.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+    assert again.log(1).end(0) == (0, 0)
+    kept = sorted(file.name for file in directory.glob("*.quarantined-1"))
+    assert kept == [f"log.0.{roll}.quarantined-1" for roll in (1, 2, 3)]
+    ends = again.ends([1])
+    write_files(again, 1)
+    assert again.log(1).end(0)[0] == 1
+    again.mark_durable(ends)
+    assert again.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+
+
+def test_a_sync_under_way_says_nothing_of_what_was_begun_anew(tmp_path: Path) -> None:
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    write_files(store, 3)
+    store.log(1).release(0, 0)
+    ends = store.ends([1])
+    store.set_gaps_aside(lambda entry: entry.place)
+    write_files(store, 4)
+    store.mark_durable(ends)
+    assert store.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+
+
+def test_released_files_are_no_gap(tmp_path: Path) -> None:
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    write_files(store, 3)
+    store.log(1).release(0, 1)
+    store.set_gaps_aside(lambda entry: Place(0, 2, 0))
+    assert store.log(1).start(0) == (2, 0)
+    assert store.log(1).end(0)[0] == 3
+
+
+def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    size = write_files(store, 0)
+    store.close()
+    session = tmp_path / "sessions" / "s"
+    (session / "session.json").write_bytes(b"garbage")
+    again = open_store(tmp_path, machine)
+    assert again.log(1).end(0) == (0, size)
+    assert (session / "session.json.quarantined-1").exists()
+    again.close()
+    (session / "t-0" / "topic.json").write_bytes(b"garbage")
+    third = open_store(tmp_path, machine)
+    assert third.log(1).end(0) == (0, 0)
+    assert (session / "quarantine" / "t-0.quarantined-1").exists()
+
+
+def test_a_loss_of_power_during_a_release_leaves_no_hole() -> None:
+    machine = machine_with_input()
+    for seed in range(40):
+        disk = Disk(f"release {seed}")
+        fs = cast(Any, SimFileSystem(disk, Process("n", "n")))
+        store = SessionStore(fs, "/sessions", machine)
+        size = write_files(store, 5)
+        store.log(1).settle()
+        for directory in ("/sessions/s", "/sessions/s/t-0"):
+            fs.sync_directory(directory)
+        store.log(1).release(0, 3)
+        disk.lose_power()
+        again = SessionStore(fs, "/sessions", machine)
+        assert again.log(1).end(0) == (5, size)

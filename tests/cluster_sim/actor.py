@@ -91,7 +91,8 @@ class Actor:
         try:
             await self.run(process)
         except Exception as error:  # noqa: BLE001 - whatever ends a process is looked at
-            self.failed(error)
+            with self.world.judging():
+                self.failed(error)
         self.kill(why="ends")
 
     async def run(self, process: Process) -> None:

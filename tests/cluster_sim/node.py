@@ -56,9 +56,12 @@ class _Recorder:
         self._applier = applier
 
     def apply(self, entry: Entry) -> list[Any]:
-        self._actor.world.checker.applying(self._actor, entry)
+        world = self._actor.world
+        with world.judging():
+            world.checker.applying(self._actor, entry)
         outcomes = self._applier.apply(entry)
-        self._actor.world.checker.applied(self._actor, entry)
+        with world.judging():
+            world.checker.applied(self._actor, entry)
         return outcomes
 
     def install(self, snapshot: Snapshot) -> None:

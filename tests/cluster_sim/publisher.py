@@ -124,6 +124,10 @@ class PublisherActor(Actor):
     # --- what it is told --------------------------------------------------------------------------
 
     def _progressed(self) -> None:
+        with self.world.judging():
+            self._judge_progress()
+
+    def _judge_progress(self) -> None:
         client = cast(PushClient, self.client)
         checker = self.world.checker
         if client.status.stopped is not None:
@@ -141,7 +145,8 @@ class PublisherActor(Actor):
 
     def _unlinks(self, process: Process, path: str, inode: object) -> None:
         if re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1]):
-            self.world.checker.publisher_removes(self, path)
+            with self.world.judging():
+                self.world.checker.publisher_removes(self, path)
 
     # --- for the end ------------------------------------------------------------------------------
 

@@ -156,6 +156,15 @@ class World:
         """Stop behind this step."""
         self._violation = self._violation or violation
 
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Around what judges within calls of the product, which may keep errors to itself."""
+        try:
+            yield
+        except Violation as violation:
+            self.violated(violation)
+            raise
+
     def operator_wipes(self, actor: NodeActor) -> None:
         """A node says that its disk is damaged: it gets an empty one."""
         self.trace.event(actor.host, "asks for an empty disk")

@@ -97,8 +97,8 @@ def _is_done(session: LocalSession, progress: Progress, run: int, name: InputNam
 
 
 def _first_kept(tail: RunTail, progress: Progress, run: int, name: InputName) -> int:
-    """The lowest roll that is still needed; the newest file always is, and one that is merged to its
-    end until something behind it is: a node that lost, or never heard, where it ends asks again.
+    """The lowest roll that is still needed; the newest file always is, and one that is merged to
+    its end until something behind it is: a node that never heard where it ends asks again.
     """
     newest = tail.rolls[-1]
     if progress.is_gone(run, name):

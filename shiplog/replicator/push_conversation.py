@@ -295,6 +295,8 @@ class PushConversation(ReplicatorHandler):
             self._shipment.gone(shipped)
         else:
             self._shipment.refused(shipped, message)
+            if self.phase is Phase.ENDING:  # the end that was told may lie in what is refused
+                self._enter(Phase.SHIPPING)
         self._events.on_status()
         self._turns.work()
 

@@ -342,6 +342,36 @@ def test_an_input_that_no_node_takes_is_left_behind_when_a_newer_run_waits(
     in_loop(main)
 
 
+def test_a_bad_batch_is_left_behind_though_its_end_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        files.append(batch(b"bad"))
+        made = World(tmp_path, 1)
+        node: FakeNode = made.nodes[0]
+        await node.start()
+        append = node.intake.append
+
+        def choose(number: int, run: int, roll: int, byte: int, data: bytes) -> None:
+            if run == 0:
+                raise Refused(FaultCode.INVALID_BATCH, "bad")
+            append(number, run, roll, byte, data)
+
+        node.intake.append = choose  # type: ignore[method-assign, assignment]
+        files.begin()
+        end = files.append(batch(b"good"))
+        client = made.push(files.path)
+        await until_merged(client, RunPlace(1, *end))
+        assert [lost.run for lost in client.status.lost] == [0]
+        await made.stop()
+
+    in_loop(main)
+
+
 def test_an_input_that_one_node_takes_is_not_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

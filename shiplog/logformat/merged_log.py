@@ -30,6 +30,7 @@ from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
 from shiplog.logformat.merged_reader import MergedReader
 from shiplog.logformat.merged_repair import MergedRepair
+from shiplog.logformat.merged_spares import find_spare
 from shiplog.logformat.merged_tail import MergedTail
 from shiplog.logformat.partition_file import PartitionFile, claim, write_partition_file
 from shiplog.logformat.segment import GrowingSegment, Growth, Segment
@@ -173,6 +174,27 @@ class MergedLog(MergedReader):
                 f"{self.path}: bytes for {segment_base}:{byte}, the end is {self.end()}"
             )
         return self._write(data, self._chain.growing.measure(data, size))
+
+    def append_spare(self) -> bool:
+        """Append a piece of what was set aside as damaged, if it goes on exactly here; whether any
+        did. For records that no other copy has any more. Raises as `append_copy`.
+        """
+        offset = self.next_offset
+        for base, byte in (self.end(), (offset, 0)):
+            data = find_spare(self._fs, self.path, base, byte, offset)
+            if data and self._append_sound(base, byte, data):
+                return True
+        return False
+
+    def _append_sound(self, base: int, byte: int, data: bytes) -> bool:
+        """Append up to the first wrong offset, which no CRC covers; whether there was anything."""
+        try:
+            self.append_copy(base, byte, data)
+        except CorruptBatch as error:
+            if error.position == 0:
+                return False
+            self.append_copy(base, byte, data[: error.position])
+        return True
 
     def _write(self, data: Bytes, growth: Growth) -> int:
         writer = self._writer or self._open_segment()

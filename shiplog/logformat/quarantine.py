@@ -1,6 +1,7 @@
 """What is damaged is set aside, never deleted: an operator, or a repair, may still need it.
 
-Invariant: a set-aside file has a name of its own, `<name>.quarantined-<n>`, that nothing reads.
+Invariant: a set-aside file has a name of its own, `<name>.quarantined-<n>`; a copy of what is
+behind byte b of a file is `<name>.from-<b>.quarantined-<n>`. Nothing takes them for logs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def keep_copy(fs: FileSystem, file: File, start: int) -> str | None:
     stop = file.size()
     if start >= stop:
         return None
-    name = free_name(fs, file.path)
+    name = free_name(fs, f"{file.path}.from-{start}")
     copy = fs.open(name, create=True)
     try:
         copy_bytes(file, copy, start, stop, shift=start)

@@ -80,6 +80,8 @@ class Repair:
         self._partitions: dict[int, _Wanted] = {}
         self._busy: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._attempts = 0
+        self._fruitless: dict[int, int] = {}
+        """Partition -> pulls in a row that brought nothing."""
         self._tls = tls
         self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
         self._pulls: dict[int, RepairPull] = {}
@@ -212,7 +214,29 @@ class Repair:
             until=goal,
         )
         sink = _MergedSink(self._merging, number, partition, goal)
-        await self._pulls[peer].merged(stream, _end_of(partition), sink)
+        before = partition.log.next_offset
+        try:
+            await self._pulls[peer].merged(stream, _end_of(partition), sink)
+        finally:
+            is_further = partition.log.next_offset > before
+            self._fruitless[number] = 0 if is_further else self._fruitless.get(number, 0) + 1
+            if self._fruitless[number] > len(peers):
+                await self._take_spares(number, partition, goal)
+
+    async def _take_spares(self, number: int, partition: MergedPartition, goal: int) -> None:
+        """No peer has what comes next: perhaps this node set it aside behind a damaged batch."""
+        first = partition.log.next_offset
+        while partition.log.next_offset < goal and partition.log.append_spare():
+            self._merging.copied(number)
+            await asyncio.sleep(0)
+        if partition.log.next_offset > first:
+            log.warning(
+                "%s-%d: records %d to %d come from files that were set aside as damaged",
+                partition.topic,
+                partition.index,
+                first,
+                partition.log.next_offset - 1,
+            )
 
     async def close(self) -> None:
         """End every pull."""

@@ -163,4 +163,5 @@ def test_without_marks_nothing_that_is_cut_is_lost(
         assert len(log.damaged) == len(aside)
         for name, found in before.items():
             kept = (path / name).read_bytes() if (path / name).exists() else b""
-            assert kept + aside.get(f"{name}.quarantined-1", b"") == found
+            names = (f"{name}.quarantined-1", f"{name}.from-{len(kept)}.quarantined-1")
+            assert kept + b"".join(aside.get(other, b"") for other in names) == found

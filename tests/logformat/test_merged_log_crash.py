@@ -121,7 +121,8 @@ def test_without_marks_nothing_that_is_cut_is_lost(
         for name, found in before.items():
             file = path / name
             kept = file.read_bytes() if file.exists() else b""
-            assert kept + aside.get(f"{name}.quarantined-1", b"") == found
+            names = (f"{name}.quarantined-1", f"{name}.from-{len(kept)}.quarantined-1")
+            assert kept + b"".join(aside.get(other, b"") for other in names) == found
 
 
 def checksum_up_to(oracle: Oracle, offset: int) -> int:

@@ -344,6 +344,43 @@ def test_a_bad_batch_below_the_mark_is_set_aside(path: Path) -> None:
     check_rest(path, log, oracle, at=10)
 
 
+@pytest.mark.parametrize("bit", [7, 80])
+@pytest.mark.parametrize(
+    ("number", "with_marks"),
+    [*((number, False) for number in range(6)), (4, True), (5, True)],  # marks spare old segments
+)
+def test_one_good_copy_of_a_bad_batch_brings_back_all_behind_it(
+    path: Path, number: int, bit: int, with_marks: bool
+) -> None:
+    log, oracle = write(path, *SEGMENTS)
+    log.close()
+    batches = [
+        (segment.base, start, bad)
+        for segment in oracle.segments
+        for bad, start in zip(segment.batches, segment.starts(), strict=False)
+    ]
+    base, start, bad = batches[number]
+    file = path / f"{base:020d}.log"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[start + min(bit, len(bad.data) - 1)] ^= 1
+    file.write_bytes(spoilt)
+    if not with_marks:
+        (path / "marks").unlink()
+    log = open_merged(path)
+    while log.append_spare():
+        assert log.next_offset <= bad.first
+    if log.next_offset <= bad.first:
+        assert log.next_offset == bad.first
+        log.append_copy(base, start, bad.data)
+        while log.append_spare():
+            pass
+    log.save_marks()
+    assert (log.next_offset, log.checksum) == (oracle.next_offset, oracle.checksum)
+    expected = oracle.files()
+    assert {name: (path / name).read_bytes() for name in expected} == expected
+    log.close()
+
+
 def test_a_changed_offset_below_the_mark_is_damage(path: Path) -> None:
     """The offset lies outside the CRC."""
     log, oracle = write(path, *SEGMENTS)

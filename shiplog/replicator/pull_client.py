@@ -38,7 +38,7 @@ from shiplog.runtime.log import format_event
 from shiplog.runtime.loop import spawn
 from shiplog.runtime.syncer import Syncer
 from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
-from shiplog.runtime.transport import Connection, connect
+from shiplog.runtime.transport import Connection, Deadlines, connect
 from shiplog.wire.messages import Hello, Role
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ POLL_S = 0.5
 SYNC_S = 1.0
 LASTING_S = 5.0
 """A connection that held for so long counts as a success."""
+DEADLINES = Deadlines(connect_s=2.0, handshake_s=3.0, idle_s=4.0)
+"""Less patient than others: another node has the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,11 @@ class PullClient:
         started = self._clock.now()
         try:
             self._connection = await connect(
-                address, self._tls, open_handler, expected_identity=expected
+                address,
+                self._tls,
+                open_handler,
+                expected_identity=expected,
+                deadlines=DEADLINES,
             )
             error = await over
         except ConnectFault as fault:

@@ -134,8 +134,12 @@ class RunTail:
         return self._names.sealed.get(roll, self._lengths.get(roll))
 
     def normal(self, place: Place) -> Place:
-        """The end of a sealed file is the start of the next one: always the latter."""
-        return (place[0] + 1, 0) if place[1] == self.sealed_length(place[0]) else place
+        """The end of a sealed file is the start of the next one: always the latter, also behind
+        empty files.
+        """
+        while place[1] == self.sealed_length(place[0]):
+            place = place[0] + 1, 0
+        return place
 
     def raise_to(self, place: Place) -> None:
         """A batch boundary is known, further up than the scan has come."""

@@ -139,22 +139,25 @@ class SessionStore:
         roll, byte = self.log(entry.number).end(entry.run)
         return max(Place(entry.run, roll, byte), entry.place)
 
-    def ends(self, numbers: Iterable[int]) -> dict[int, Place]:
-        """Where the files of these inputs end, in the run that each is in."""
-        known = self._machine.state.inputs
+    def ends(self, numbers: Iterable[int]) -> dict[int, list[Place]]:
+        """Where the files of these inputs end, in every run that is held: a node that was just
+        started may not know yet which one an input is in.
+        """
         self._begun_anew.clear()
+        logs = {number: self._logs[number] for number in numbers if number in self._logs}
         return {
-            n: Place(known[n].run, *self._logs[n].end(known[n].run))
-            for n in numbers
-            if n in known and n in self._logs
+            number: [Place(run, *held.end(run)) for run in held.runs()]
+            for number, held in logs.items()
         }
 
-    def mark_durable(self, ends: Mapping[int, Place]) -> None:
+    def mark_durable(self, ends: Mapping[int, Iterable[Place]]) -> None:
         """Everything below these ends was synced."""
-        for number, end in ends.items():
-            log = self._logs.get(number)
-            if log is not None and number not in self._begun_anew:
-                log.mark_durable(*end)
+        for number, places in ends.items():
+            held = self._logs.get(number)
+            if held is None or number in self._begun_anew:
+                continue
+            for place in places:
+                held.mark_durable(*place)
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""

@@ -128,6 +128,13 @@ def test_nothing_is_lost_of_a_run_that_was_closed_at_its_end_or_behind(
     assert find_lost(publisher.session, 0, FLIGHTS, end) is None
 
 
+def test_empty_files_behind_the_end_are_not_lost(publisher: Publisher) -> None:
+    publisher.files.roll(FLIGHTS)
+    publisher.files.roll(FLIGHTS)
+    publisher.session.poll()
+    assert find_lost(publisher.session, 0, FLIGHTS, (3, ONE)) is None
+
+
 def test_torn_bytes_behind_the_end_are_not_lost(publisher: Publisher) -> None:
     with publisher.files.file(3).open("ab") as file:
         file.write(batch(b"torn")[:-1])

@@ -115,3 +115,14 @@ def test_a_loss_of_power_during_a_release_leaves_no_hole() -> None:
         disk.lose_power()
         again = SessionStore(fs, "/sessions", machine)
         assert again.log(1).end(0) == (5, size)
+
+
+def test_a_sync_makes_all_runs_durable_whichever_one_an_input_is_in(tmp_path: Path) -> None:
+    """The node was just started, and has not applied yet that the next run was opened."""
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    size = write_files(store, 0)
+    store.log(1).append(1, 0, 0, store.log(1).read(0, 0, 0, size))
+    store.mark_durable(store.ends([1]))
+    machine.state.inputs[1].run = 1
+    assert store.durable(machine.state.inputs[1]) == Place(1, 0, size)

@@ -40,7 +40,8 @@ def command(
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
 
     Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config.
-    Starting again on the same directory continues the same cluster.
+    Starting again on the same directory continues the same cluster. Kill a node with -9 to see the
+    others go on: it is started again.
 
     \b
     Examples:
@@ -74,11 +75,17 @@ def _announce(cluster: LocalCluster, *, as_json: bool) -> None:
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
-    """Wait for the end; a node that dies by itself ends the command with its last words."""
+    """Wait for the end. A node that was killed starts again; one that ends by itself ends all, with
+    its last words.
+    """
     while not stop.wait(WATCH_S):
         for node in cluster.nodes:
-            if node.pid is None:
+            code = node.exit_code()
+            if code is not None and code >= 0:
                 raise ClusterError(
-                    f"{node.name} ended with exit code {node.exit_code()}: "
+                    f"{node.name} ended with exit code {code}: "
                     f"{node.last_log_line()} (log: {node.log_file})"
                 )
+            if code is not None:
+                talk(f"{node.name} was killed by signal {-code}: the others go on, it starts again")
+                node.start()

@@ -288,9 +288,8 @@ class PullClient:
         """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
         dirty = [copy for copy in self.copies.values() if copy.log.dirty()]
         written = [(copy, copy.log.next_offset) for copy in dirty]
-        files = [file for copy in dirty for file in copy.log.take_dirty()]
         try:
-            await self._syncer.sync(files)
+            await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
             for copy, offset in written:
                 copy.log.mark_durable(offset)
         except LogFormatError as error:

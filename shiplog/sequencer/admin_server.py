@@ -112,11 +112,15 @@ class AdminServer:
 
     async def _delete(self, request: admin.DeleteTopic) -> admin.TopicDeleted:
         topic_id = self._topic(request.name).topic_id
-        await self._propose(DeleteTopic(topic_id))
+        outcome = await self._node.proposer.propose(DeleteTopic(topic_id))
+        if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
+            raise _denied(outcome)
         return admin.TopicDeleted(topic_id)
 
     async def _retire(self, request: admin.RetireSession) -> admin.SessionRetired:
-        await self._propose(RetireSession(request.session))
+        known = self._node.replica.machine.state.sessions.get(request.session)
+        session_id = "" if known is None else known.session_id
+        await self._propose(RetireSession(request.session, session_id))
         return admin.SessionRetired(request.session)
 
     def _describe(self, name: str) -> admin.TopicDescription:
@@ -137,12 +141,7 @@ class AdminServer:
     async def _propose(self, command: AnyCommand) -> None:
         outcome = await self._node.proposer.propose(command)
         if isinstance(outcome, Rejection):
-            code = (
-                FaultCode.ALREADY_EXISTS
-                if outcome.code == "TOPIC_EXISTS"
-                else FaultCode.UNKNOWN_TOPIC
-            )
-            raise Denied(code, outcome.message)
+            raise _denied(outcome)
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """Never sent on this connection."""
@@ -167,3 +166,9 @@ def check_settings(settings: dict[str, str]) -> None:
         problem = problem_with(key, value)
         if problem is not None:
             raise Denied(FaultCode.OUT_OF_RANGE, problem)
+
+
+def _denied(rejection: Rejection) -> Denied:
+    is_there = rejection.code == "TOPIC_EXISTS"
+    code = FaultCode.ALREADY_EXISTS if is_there else FaultCode.UNKNOWN_TOPIC
+    return Denied(code, rejection.message)

@@ -163,11 +163,12 @@ class Checkpoint(Command, frozen=True, tag=7):
 
 
 class RetireSession(Command, frozen=True, tag=8):
-    """Fence a session's present directory and close its runs: another directory may take the name
-    over.
+    """Fence a session's directory `session_id` (empty: the present one) and close its runs: another
+    directory may take the name over.
     """
 
     session: str
+    session_id: str = ""
 
 
 class NodeStarted(Command, frozen=True, tag=9):

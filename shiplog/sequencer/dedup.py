@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shiplog.sequencer.commands import Sequence5, Verdict
-from shiplog.sequencer.state import StateMachine, remember
+from shiplog.sequencer.sequences import remember
+from shiplog.sequencer.state import StateMachine
 
 SEQUENCES = 1 << 31
 

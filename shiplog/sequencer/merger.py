@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import slice_batch
+from shiplog.logformat.batch import HELD_BATCH_BYTES, slice_batch
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer.commands import Merge, Place, Range, Verdict
@@ -57,7 +57,7 @@ class _Step:
 class PartitionMerger:
     """One partition's queue of committed instructions and the log they are executed into."""
 
-    def __init__(self, number: int, log: MergedLog, reader: RangeReader, batch_bytes: int) -> None:
+    def __init__(self, number: int, log: MergedLog, reader: RangeReader) -> None:
         self.number = number
         self.log = log
         self.missing: Missing | None = None
@@ -66,7 +66,6 @@ class PartitionMerger:
         node.
         """
         self._reader = reader
-        self._batch_bytes = batch_bytes
         self._queue: deque[Merge] = deque()
         self._starts: dict[int, deque[Place]] = {}
         self._steps: deque[_Step] = deque()
@@ -182,7 +181,7 @@ class PartitionMerger:
         data = self._reader.read_range(part)
         if data is None:
             return None
-        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=self._batch_bytes)
+        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end != len(data) or scan.digest != part.digest:
             return None
         if part.verdict == Verdict.SLICE:

@@ -76,13 +76,11 @@ class Merging:
         reader: RangeReader,
         *,
         syncer: Syncer,
-        batch_bytes: int,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._reader = reader
         self._syncer = syncer
-        self._batch_bytes = batch_bytes
         self._ready: dict[int, MergedPartition] = {}
         self._scheduled = False
         self._dirty: set[int] = set()
@@ -115,7 +113,7 @@ class Merging:
         log = MergedLog.open(
             self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
         )
-        merger = PartitionMerger(number, log, self._reader, self._batch_bytes)
+        merger = PartitionMerger(number, log, self._reader)
         self.partitions[number] = MergedPartition(topic, index, log, merger)
         if log.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
             self._dirty.add(number)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -100,6 +101,7 @@ class Node:
         )
         self.number = self.directory.record.number
         self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
+        self._dialled: Counter[int] = Counter()
         self._build_state(fs)
         self._build_sequencing()
         self._build_service()
@@ -124,7 +126,6 @@ class Node:
             os.path.join(config.data, "merged"),
             self.sessions,
             syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
-            batch_bytes=self.batch_bytes,
         )
         known = self.directory.record.members
         self.members = Members(machine, known, configured=config.peers)
@@ -145,7 +146,7 @@ class Node:
             sync_always=always,
             on_fault=self.fail,
         )
-        limits = PlannerLimits(segment_bytes=config.segment_bytes, batch_bytes=self.batch_bytes)
+        limits = PlannerLimits(segment_bytes=config.segment_bytes)
         self.coordinator = Coordinator(
             self.number,
             lambda: self.group.raft.voters,
@@ -485,8 +486,15 @@ class Node:
         self.links.send(node, self.members.told())
         self.reporter.tell_everything(node)
 
+    def on_peer_dialled(self, node: int) -> None:
+        """A peer dialled a connection."""
+        self._dialled[node] += 1
+
     def on_peer_gone(self, node: int) -> None:
-        """The connection a peer dialled broke."""
+        """A connection a peer dialled broke; it is gone when that was the last one."""
+        self._dialled[node] -= 1
+        if self._dialled[node]:
+            return
         self.coordinator.views[node].connected = False
         if self.group.raft.leader == node:
             self.group.leader_lost()

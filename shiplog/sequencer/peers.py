@@ -57,8 +57,11 @@ class PeerListener(Protocol):
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else between peers."""
 
+    def on_peer_dialled(self, node: int) -> None:
+        """The peer has dialled a connection, perhaps before its older one is gone."""
+
     def on_peer_gone(self, node: int) -> None:
-        """The connection that the peer dialled is gone."""
+        """A connection that the peer dialled is gone."""
 
     def on_peer_connected(self, node: int) -> None:
         """The connection to the peer stands."""
@@ -180,6 +183,7 @@ class PeerServer:
         self._number = number
         self._connection = connection
         self._listener = listener
+        listener.on_peer_dialled(number)
 
     def on_message(self, message: AnyMessage) -> None:
         """Reports, cursors and forwarded proposals."""

@@ -44,7 +44,6 @@ class PlannerLimits:
     input_bytes: int = 1 << 20
     entry_ranges: int = 256
     entry_sequences: int = 512
-    batch_bytes: int = 2 << 20
     in_flight_entries: int = 2
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000

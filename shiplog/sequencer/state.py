@@ -37,11 +37,9 @@ from shiplog.sequencer.commands import (
     SetMembers,
     Verdict,
 )
+from shiplog.sequencer.sequences import remember
 
 STATE_VERSION = 1
-BATCHES_REMEMBERED = 5
-"""Batches kept per producer and partition, as Kafka does, to answer a retry with its first offset.
-"""
 
 
 class Topic(msgspec.Struct):
@@ -231,10 +229,13 @@ class StateMachine:
     # --- topics -----------------------------------------------------------------------------------
 
     def _create_topic(self, command: CreateTopic) -> Topic | Rejection:
+        known = self.state.topics.get(command.topic_id)
+        if known is not None:  # proposed twice, because its fate was not known
+            return known
         if command.name in self.state.names:
             return Rejection("TOPIC_EXISTS", f"topic {command.name!r} exists already")
-        if command.topic_id in self.state.topics or command.partitions < 1:
-            return Rejection("INVALID_TOPIC", f"topic {command.name!r}: id in use or no partitions")
+        if command.partitions < 1:
+            return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
         for index in range(command.partitions):
             number = self.state.next_partition
@@ -359,6 +360,8 @@ class StateMachine:
         session = self.state.sessions.get(command.session)
         if session is None:
             return Rejection("UNKNOWN_SESSION", f"no session {command.session!r}")
+        if command.session_id not in ("", session.session_id):
+            return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
             self._close_run(CloseRun(command.session, run.run_id))
@@ -469,16 +472,6 @@ def follows(place: Place, part: Range) -> bool:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
-
-
-def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
-    """Add a batch to a producer's memory, forgetting those of an older epoch and all but the newest
-    few.
-    """
-    if batches and batches[-1].epoch != sequence.epoch:
-        batches.clear()
-    batches.append(sequence)
-    del batches[:-BATCHES_REMEMBERED]
 
 
 _APPLY: dict[type, Any] = {

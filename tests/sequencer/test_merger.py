@@ -16,8 +16,6 @@ from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer.commands import Merge, Range, Verdict
 from shiplog.sequencer.merger import PartitionMerger
 
-BATCH_BYTES = 1 << 20
-
 
 class Sessions:
     """Session bytes by input; what is in `lost` is not held here."""
@@ -61,7 +59,7 @@ def open_log(path: Path) -> MergedLog:
 
 
 def make(path: Path, sessions: Sessions) -> PartitionMerger:
-    return PartitionMerger(1, open_log(path), sessions, BATCH_BYTES)
+    return PartitionMerger(1, open_log(path), sessions)
 
 
 def run(merger: PartitionMerger) -> None:
@@ -174,7 +172,7 @@ def test_a_restart_anywhere_gives_the_same_bytes(
     prefix = expected[: len(batches(*counts[:held]))]
     if prefix:
         log.append_copy(0, 0, prefix)
-    merger = PartitionMerger(1, log, sessions, BATCH_BYTES)
+    merger = PartitionMerger(1, log, sessions)
     merger.enqueue(merge(0, take(1, sessions.data[1])))
     run(merger)
     assert content(merger) == expected

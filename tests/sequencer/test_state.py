@@ -153,6 +153,22 @@ def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
     assert answer.code == "SESSION_FENCED"
 
 
+def test_a_retirement_that_comes_twice_spares_the_new_directory(machine: StateMachine) -> None:
+    """A proposal whose fate is unknown is repeated."""
+    old = machine.state.sessions["ewr"].session_id
+    machine.apply(RetireSession("ewr", old))
+    machine.apply(open_run("r9", session_id="d2", number=0))
+    machine.apply(RetireSession("ewr", old))
+    assert not machine.state.sessions["ewr"].retired
+    assert machine.open_run_of("ewr") is not None
+
+
+def test_a_creation_that_comes_twice_is_one(machine: StateMachine) -> None:
+    command = CreateTopic("t9", "twice", 2, {}, 2)
+    assert machine.apply(command) is machine.apply(command)
+    assert len(machine.state.topics["t9"].partition_numbers) == 2
+
+
 def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), sequences=[Sequence5(5, 0, 0, 0, 0)]))
     machine.apply(DeleteTopic("t1"))

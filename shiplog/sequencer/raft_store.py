@@ -93,6 +93,10 @@ class RaftStore:
         """The last entry covered by the loaded snapshot."""
         return 0 if self.snapshot is None else self.snapshot.last_index
 
+    @property
+    def _newest_snapshot(self) -> int:
+        return self._snapshots[-1] if self._snapshots else 0
+
     # --- loading ----------------------------------------------------------------------------------
 
     def _load_logs(self) -> None:
@@ -261,11 +265,14 @@ class RaftStore:
     # --- snapshots and cutting --------------------------------------------------------------------
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Write a snapshot of this node's own, off the event loop. Raises DiskFault."""
+        """Write a snapshot of this node's own, off the event loop. Of no use when a leader's was
+        installed meanwhile that is as new. Raises DiskFault.
+        """
+        if snapshot.last_index <= self._newest_snapshot:
+            return
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._write_snapshot, snapshot)
-        newest = self._snapshots[-1] if self._snapshots else 0
-        if snapshot.last_index < newest:  # a leader's, installed meanwhile: this one is of no use
+        if snapshot.last_index < self._newest_snapshot:
             self._fs.unlink(self._path("snapshot.", snapshot.last_index))
             return
         self._append([SnapshotMark(snapshot.last_index, snapshot.last_term)])

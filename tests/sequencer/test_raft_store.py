@@ -194,6 +194,17 @@ def test_a_lost_snapshot_that_the_log_does_not_reach_back_to_stops_the_node(
         open_store(tmp_path)
 
 
+def test_an_own_snapshot_that_comes_too_late_takes_no_leaders_away(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    for index in (20, 30):
+        store.write(effects(snapshot=snapshot(index)))
+    asyncio.run(store.save_snapshot(snapshot(20, b"own")))
+    store.write(effects(snapshot=snapshot(40)))
+    files = sorted((tmp_path / "raft" / "0").glob("snapshot.*"))
+    assert [int(file.name[-2:]) for file in files] == [30, 40]
+
+
 def test_a_lost_snapshot_that_replaced_the_log_stops_the_node(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store, 1, 5)

@@ -22,7 +22,7 @@ from shiplog.config.authorisation import NODE_PREFIX
 from shiplog.consensus import ChangePending, NotLeader, ProgressState, Role
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
-from shiplog.sequencer.commands import Member, SetMembers
+from shiplog.sequencer.commands import Member, Place, SetMembers
 from shiplog.sequencer.group import TICK_S, Group, ProposalLost
 from shiplog.wire.errors import FaultCode
 
@@ -79,6 +79,8 @@ class Changes:
         """Partition -> offset that a majority must have merged durably before the next change."""
         self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
         """Learner -> when its round of catching up began, and what it must reach."""
+        self._left: set[tuple[int, Place]] = set()
+        """Inputs, and where, that were left to another leader."""
 
     # --- carrying on ------------------------------------------------------------------------------
 
@@ -94,6 +96,17 @@ class Changes:
             self._remove_replaced() or self._promote_learners()
         if self._in_maintenance(self._number):
             self.give_leadership_away()
+        self._leave_damage_to_others()
+
+    def _leave_damage_to_others(self) -> None:
+        """An input whose bytes have rotted here waits until another node leads. Once: where all
+        nodes have the same bytes, none of them can do better.
+        """
+        inputs = self._machine.state.inputs
+        damaged = [number for number in self._coordinator.damaged_inputs() if number in inputs]
+        places = {(number, inputs[number].place) for number in damaged}
+        if places - self._left and self.give_leadership_away() is not None:
+            self._left |= places
 
     def _note_what_is_needed(self) -> None:
         """A new leader, or a new membership: what is committed by now has to be on a majority."""

@@ -1,0 +1,48 @@
+"""When a leader lets another node lead."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shiplog.sequencer.changes import Changes
+from shiplog.sequencer.commands import CreateTopic, OpenInput, OpenRun
+from shiplog.sequencer.state import StateMachine
+
+
+def test_bytes_that_rotted_here_are_left_to_another_leader_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = StateMachine()
+    machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
+    machine.apply(OpenRun("s", "b" * 32, "shiplog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenInput("s", "a" * 32, 0))
+    damaged = {7: "of an input that is gone"}
+    changes = Changes(
+        0,
+        group=cast(Any, None),
+        machine=machine,
+        members=cast(Any, None),
+        coordinator=cast(Any, SimpleNamespace(damaged_inputs=lambda: damaged)),
+        clock=cast(Any, None),
+        connected=lambda: [1],
+    )
+    asked: list[int | None] = []
+    answers = iter([None, 1, 1])
+
+    def give(self: Changes, to: int | None = None) -> int | None:
+        asked.append(next(answers))
+        return asked[-1]
+
+    monkeypatch.setattr(Changes, "give_leadership_away", give)
+    changes._leave_damage_to_others()
+    assert asked == []
+    damaged[1] = "a batch with another checksum"
+    for _ in range(4):
+        changes._leave_damage_to_others()
+    assert asked == [None, 1]
+    machine.state.inputs[1].byte = 100
+    changes._leave_damage_to_others()
+    assert asked == [None, 1, 1]

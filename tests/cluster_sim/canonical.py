@@ -38,7 +38,7 @@ class CanonicalLog:
     def compare(self, who: str, base: int, start: int, data: memoryview) -> int:
         """Somebody holds these bytes: they must be the known ones. How many are known."""
         known = self.segments.get(base)
-        size = 0 if known is None else max(0, min(len(known) - start, len(data)))
+        size = self.count_known(base, start, len(data))
         if known is not None and size and known[start : start + size] != data[:size]:
             at = next(i for i in range(size) if known[start + i] != data[i])
             raise Violation(
@@ -46,6 +46,11 @@ class CanonicalLog:
                 f"{who} has other bytes in {self.topic}-{self.partition} at {base}:{start + at}",
             )
         return size
+
+    def count_known(self, base: int, start: int, size: int) -> int:
+        """How many of `size` bytes from byte `start` of a segment on are known."""
+        known = self.segments.get(base)
+        return 0 if known is None else max(0, min(len(known) - start, size))
 
     def extend(self, who: str, base: int, data: bytes) -> None:
         """Take up bytes that nobody had before, at the end of a segment."""

@@ -9,13 +9,17 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiplog.consensus import Entry, Role
+from shiplog.consensus.messages import Vote, VoteReply
+from shiplog.consensus.wal import scan_wal
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_progress import LostRange
 from shiplog.sequencer.commands import Merge, Range, decode_commands
+from shiplog.sequencer.state import Rejection
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode
@@ -43,6 +47,8 @@ class Checker:
         self.leaders: dict[int, str] = {}
         self.committed: Committed = {}
         self.elections = 0
+        self._votes: dict[str, tuple[int, int]] = {}
+        """Host -> (term, candidate) of its last vote."""
         self._topic_ids: dict[tuple[str, int], str] = {}
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
@@ -98,12 +104,26 @@ class Checker:
             if segment.size and segment.base_offset >= start.base:
                 begin = start.byte if segment.base_offset == start.base else 0
                 data = self._bytes(actor, log, segment.base_offset, (begin, segment.size))
-                known = canonical.compare(actor.host, segment.base_offset, begin, data)
+                known = self._known(actor, log, canonical, (segment.base_offset, begin), data)
                 if known < len(data):
                     self._new_bytes(
                         actor, canonical, segment.base_offset, data[known:], may_be_first
                     )
         self._looked_at[key] = End(*end)
+
+    @staticmethod
+    def _known(
+        actor: Actor,
+        log: MergedLog,
+        canonical: CanonicalLog,
+        at: tuple[int, int],
+        data: memoryview,
+    ) -> int:
+        """How many of the bytes are known: they must be the same, unless they have rotted since."""
+        inode = actor.disk.find(f"{log.path}/{at[0]:020d}.log")
+        if isinstance(inode, Inode) and inode.was_damaged:
+            return canonical.count_known(*at, len(data))
+        return canonical.compare(actor.host, *at, data)
 
     def _new_bytes(
         self, actor: Actor, canonical: CanonicalLog, base: int, data: memoryview, may: bool
@@ -128,14 +148,25 @@ class Checker:
         inode = actor.disk.find(f"{log.path}/{base:020d}.log")
         if not isinstance(inode, Inode):
             raise Violation("merged logs differ", f"{actor.host} has no segment {base} any more")
-        if inode.was_damaged:
-            return memoryview(b"")
         return memoryview(bytes(inode.data[part[0] : part[1]]))
 
     # --- consensus --------------------------------------------------------------------------------
 
     def node_opened(self, actor: NodeActor) -> None:
-        """It has read its files."""
+        """It has read its files: they must say for whom it last voted, or a later term."""
+        promised = self._votes.get(actor.host)
+        if promised is None or actor.node is None or actor.forgot or actor.is_condemned:
+            return
+        known = actor.node.store.hard_state
+        if known.term < promised[0] or (known.term == promised[0] and known.vote != promised[1]):
+            raise Violation("promises stay", f"{actor.host} voted {promised}, and knows {known}")
+
+    def node_says(self, actor: NodeActor, to: int, message: object) -> None:
+        """A Raft message leaves: a vote, given or asked for, is a promise."""
+        if isinstance(message, VoteReply) and message.granted:
+            self._votes[actor.host] = (message.term, to)
+        elif isinstance(message, Vote):
+            self._votes[actor.host] = (message.term, actor.number)
 
     def node_started(self, actor: NodeActor) -> None:
         """It runs."""
@@ -149,12 +180,14 @@ class Checker:
         elif known != (entry.term, bytes(entry.data)):
             raise Violation("committed stays", f"{actor.host} has another entry {entry.index}")
 
-    def applied(self, actor: NodeActor, entry: Entry) -> None:
+    def applied(self, actor: NodeActor, entry: Entry, outcomes: Sequence[object]) -> None:
         """Its state machine has taken it."""
         if actor.node is None or not entry.data:
             return
-        for command in decode_commands(entry.data):
+        for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
             if isinstance(command, Merge):
+                if isinstance(outcome, Rejection):
+                    raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
                 for part in command.ranges:
                     self._merge_committed(actor, part)
 
@@ -181,6 +214,16 @@ class Checker:
                 "durable before commit",
                 f"{path} up to {part.stop} is durable on {[n.host for n in holders]} only",
             )
+
+    def node_cuts(self, actor: NodeActor, path: str, inode: Inode, size: int) -> None:
+        """A file gets shorter: what Raft has promised stays, readable or not, but for the last
+        record, of which nobody can tell that it was ever whole.
+        """
+        if "/raft/0/wal." not in path or size >= inode.promised_bytes:
+            return
+        if not inode.was_damaged or scan_wal(inode.data).corrupt is not None:
+            text = f"{actor.host} cuts {path} at {size}, {inode.promised_bytes} were durable"
+            raise Violation("promises stay", text)
 
     # --- publishers -------------------------------------------------------------------------------
 
@@ -280,6 +323,10 @@ class Checker:
 
 
 def _is_durable(actor: Actor, path: str, size: int) -> bool:
-    """Whether a file survives a power failure, at least so long."""
+    """Whether a file survives a power failure under its name, at least so long."""
     inode = actor.disk.find(path)
-    return isinstance(inode, Inode) and inode.durable_size() >= size
+    return (
+        isinstance(inode, Inode)
+        and inode.durable_size() >= size
+        and actor.disk.is_named_durably(path)
+    )

@@ -35,6 +35,7 @@ class Disk:
         self.watchers: dict[str, list[Callable[[str, int], None]]] = {}
         """Directory -> who is told (name, mask) of changes in it."""
         self.on_unlink: Callable[[Process, str, Inode], None] = lambda *args: None
+        self.on_cut: Callable[[str, Inode, int], None] = lambda *args: None
         self.note: Callable[[Process, str], None] = lambda *args: None
         self._flat: dict[str, Inode | Directory] = {"/": self.root}
         self._clock = 0
@@ -93,6 +94,15 @@ class Disk:
         """It has changed: times are never equal, so nothing depends on their grain."""
         self._clock += 1
         changed.modified = self._clock
+
+    def is_named_durably(self, path: str) -> bool:
+        """Whether no name on the way to a file would go with the power."""
+        while path != "/":
+            parent = self.directory_of(path)
+            if parent is None or not parent.is_durable(os.path.basename(path)):
+                return False
+            path = os.path.dirname(path)
+        return True
 
     def tell(self, path: str, mask: int) -> None:
         """Something has happened to a file or a name."""

@@ -85,6 +85,7 @@ class SimFile:
         if size == len(inode.data):
             return
         self._fs.effect("truncate", self._path, size)
+        self._fs.disk.on_cut(self._path, inode, size)
         self._fs.disk.used_bytes += size - len(inode.data)
         inode.cut(size)
         self._fs.disk.stamp(inode)

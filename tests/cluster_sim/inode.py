@@ -35,6 +35,8 @@ class Inode:
         self.fails_syncs = False
         self.was_damaged = False
         """Whether bytes of it have rotted."""
+        self.promised_bytes = 0
+        """So much of it was durable once."""
         self.modified = 0
         self._changes: list[_Change] = []
         self._serial = 0
@@ -77,8 +79,9 @@ class Inode:
         """What was written before the sync began is on disk."""
         if self._changes and self._changes[-1].serial <= serial and not self._has_doomed:
             self._changes.clear()
-            return
-        self._changes = [c for c in self._changes if c.serial > serial or c.is_doomed]
+        else:
+            self._changes = [c for c in self._changes if c.serial > serial or c.is_doomed]
+        self.promised_bytes = max(self.promised_bytes, self.durable_size())
 
     def fail_sync(self, serial: int, chance: random.Random) -> None:
         """Some of what was written is lost for good, and the kernel forgets that it was dirty."""

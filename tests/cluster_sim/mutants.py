@@ -1,28 +1,113 @@
 """Planted bugs: each breaks one rule, and the simulator must notice every one of them.
 
-A mutant that survives means that a check is missing, or that the worlds are too kind.
+A mutant that survives means that a check is missing, or that the worlds are too kind. Some rules
+matter only in rare company; their mutants are hunted in worlds where just that goes wrong, often.
+
+No mutant stands for rules that another one covers, so that nobody can see them broken: what
+snapshots leave out of the waiting instructions, what a restarted node states too early or never
+asks for again, and ranges that are left out are all copied from peers as merged bytes; what the
+first record of a log file says, the next commit index says again at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
 
-from tests.cluster_sim.run import SimulationFailed, run_seed
+from tests.cluster_sim.mutants_durability import DURABILITY
+from tests.cluster_sim.mutants_ordering import ORDERING
+from tests.cluster_sim.options import Options, from_seed
+from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING)
+
+POWER = ("power_loss", "power_loss_all", "fuse")
+OFTEN: dict[str, Any] = {"fault_every_s": 0.7, "safety_s": 20.0, "minority_stays_away": False}
+FOCUS: dict[str, dict[str, Any]] = {
+    "forgive_failed_syncs": {
+        "kinds": ("failing_sync",),
+        "nodes": 1,
+        "sync_s": 0.1,
+        "append_every_s": 0.05,
+    },
+    "forget_votes": {"kinds": ("kill", "kill_leader", "kill_all")},
+    "roll_without_sync": {"kinds": POWER, "wal_bytes": 1 << 12, "append_every_s": 0.05},
+    "cut_damage": {"kinds": ("rot", "kill_all"), "fault_every_s": 0.3},
+    "snapshot_before_sync": {
+        "kinds": POWER,
+        "nodes": 1,
+        "snapshot_interval_s": 0.3,
+        "append_every_s": 0.05,
+    },
+    "ignore_failed_session_syncs": {"kinds": ("failing_sync",)},
+    "names_are_not_synced": {"kinds": POWER, "roll_bytes": 1 << 12},
+    "trust_torn_tails": {"kinds": POWER},
+    "trust_gaps": {"kinds": POWER, "roll_bytes": 1 << 12, "append_every_s": 0.05, "sync_s": 0.1},
+    "release_all_at_once": {
+        "kinds": POWER,
+        "nodes": 1,
+        "roll_bytes": 1 << 12,
+        "value_bytes": 1500,
+        "append_every_s": 0.05,
+    },
+    "remove_merged_files_at_once": {
+        "kinds": ("full_disk", "kill_leader", "fuse"),
+        "roll_bytes": 1 << 12,
+        "value_bytes": 1500,
+        "append_every_s": 0.05,
+    },
+    "wiped_nodes_vote": {
+        "kinds": ("wipe", "kill_leader", "cut", "mend", "isolate_leader"),
+        "nodes": 3,
+        "fault_every_s": 0.3,
+    },
+    "snapshots_are_not_synced": {"kinds": POWER, "nodes": 1, "snapshot_interval_s": 0.3},
+    "keep_speculation": {"kinds": ("isolate_leader", "mend", "kill_leader")},
+    "plan_before_noop": {"kinds": ("isolate_leader", "mend", "kill_leader")},
+    "believe_any_boot": {
+        "kinds": ("stale_node", "kill", "kill_leader", "wipe"),
+        "nodes": 3,
+        "fault_every_s": 0.3,
+        "restart_s": 0.1,
+    },
+    "share_run_numbers": {"kinds": ("stale_publisher", "kill_publisher"), "fault_every_s": 0.3},
+    "forget_runs": {
+        "kinds": ("stale_publisher", "kill_publisher"),
+        "fault_every_s": 0.3,
+        "append_every_s": 0.05,
+        "runs_remembered": 4,
+    },
+    "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3},
+    "copy_any_bytes": {"kinds": ("rot", "wipe"), "nodes": 5, "fault_every_s": 0.3},
+    "roll_by_memory": {"kinds": ("kill",), "segment_bytes": 1 << 12},
+}
+"""What the worlds of some mutants are like, beside what their seeds say."""
 
 
 def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | None]:
-    """How many worlds were needed, and the failure in the last one; None if it survives all."""
+    """How many worlds were needed, and the failure in the last one, which holds without the
+    mutant; None if it survives all.
+    """
     count = 0
-    with mutant():
-        for seed in seeds:
-            count += 1
-            try:
-                run_seed(seed)
-            except SimulationFailed as failure:
-                return count, failure
+    focus = FOCUS.get(mutant.__name__)
+    changes = {} if focus is None else {**OFTEN, **focus}
+    for seed in seeds:
+        count += 1
+        options = replace(from_seed(seed), **changes)
+        with mutant():
+            failure = _failure_of(options)
+        if failure is not None and _failure_of(options) is None:
+            return count, failure
     return count, None
+
+
+def _failure_of(options: Options) -> SimulationFailed | None:
+    try:
+        run_options(options)
+    except SimulationFailed as failure:
+        return failure
+    return None

@@ -7,6 +7,8 @@ threads.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from shiplog.config.types import Address, Grant, NodeConfig, PeerConfig
@@ -19,6 +21,7 @@ from shiplog.sequencer.node import Node
 from shiplog.sequencer.node_dir import NodeDirectoryError
 from shiplog.sequencer.raft_store import RaftStoreError
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
+from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
@@ -61,7 +64,7 @@ class _Recorder:
             world.checker.applying(self._actor, entry)
         outcomes = self._applier.apply(entry)
         with world.judging():
-            world.checker.applied(self._actor, entry)
+            world.checker.applied(self._actor, entry, outcomes)
         return outcomes
 
     def install(self, snapshot: Snapshot) -> None:
@@ -89,6 +92,7 @@ class NodeActor(Actor):
         self.is_stale = False
         """Whether it runs on an old copy of its directory."""
         self.bootstraps = True
+        self.disk.on_cut = self._cuts
 
     @property
     def identity(self) -> str:
@@ -143,8 +147,10 @@ class NodeActor(Actor):
         )
         self.bootstraps = False
         node.group._applier = _Recorder(self, node.group._applier)
+        node.group._send = partial(self._sends, node.group._send)
         self.node = node
-        self.world.checker.node_opened(self)
+        with self.world.judging():
+            self.world.checker.node_opened(self)
         await node.start()
         self.world.checker.node_started(self)
         await node.run_until_failure()
@@ -163,6 +169,15 @@ class NodeActor(Actor):
 
     def gone(self) -> None:
         self.node = None
+
+    def _sends(self, send: Callable[[int, Any], None], to: int, messages: Any) -> None:
+        for message in messages:
+            self.world.checker.node_says(self, to, message)
+        send(to, messages)
+
+    def _cuts(self, path: str, inode: Inode, size: int) -> None:
+        with self.world.judging():
+            self.world.checker.node_cuts(self, path, inode, size)
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""

@@ -67,6 +67,8 @@ class Options:
     kept_entries: int
     snapshot_interval_s: float
     minority_stays_away: bool
+    runs_remembered: int = 64
+    """Of each session, before a run is forgotten."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

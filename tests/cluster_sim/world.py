@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from shiplog.consensus import NotLeader
-from shiplog.sequencer import merger, raft_store, snapshots
+from shiplog.sequencer import merger, raft_store, snapshots, state
 from shiplog.sequencer.commands import CreateTopic
 from shiplog.sequencer.node import Node
 from tests.cluster_sim.actor import Actor
@@ -249,4 +249,5 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(snapshots, "TAIL_ENTRIES", options.kept_entries))
         stack.enter_context(patch.object(raft_store, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
+        stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
         yield

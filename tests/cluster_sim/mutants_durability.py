@@ -1,0 +1,269 @@
+"""Planted bugs about what is on disk when something is promised, and what is left after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from shiplog.consensus import Effects, HardState
+from shiplog.consensus.wal import WalScan, scan_wal
+from shiplog.logformat.batch_walk import Extent
+from shiplog.logformat.dirty_files import DirtyFiles
+from shiplog.logformat.files import DiskFault, File
+from shiplog.logformat.input_log import InputLog
+from shiplog.logformat.input_repair import RunRepair
+from shiplog.logformat.input_run import Run
+from shiplog.replicator import push_release
+from shiplog.sequencer import raft_store
+from shiplog.sequencer.commands import Place
+from shiplog.sequencer.group import Group
+from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.node_dir import NodeDirectory
+from shiplog.sequencer.raft_store import RaftStore
+from shiplog.sequencer.session_store import SessionStore
+from shiplog.sequencer.snapshots import Snapshotter
+from shiplog.sequencer.state import Input
+from tests.cluster_sim.files import SimFileSystem
+
+
+@contextmanager
+def saved_before_sync() -> Iterator[None]:
+    """Raft is told that its log is durable as soon as it is written."""
+
+    def queue(self: Group, effects: Effects) -> None:
+        self.raft.saved(effects.token)
+        self._send_all(effects.send_after_save)
+
+    with patch.object(Group, "_queue_save", queue):
+        yield
+
+
+@contextmanager
+def forgive_failed_syncs() -> Iterator[None]:
+    """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
+
+    async def sync_now(self: Group) -> None:
+        async with self._syncing:
+            await self._sync()
+
+    with patch.object(Group, "sync_now", sync_now):
+        yield
+
+
+@contextmanager
+def forget_votes() -> Iterator[None]:
+    """The vote is not written."""
+    original = RaftStore.write
+
+    def write(self: RaftStore, effects: Effects) -> None:
+        state = effects.hard_state
+        if state is not None:
+            forgetful = HardState(state.term, None, state.commit)
+            effects = msgspec.structs.replace(effects, hard_state=forgetful)
+        original(self, effects)
+
+    with patch.object(RaftStore, "write", write):
+        yield
+
+
+@contextmanager
+def roll_without_sync() -> Iterator[None]:
+    """The end of a full log file is not synced when the next one begins."""
+
+    def roll(self: RaftStore) -> None:
+        self._file.seal()
+        self._file.file.close()
+        self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
+        self._file.append(self._encoder.encode([self.hard_state], synced=0))
+
+    with patch.object(RaftStore, "_roll", roll):
+        yield
+
+
+@contextmanager
+def cut_damage() -> Iterator[None]:
+    """A damaged record of the Raft log is cut off like a torn one, with all behind it."""
+
+    def scan(data: bytes) -> WalScan:
+        found = scan_wal(data)
+        if found.corrupt is None:
+            return found
+        return WalScan(found.header, found.records, found.end, True, None, found.chain)
+
+    with patch.object(raft_store, "scan_wal", scan):
+        yield
+
+
+@contextmanager
+def snapshot_before_sync() -> Iterator[None]:
+    """A snapshot does not wait for the merged bytes that it implies."""
+    original = Snapshotter.take
+
+    async def take(self: Snapshotter) -> int:
+        merging = self._merging
+
+        async def nothing() -> None:
+            await asyncio.sleep(0)
+
+        with patch.object(merging, "sync", nothing):
+            return await original(self)
+
+    with patch.object(Snapshotter, "take", take):
+        yield
+
+
+@contextmanager
+def report_written() -> Iterator[None]:
+    """Nodes vouch for what they have written, durable or not, and leaders plan from it."""
+
+    def durable(self: SessionStore, entry: Input) -> Place:
+        return self.written(entry)
+
+    with patch.object(SessionStore, "durable", durable):
+        yield
+
+
+@contextmanager
+def ignore_failed_session_syncs() -> Iterator[None]:
+    """What a failed sync of session logs was to cover counts as durable."""
+
+    async def round_(self: Intake) -> None:
+        dirty, self._dirty = self._dirty, set()
+        written = self._written(dirty)
+        ends = self._sessions.ends(dirty)
+        with suppress(DiskFault):
+            await self._syncer.sync(self._sessions.take_dirty(dirty))
+        self._sessions.mark_durable(ends)
+        self._report(written)
+
+    with patch.object(Intake, "_round", round_):
+        yield
+
+
+@contextmanager
+def mark_what_came_meanwhile() -> Iterator[None]:
+    """A sync marks as durable what was written while it was under way."""
+
+    async def round_(self: Intake) -> None:
+        dirty, self._dirty = self._dirty, set()
+        await self._syncer.sync(self._sessions.take_dirty(dirty))
+        self._sessions.mark_durable(self._sessions.ends(dirty))
+        self._report(self._written(dirty))
+
+    with patch.object(Intake, "_round", round_):
+        yield
+
+
+@contextmanager
+def names_are_not_synced() -> Iterator[None]:
+    """Files are synced, the directories that name them are not."""
+    with patch.object(DirtyFiles, "touch_directory", lambda self: None):
+        yield
+
+
+@contextmanager
+def merged_before_sync() -> Iterator[None]:
+    """What is merged counts as durable at once."""
+
+    def merged_durable(self: Merging) -> dict[int, int]:
+        return {number: entry.log.next_offset for number, entry in self.partitions.items()}
+
+    with patch.object(Merging, "merged_durable", merged_durable):
+        yield
+
+
+@contextmanager
+def trust_torn_tails() -> Iterator[None]:
+    """A session file is taken as it is found, up to its last byte."""
+
+    def take_up_tail(
+        self: RunRepair, run: Run, roll: int, names: Any, file: File, size: int
+    ) -> bool:
+        return self._cut(run, roll, names, file, Extent(size, -1, 0, None))
+
+    with patch.object(RunRepair, "_take_up_tail", take_up_tail):
+        yield
+
+
+@contextmanager
+def trust_gaps() -> Iterator[None]:
+    """Where a run's first files are missing, they count as released."""
+    with patch.object(SessionStore, "set_gaps_aside", lambda self, needed: None):
+        yield
+
+
+@contextmanager
+def release_all_at_once() -> Iterator[None]:
+    """Nothing keeps the order in which released files vanish."""
+    original = InputLog._remove_file
+
+    def remove(self: InputLog, run: Run, roll: int, *, for_good: bool = False) -> None:
+        original(self, run, roll)
+
+    with patch.object(InputLog, "_remove_file", remove):
+        yield
+
+
+@contextmanager
+def remove_merged_files_at_once() -> Iterator[None]:
+    """A publisher removes a file that is merged to its end, though a node may not know its end."""
+
+    def first_kept(tail: Any, progress: Any, run: int, name: Any) -> int:
+        return int(min(tail.rolls[-1], tail.normal(progress.merged(run, name))[0]))
+
+    with patch.object(push_release, "_first_kept", first_kept):
+        yield
+
+
+@contextmanager
+def wiped_nodes_vote() -> Iterator[None]:
+    """A node that lost its directory votes and counts, as if it had promised nothing."""
+    original = NodeDirectory.open
+
+    def open_(cls: Any, *args: Any, **options: Any) -> NodeDirectory:
+        directory: NodeDirectory = original(*args, **options)
+        directory.record = msgspec.structs.replace(directory.record, may_vote=True)
+        return directory
+
+    with patch.object(NodeDirectory, "open", classmethod(open_)):
+        yield
+
+
+@contextmanager
+def snapshots_are_not_synced() -> Iterator[None]:
+    """A leader's snapshot is renamed into place before it is on disk."""
+    original = SimFileSystem.write_atomically
+
+    def write_atomically(self: SimFileSystem, path: str, data: bytes, **options: Any) -> None:
+        durable = options.get("durable", True) and "snapshot." not in path
+        original(self, path, data, durable=durable)
+
+    with patch.object(SimFileSystem, "write_atomically", write_atomically):
+        yield
+
+
+DURABILITY = (
+    saved_before_sync,
+    forgive_failed_syncs,
+    forget_votes,
+    roll_without_sync,
+    cut_damage,
+    snapshot_before_sync,
+    report_written,
+    ignore_failed_session_syncs,
+    mark_what_came_meanwhile,
+    names_are_not_synced,
+    merged_before_sync,
+    trust_torn_tails,
+    trust_gaps,
+    release_all_at_once,
+    remove_merged_files_at_once,
+    wiped_nodes_vote,
+    snapshots_are_not_synced,
+)

@@ -1,0 +1,306 @@
+"""Planted bugs about who decides what is merged where, and who is told what of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from shiplog.consensus import Role
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.sequencer import coordinator, merger, state
+from shiplog.sequencer.commands import Merge, OpenRun, Place, Range
+from shiplog.sequencer.coordinator import Coordinator, Ends
+from shiplog.sequencer.dispatch import Dispatcher
+from shiplog.sequencer.group import Group
+from shiplog.sequencer.intake import Intake
+from shiplog.sequencer.merger import PartitionMerger
+from shiplog.sequencer.planner import Planner
+from shiplog.sequencer.state import Input, Rejection, Run, Session, StateMachine
+
+
+@contextmanager
+def plan_without_majority() -> Iterator[None]:
+    """What the leader alone holds is planned."""
+
+    def place(places: Iterable[Place], voters: int) -> Place | None:
+        return max(places, default=None)
+
+    with patch.object(coordinator, "majority_place", place):
+        yield
+
+
+@contextmanager
+def plan_what_the_leader_lacks() -> Iterator[None]:
+    """What a majority holds is planned, whether the leader has it or not."""
+
+    def available(self: Coordinator) -> dict[int, Place]:
+        own = self.views[self._node].places
+        with patch.object(self.views[self._node], "places", _Everything(own)):
+            return original(self)
+
+    original = Coordinator._available
+    with patch.object(Coordinator, "_available", available):
+        yield
+
+
+class _Everything(dict[int, Place]):
+    """Places, all of them reached."""
+
+    def __getitem__(self, number: int) -> Place:
+        return Place(1 << 30, 0, 0)
+
+
+@contextmanager
+def plan_before_noop() -> Iterator[None]:
+    """A new leader plans before it has applied what its predecessors committed."""
+    leads = property(lambda self: self.raft.role is Role.LEADER and not self._is_broken)
+    with patch.object(Group, "is_leader", leads):
+        yield
+
+
+@contextmanager
+def keep_speculation() -> Iterator[None]:
+    """What a leader had planned but not committed outlives its leadership."""
+    with patch.object(Planner, "reset", lambda self: self._in_flight.clear()):
+        yield
+
+
+@contextmanager
+def use_offsets_again() -> Iterator[None]:
+    """An instruction does not know of the offsets of the one that is still under way."""
+    original = Planner._finish
+
+    def finish(self: Planner, draft: Any, **options: Any) -> Merge:
+        merge = original(self, draft, **options)
+        self._tails.pop(draft.partition, None)
+        return merge
+
+    with patch.object(Planner, "_finish", finish):
+        yield
+
+
+@contextmanager
+def plan_bytes_again() -> Iterator[None]:
+    """Bytes that are planned but not applied are planned once more, at the next offsets."""
+    with (
+        patch.object(Planner, "place", lambda self, entry: entry.place),
+        patch.object(merger, "SAMPLE_RECORDS", 1 << 30),
+    ):
+        yield
+
+
+@contextmanager
+def take_any_place() -> Iterator[None]:
+    """Where an input stands is no precondition of an instruction, and planners forget it too."""
+
+    def places_after(self: StateMachine, command: Merge) -> dict[int, Place]:
+        return {part.input: Place(part.run, part.roll, part.stop) for part in command.ranges}
+
+    with (
+        patch.object(Planner, "place", lambda self, entry: entry.place),
+        patch.object(StateMachine, "_places_after", places_after),
+    ):
+        yield
+
+
+@contextmanager
+def close_runs_early() -> Iterator[None]:
+    """A run is closed as soon as anybody says that it ended."""
+    with patch.object(Coordinator, "_wholly_merged", lambda self, session, ends: True):
+        yield
+
+
+@contextmanager
+def close_at_what_the_leader_holds() -> Iterator[None]:
+    """Neither the sender's word nor what other nodes hold delays the close of a run."""
+
+    def known(self: Coordinator, entry: Input, ends: Ends) -> list[Place]:
+        return [entry.place]
+
+    with patch.object(Coordinator, "_known_ends", known):
+        yield
+
+
+@contextmanager
+def close_beside_plans() -> Iterator[None]:
+    """Bytes of a run are planned while its close is under way, and merged behind it."""
+
+    def open_run_of(self: StateMachine, session: str) -> Run | None:
+        known = self.state.sessions.get(session)
+        return known.runs[-1] if known is not None and known.runs else None
+
+    def wholly_merged(self: Coordinator, session: Session, ends: Ends) -> bool:
+        return all(
+            self._reached(entry, Place(entry.run, *end))
+            for entry in self._machine.inputs_of(session.name)
+            for end in ends.values()
+        )
+
+    with (
+        patch.object(Planner, "closing", lambda self, session: None),
+        patch.object(StateMachine, "open_run_of", open_run_of),
+        patch.object(Coordinator, "_wholly_merged", wholly_merged),
+    ):
+        yield
+
+
+@contextmanager
+def believe_any_boot() -> Iterator[None]:
+    """Old copies of a node's directory are let in, and their reports count like its own."""
+    original = Dispatcher._peer
+
+    def peer(self: Dispatcher, hello: Any) -> Any:
+        boots = self._node.replica.machine.state.boots
+        with patch.dict(boots, {hello.node: 0}):
+            return original(self, hello)
+
+    with patch.object(Dispatcher, "_peer", peer):
+        yield
+
+
+@contextmanager
+def acknowledge_what_is_durable() -> Iterator[None]:
+    """Publishers hear that what one node holds is acknowledged."""
+
+    def tell(self: Intake, numbers: Iterable[int]) -> None:
+        inputs = self._replica.machine.state.inputs
+        for entry in (inputs[number] for number in numbers if number in inputs):
+            durable = self.vouched(entry)[1:]
+            for listener in tuple(self._listeners):
+                listener.on_progress(entry.number, entry.run, durable, durable, (0, 0))
+
+    with patch.object(Intake, "_tell", tell):
+        yield
+
+
+@contextmanager
+def release_what_is_committed() -> Iterator[None]:
+    """Publishers and nodes let go of bytes that are committed, but not merged on a majority."""
+
+    def tell(self: Intake, numbers: Iterable[int]) -> None:
+        inputs = self._replica.machine.state.inputs
+        for entry in (inputs[number] for number in numbers if number in inputs):
+            durable, merged = self.vouched(entry)[1:], (entry.roll, entry.byte)
+            for listener in tuple(self._listeners):
+                listener.on_progress(entry.number, entry.run, durable, merged, merged)
+
+    with patch.object(Intake, "_tell", tell):
+        yield
+
+
+@contextmanager
+def release_what_one_has_merged() -> Iterator[None]:
+    """One node that has merged bytes durably is enough to let go of them."""
+
+    def merged(self: Coordinator) -> dict[int, int]:
+        views = self._voting_views()
+        return {
+            number: max((view.merged_durable.get(number, 0) for view in views), default=0)
+            for number in self._machine.state.partitions
+        }
+
+    with patch.object(Coordinator, "majority_merged", merged):
+        yield
+
+
+@contextmanager
+def share_run_numbers() -> Iterator[None]:
+    """A run gets the number that it asks for, whoever has it already."""
+    original = StateMachine._start_run
+
+    def start(self: StateMachine, session: Session, command: OpenRun) -> Run:
+        run = original(self, session, command)
+        run.number = command.number
+        for entry in self.inputs_of(session.name):
+            entry.run = command.number
+        return run
+
+    with patch.object(StateMachine, "_start_run", start):
+        yield
+
+
+@contextmanager
+def forget_runs() -> Iterator[None]:
+    """A run that was closed long ago is opened again, as a new one."""
+    original = StateMachine._open_run
+
+    def open_run(self: StateMachine, command: OpenRun) -> Run | Rejection:
+        session = self.state.sessions.get(command.session)
+        if session is not None:
+            session.forgotten = -1
+        return original(self, command)
+
+    with _applying(OpenRun, open_run):
+        yield
+
+
+@contextmanager
+def _applying(command: type, how: Callable[..., Any]) -> Iterator[None]:
+    with patch.dict(state._APPLY, {command: how}):
+        yield
+
+
+@contextmanager
+def merge_any_bytes() -> Iterator[None]:
+    """Session bytes are merged as they are, whatever the leader planned."""
+
+    def output(self: PartitionMerger, merge: Merge, part: Range) -> bytearray | None:
+        return self._reader.read_range(part)
+
+    with patch.object(PartitionMerger, "_output", output):
+        yield
+
+
+@contextmanager
+def copy_any_bytes() -> Iterator[None]:
+    """Copies of merged logs take what they are sent without checking it."""
+    original, scan = MergedLog.append_copy, kernels.scan
+
+    def append_copy(self: MergedLog, segment_base: int, byte: int, data: Any) -> int:
+        def trusting(data: Any, **options: Any) -> Any:
+            return scan(data, **{**options, "verify_crc": False})
+
+        with patch.object(kernels, "scan", trusting):
+            return original(self, segment_base, byte, data)
+
+    with patch.object(MergedLog, "append_copy", append_copy):
+        yield
+
+
+@contextmanager
+def roll_by_memory() -> Iterator[None]:
+    """A node that was just started does not begin the segment that the instruction names."""
+    original = MergedLog.roll
+
+    def roll(self: MergedLog) -> None:
+        if self._last_append is not None:
+            original(self)
+
+    with patch.object(MergedLog, "roll", roll):
+        yield
+
+
+ORDERING = (
+    plan_without_majority,
+    plan_what_the_leader_lacks,
+    plan_before_noop,
+    keep_speculation,
+    use_offsets_again,
+    plan_bytes_again,
+    take_any_place,
+    close_runs_early,
+    close_at_what_the_leader_holds,
+    close_beside_plans,
+    believe_any_boot,
+    acknowledge_what_is_durable,
+    release_what_is_committed,
+    release_what_one_has_merged,
+    share_run_numbers,
+    forget_runs,
+    merge_any_bytes,
+    copy_any_bytes,
+    roll_by_memory,
+)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
@@ -93,6 +94,18 @@ class PartitionMerger:
         not looked for, because a node that was away has many thousand instructions to execute.
         """
         return self._starts.get(number, ())
+
+    def needed(self, number: int, run: int) -> Place | None:
+        """From where on an input's bytes of a run are still to be executed; None: none are waited
+        for. What the merged log holds already, from before a restart, needs none.
+        """
+        self._drop_executed()
+        left = (step.part for step in self._steps if step.part.input == number)
+        head = [Place(part.run, part.roll, part.start) for part in left]
+        ranges = self._queue[0].ranges if self._queue else ()
+        count = sum(part.input == number for part in ranges)
+        waiting = chain(head, islice(self._starts.get(number, ()), count, None))
+        return next((place for place in waiting if place.run == run), None)
 
     def drop_pending(self) -> None:
         """Forget the queue: the node takes up a snapshot."""

@@ -166,7 +166,9 @@ class Replica:
 
     def needed(self, entry: Input) -> Place:
         """From where on bytes of an input's run may still have to be executed here."""
-        return next((p for p in self._waiting(entry) if p.run == entry.run), entry.place)
+        partition = self._merging.partitions.get(entry.partition)
+        waiting = None if partition is None else partition.merger.needed(entry.number, entry.run)
+        return entry.place if waiting is None else waiting
 
     def releasable(self, entry: Input) -> Place | None:
         """Below this a majority has an input merged-durable, and nothing here waits for bytes."""

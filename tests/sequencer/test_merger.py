@@ -13,7 +13,7 @@ from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer.commands import Merge, Range, Verdict
+from shiplog.sequencer.commands import Merge, Place, Range, Verdict
 from shiplog.sequencer.merger import PartitionMerger
 
 
@@ -214,3 +214,24 @@ def test_waiting_places_go_with_the_queue(tmp_path: Path) -> None:
     merger.enqueue(merge(0, take(1, batches(2))))
     merger.drop_pending()
     assert list(merger.starts(1)) == []
+
+
+def test_what_a_restart_finds_merged_is_not_needed(tmp_path: Path) -> None:
+    first, second, other = batches(2), batches(1), batches(3)
+    sessions = Sessions()
+    sessions.data = {1: first + second, 2: other}
+    planned = [
+        merge(0, take(1, first)),
+        merge(2, take(2, other), take(1, second, len(first))),
+    ]
+    before = make(tmp_path, sessions)
+    for instruction in planned:
+        before.enqueue(instruction)
+    before.step()
+    before.step()  # all but the last range
+    again = PartitionMerger(1, before.log, sessions)
+    for instruction in planned:
+        again.enqueue(instruction)
+    assert again.needed(1, 0) == Place(0, 0, len(first))
+    assert again.needed(1, 1) is None
+    assert again.needed(2, 0) is None

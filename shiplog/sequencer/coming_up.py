@@ -29,7 +29,7 @@ async def come_up(node: Node) -> None:
         await asyncio.sleep(RETRY_S)
     await node.replica.wait_applied(index)
     node.replica.forget_deleted()
-    node.sessions.set_gaps_aside(node.replica.needed)
+    node.sessions.set_gaps_aside()
     partitions = node.replica.machine.state.partitions
     wanted = {number: partition.next_offset for number, partition in partitions.items()}
     node.reporter.state_all()

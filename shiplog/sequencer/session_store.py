@@ -91,15 +91,15 @@ class SessionStore:
         self._dirs.make_way(path, partition.topic_id, partition.index)
         return InputLog.open(self._fs, path, topic_id=partition.topic_id)
 
-    def set_gaps_aside(self, needed: Callable[[Input], Place]) -> None:
-        """Give up bytes that do not reach back to where an input is `needed` from: a loss of power
-        took the names of the files before them, which were never durable, nor thus were these. Only
-        to be called when everything that was ever committed is applied, because that says what was
-        released.
+    def set_gaps_aside(self) -> None:
+        """Give up bytes that do not reach back to where an input is planned: a loss of power took
+        the names of the files before them, which were never durable, nor thus were these. Only to
+        be called when everything that was ever committed is applied. Publishers and nodes release
+        a file when something behind it is merged; what is committed and missing here, peers have.
         """
         for entry in self._machine.state.inputs.values():
             held = self.log(entry.number)
-            if Place(entry.run, *held.start(entry.run)) > needed(entry):
+            if Place(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
                 self._begun_anew.add(entry.number)

@@ -16,6 +16,7 @@ ALL = (
     "throughput",
     "latency",
     "failover",
+    "rolling",
     "backlog",
 )
 

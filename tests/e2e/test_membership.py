@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +15,6 @@ from shiplog import Publisher
 from tests.e2e.harness import World, wait_for
 
 RATE_S = 0.004
-PAUSE_LIMIT_S = 1.5
-"""Far above what is promised (200 ms on a quiet machine), for machines that are busy."""
-
-
-def say(text: str) -> None:
-    """What was measured; pytest -s shows it."""
-    sys.stdout.write(text + "\n")
 
 
 def shiplog(world: World, *arguments: str) -> Any:
@@ -35,43 +27,25 @@ def shiplog(world: World, *arguments: str) -> Any:
 
 
 class Writer:
-    """Appends numbered records all the time, and notes when acknowledgements moved."""
+    """Appends numbered records all the time."""
 
     def __init__(self, publisher: Publisher) -> None:
         self.count = 0
-        self.pauses: list[tuple[float, float]] = []
-        """(when it ended, how long) of each wait for an acknowledgement above 20 ms."""
         self._publisher = publisher
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._write, self._watch)]
+        self._thread = threading.Thread(target=self._write)
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        self._thread.join()
 
     def _write(self) -> None:
         while not self._stop.wait(RATE_S):
             self._publisher.append(b"%07d" % self.count)
             self.count += 1
-
-    def _watch(self) -> None:
-        last, moved_at = None, time.monotonic()
-        while not self._stop.wait(0.002):
-            now = time.monotonic()
-            acknowledged = self._publisher.positions.acknowledged
-            if acknowledged != last:
-                if last is not None and now - moved_at > 0.02:
-                    self.pauses.append((now, now - moved_at))
-                last, moved_at = acknowledged, now
-
-    def longest_since(self, when: float) -> float:
-        """The longest wait that ended after `when`, in seconds."""
-        return max((pause for ended, pause in self.pauses if ended > when), default=0.02)
 
 
 @contextmanager
@@ -124,19 +98,14 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
     cluster.nodes = [node for node in cluster.nodes if node.pid is not None]
     assert members(world) == {node.name for node in cluster.nodes}
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
-    say(f"longest wait for an acknowledgement: {1000 * writer.longest_since(0):.0f} ms")
 
 
-def test_a_rolling_restart_costs_no_write_and_little_time(world: World) -> None:
+def test_a_rolling_restart_costs_no_write(world: World) -> None:
+    """What it costs in time is measured by bench/rolling.py."""
     with writing(world) as writer:
         for node in world.cluster.nodes:
-            role = "leader" if world.leader() is node else "follower"
-            began = time.monotonic()
             node.stop()
             assert node.exit_code() == 0
             node.start()
             world.wait_live(node)
-            longest = writer.longest_since(began)
-            say(f"{node.name}, {role}: longest wait {1000 * longest:.0f} ms")
-            assert longest < PAUSE_LIMIT_S
     assert_nothing_lost_doubled_or_reordered(world, writer.count)

@@ -67,19 +67,23 @@ async def connect(
     """Connect to a node; `expected_identity` None: any identity `shiplog://node/...`.
 
     Raises:
-        ConnectFault: there is no such connection; nothing is left open. (That the node refuses
-        this side's certificate may come to light only after the handshake: then `on_closed` gets
-        the ConnectFault.) Exception: whatever `open_handler` raised.
+        ConnectFault: there is no such connection; nothing is left open, nor is when this is
+        cancelled. (That the node refuses this side's certificate may come to light only after the
+        handshake: then `on_closed` gets the ConnectFault.) Exception: whatever `open_handler`
+        raised.
     """
     loop = asyncio.get_running_loop()
     client = _Client(address, tls, open_handler, expected_identity, deadlines)
     try:
-        async with asyncio.timeout(deadlines.connect_s):
-            await loop.create_connection(lambda: Connection(client), address.host, address.port)
-    except (OSError, UnicodeError) as error:
-        client.result.cancel()
-        raise handshake_fault(error, str(address)) from error
-    return await client.result
+        try:
+            async with asyncio.timeout(deadlines.connect_s):
+                await loop.create_connection(lambda: Connection(client), address.host, address.port)
+        except (OSError, UnicodeError) as error:
+            raise handshake_fault(error, str(address)) from error
+        return await client.result
+    except BaseException:  # a cancellation may come when all is open already
+        await client.abandon()
+        raise
 
 
 class _Client:
@@ -101,16 +105,22 @@ class _Client:
         self._tls = tls
         self._open_handler = open_handler
         self._expected = expected_identity
+        self._connection: Connection | None = None
+
+    async def abandon(self) -> None:
+        """Nobody wants the connection any more, however far it has come."""
+        self.result.cancel()
+        if self._connection is not None:
+            self._connection.close()
+            await self._connection.wait_ended()
 
     def context(self) -> ssl.SSLContext:
         """As the files are now."""
         return self._tls.client
 
     def arrived(self, connection: Connection) -> None:
-        """Give up at once if nobody waits any more."""
-        self.result.add_done_callback(
-            lambda result: connection.close() if result.cancelled() else None
-        )
+        """The TCP connection is there."""
+        self._connection = connection
 
     def opened(self, connection: Connection) -> Handler:
         """Verify that the node is the one wanted."""

@@ -11,6 +11,7 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shiplog.config.types import Address, TlsFiles
+from shiplog.runtime.connection import Connection
 from shiplog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
 from shiplog.runtime.tls import client_context
 from shiplog.runtime.transport import ServerLimits, log
@@ -394,6 +395,26 @@ def test_a_cancelled_connect_leaves_nothing_behind(tmp_path: Path) -> None:
                 await task
             await ended.wait()
         listener.close()
+
+    in_loop(main)
+
+
+def test_a_connect_that_is_cancelled_when_all_is_open_leaves_nothing_behind(tmp_path: Path) -> None:
+    made: list[Connection] = []
+
+    async def main() -> None:
+        async with serving(tmp_path) as service:
+
+            def cancel(connection: Connection) -> Recorder:
+                made.append(connection)
+                asyncio.get_running_loop().call_soon(task.cancel)  # before `connect` goes on
+                return Recorder(connection)
+
+            task = asyncio.create_task(service.connect(make=cancel))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not made[0].is_open
+            await until(lambda: service.server.connections == 0)
 
     in_loop(main)
 

@@ -29,6 +29,7 @@ from shiplog.wire.admin import (
     RemoveNode,
     RetireSession,
     Status,
+    VoidRecords,
 )
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Hello, Request, Response, Role, Welcome
@@ -38,7 +39,7 @@ RETRY_S = 0.2
 DEADLINES = Deadlines(close_s=0.5)
 REQUEST_ID = 1
 AnswerT = TypeVar("AnswerT")
-CHANGES = (CreateTopic, DeleteTopic, RetireSession, AddNode, RemoveNode, ReadmitNode)
+CHANGES = (CreateTopic, DeleteTopic, RetireSession, AddNode, RemoveNode, ReadmitNode, VoidRecords)
 TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
 
 

@@ -14,6 +14,7 @@ import click
 from shiplog.cli.admin_client import request
 from shiplog.cli.membership import wait_option, wait_voter
 from shiplog.cli.output import client_option, fail, json_option, print_json, talk
+from shiplog.cli.recover_void import command as void
 from shiplog.config.load import load_node
 from shiplog.config.types import ClientConfig, NodeConfig
 from shiplog.logformat.files import DiskFault, OsFileSystem
@@ -32,13 +33,15 @@ confirm_option = click.option(
 
 @click.group()
 def command() -> None:
-    """Recover from disasters: a node that lost its disk, a cluster that lost its majority.
+    """Recover from disasters: a node that lost its disk, a cluster that lost its majority, records
+    that are on no node any more.
 
     \b
     Examples:
       shiplog recover node rt-sequencer-1 --config client.toml
       shiplog recover majority-lost --config node.toml
       shiplog recover majority-lost --config node.toml --confirm production
+      shiplog recover void trades 0 --config client.toml
     """
 
 
@@ -146,3 +149,6 @@ def _describe(found: Finding) -> None:
     talk(f"  members: {', '.join(found.members) or 'as configured'}")
     for topic, index, offset in found.partitions:
         talk(f"  {topic}-{index}: next offset {offset}")
+
+
+command.add_command(void)

@@ -137,7 +137,10 @@ def _partition_row(partition: dict[str, Any]) -> list[object]:
 
 
 def _trouble(partition: dict[str, Any]) -> str:
-    """Halted, or two copies of one length with different bytes."""
+    """Halted, records that are nowhere, or two copies of one length with different bytes."""
+    if partition["wanted_offset"]:
+        first, behind = partition["end_offset"], partition["wanted_offset"]
+        return f"records {first} to {behind - 1} are on no node: shiplog recover void --help"
     copies = partition["copies"].values()
     differ = len({(copy["end_offset"], copy["checksum"]) for copy in copies}) > len(
         {copy["end_offset"] for copy in copies}

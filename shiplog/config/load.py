@@ -14,6 +14,7 @@ from shiplog.config.table import Table, read_toml
 from shiplog.config.types import (
     Address,
     ClientConfig,
+    Expiry,
     Fsync,
     Grant,
     NodeConfig,
@@ -31,6 +32,7 @@ SEGMENT_BYTES_MIN = 1 << 10
 SEGMENT_BYTES_MAX = (1 << 31) - 1  # positions in Kafka's index files are signed 32-bit numbers
 RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
 DISK_BYTES_MAX = 1 << 60
+EXPIRY_S_MAX = 10 * 365 * 24 * 3600
 
 NODE_KEYS = [
     "name",
@@ -47,6 +49,7 @@ NODE_KEYS = [
     "disk_stop_percent",
 ]
 TLS_KEYS = ["ca", "cert", "key"]
+EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
 GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
@@ -58,7 +61,7 @@ PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
 
 def load_node(path: str) -> NodeConfig:
     """The configuration of a node; raises ConfigError."""
-    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas"])
+    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas", "expiry"])
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
     peers = _peers(file, name)
@@ -84,6 +87,7 @@ def load_node(path: str) -> NodeConfig:
         snapshot_interval_s=node.seconds("snapshot_interval_s", 5.0, 0.1, 3600.0),
         disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
+        expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
     )
 
 
@@ -105,6 +109,14 @@ def _quotas(table: Table) -> Quotas:
         sessions=table.integer("sessions", 1_000, 1, 1_000_000),
         partitions=table.integer("partitions", 10_000, 1, 1_000_000),
         unmerged_bytes=table.size("unmerged_bytes", 0, 0, DISK_BYTES_MAX),
+    )
+
+
+def _expiry(table: Table) -> Expiry:
+    default = Expiry()
+    return Expiry(
+        producers_s=table.integer("producers_s", default.producers_s, 60, EXPIRY_S_MAX),
+        sessions_s=table.integer("sessions_s", default.sessions_s, 60, EXPIRY_S_MAX),
     )
 
 

@@ -16,7 +16,6 @@ from shiplog.config.types import (
     NodeConfig,
     PeerConfig,
     PublisherConfig,
-    Quotas,
 )
 
 Value = str | int | float | bool
@@ -24,7 +23,8 @@ Value = str | int | float | bool
 
 def render_node(config: NodeConfig) -> str:
     """The TOML text of a node's configuration."""
-    tables = [_node(config), _table("[tls]", _tls(config)), _quotas(config.quotas)]
+    tables = [_node(config), _table("[tls]", _tls(config))]
+    tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -60,10 +60,6 @@ def _node(config: NodeConfig) -> str:
     if config.fsync is Fsync.INTERVAL:
         values["fsync_interval_ms"] = config.fsync_interval_ms
     return _table("[node]", values)
-
-
-def _quotas(quotas: Quotas) -> str:
-    return _table("[quotas]", asdict(quotas))
 
 
 def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:

@@ -84,6 +84,16 @@ class Quotas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """How long the cluster remembers what nobody uses, in seconds: the sequences of idempotent
+    producers, and the runs of sessions that have none open.
+    """
+
+    producers_s: int = 7 * 24 * 3600
+    sessions_s: int = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. `advertise` is what clients are told.
 
@@ -108,6 +118,7 @@ class NodeConfig:
     snapshot_interval_s: float = 5.0
     disk_stop_percent: int = 95
     quotas: Quotas = Quotas()
+    expiry: Expiry = Expiry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

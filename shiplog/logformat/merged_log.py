@@ -30,11 +30,12 @@ from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
 from shiplog.logformat.merged_reader import MergedReader
 from shiplog.logformat.merged_repair import MergedRepair
-from shiplog.logformat.merged_spares import find_spare
+from shiplog.logformat.merged_spares import Spares
 from shiplog.logformat.merged_tail import MergedTail
 from shiplog.logformat.partition_file import PartitionFile, claim, write_partition_file
 from shiplog.logformat.segment import GrowingSegment, Growth, Segment
 from shiplog.logformat.segment_reader import OffsetNotHeld
+from shiplog.logformat.void_batch import void_batches
 
 __all__ = ["PARTITION_FILE", "MergedLog", "OffsetNotHeld", "PartitionFile", "Segment"]
 
@@ -65,6 +66,7 @@ class MergedLog(MergedReader):
         super().__init__(fs, path, whose, read_only=read_only)
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
+        self.spares = Spares(fs, path)
         self._whose = whose
         self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
         self._checkpoints = Checkpoints(self._chain.start)
@@ -176,15 +178,31 @@ class MergedLog(MergedReader):
         return self._write(data, self._chain.growing.measure(data, size))
 
     def append_spare(self) -> bool:
-        """Append a piece of what was set aside as damaged, if it goes on exactly here; whether any
-        did. For records that no other copy has any more. Raises as `append_copy`.
+        """Append a piece of what `spares` has seen, if it goes on exactly here; whether any did.
+        For records that no other copy has any more. Raises as `append_copy`.
         """
-        offset = self.next_offset
-        for base, byte in (self.end(), (offset, 0)):
-            data = find_spare(self._fs, self.path, base, byte, offset)
-            if data and self._append_sound(base, byte, data):
-                return True
-        return False
+        found = self.spares.find(self.next_offset, self.end())
+        if found is None:
+            return False
+        base, data = found
+        begins_segment = base == self.next_offset != self.end()[0]
+        return self._append_sound(*((base, 0) if begins_segment else self.end()), data)
+
+    def append_void(self, records: int, *, segment_base: int, epoch: int, timestamp: int) -> int:
+        """Put void batches in the place of records that no copy has; their bytes. `segment_base`:
+        the segment they are in, which they may begin.
+
+        Raises:
+            NotContiguous: another segment is growing.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        if segment_base == self.next_offset != self.end()[0]:
+            self.roll()
+        if segment_base != self.end()[0]:
+            raise NotContiguous(f"{self.path}: void in {segment_base}, the end is {self.end()}")
+        data = void_batches(records, timestamp)
+        self.append(data, base_offset=self.next_offset, leader_epoch=epoch)
+        return len(data)
 
     def _append_sound(self, base: int, byte: int, data: bytes) -> bool:
         """Append up to the first wrong offset, which no CRC covers; whether there was anything."""

@@ -12,7 +12,7 @@ from shiplog.config.table import parse_address
 from shiplog.consensus import NotLeader
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.commands import SetMaintenance
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from shiplog.wire import admin
 from shiplog.wire.errors import FaultCode
 

@@ -16,9 +16,10 @@ from shiplog.logformat.errors import InvalidName
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
 from shiplog.sequencer.admin_members import leader_hint, serve_membership
+from shiplog.sequencer.admin_voids import void_records
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from shiplog.sequencer.topic_settings import problem_with
 from shiplog.wire import admin
 from shiplog.wire.errors import FaultCode, ProtocolFault
@@ -94,6 +95,8 @@ class AdminServer:
                 return self._describe(request.name)
             case admin.GetStatus():
                 return status.status(self._node)
+            case admin.VoidRecords():
+                return await void_records(self._node, request)
             case _:
                 return await serve_membership(self._node, request)
 
@@ -120,7 +123,8 @@ class AdminServer:
     async def _retire(self, request: admin.RetireSession) -> admin.SessionRetired:
         known = self._node.replica.machine.state.sessions.get(request.session)
         session_id = "" if known is None else known.session_id
-        await self._propose(RetireSession(request.session, session_id))
+        now_ms = self._node.clock.wall_ms()
+        await self._propose(RetireSession(request.session, session_id, now_ms))
         return admin.SessionRetired(request.session)
 
     def _describe(self, name: str) -> admin.TopicDescription:

@@ -87,6 +87,7 @@ class CloseRun(Command, frozen=True, tag=5):
 
     session: str
     run_id: str
+    at_ms: int = -1
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True):
@@ -169,6 +170,7 @@ class RetireSession(Command, frozen=True, tag=8):
 
     session: str
     session_id: str = ""
+    at_ms: int = -1
 
 
 class NodeStarted(Command, frozen=True, tag=9):
@@ -220,6 +222,35 @@ class RecordEvent(Command, frozen=True, tag=12):
     text: str
 
 
+class VoidRecords(Command, frozen=True, tag=13):
+    """Offsets [base_offset, next_offset) of a partition are filled with void batches, in the
+    segment that begins at `segment`, with the epoch and highest timestamp of the batch before: no
+    node has the records that committed instructions put there.
+    """
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    segment: int
+    epoch: int
+    timestamp: int
+    at_ms: int
+
+    @property
+    def records(self) -> int:
+        """How many records are given up."""
+        return self.next_offset - self.base_offset
+
+
+class Expire(Command, frozen=True, tag=14):
+    """Forget idle producer ids (with their newest append time) and the runs and inputs of idle
+    sessions (with the time their last run was closed): those that are still as old as that.
+    """
+
+    producers: list[tuple[int, int]]
+    sessions: list[tuple[str, int]]
+
+
 AnyCommand = (
     CreateTopic
     | DeleteTopic
@@ -233,6 +264,8 @@ AnyCommand = (
     | SetMembers
     | SetMaintenance
     | RecordEvent
+    | VoidRecords
+    | Expire
 )
 
 _encoder = msgspec.msgpack.Encoder()

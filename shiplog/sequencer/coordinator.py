@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from shiplog.consensus import Busy, NotLeader
 from shiplog.runtime.clock import Clock
 from shiplog.sequencer.commands import AnyCommand, Checkpoint, CloseRun, Place
-from shiplog.sequencer.group import Group
+from shiplog.sequencer.group import Group, forget_outcome
 from shiplog.sequencer.planner import Planner, majority_place
 from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import Input, Session, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input, Session
 
 CHECKPOINT_INTERVAL_S = 1.0
 
@@ -186,7 +187,7 @@ class Coordinator:
             index, future = self._group.propose(commands)
         except (NotLeader, Busy):
             return None
-        future.add_done_callback(_retrieved)
+        forget_outcome(future)
         return index
 
     def _available(self) -> dict[int, Place]:
@@ -226,7 +227,9 @@ class Coordinator:
             run = self._machine.open_run_of(name)
             if session is None or run is None or run.run_id != run_id:
                 continue
-            if self._wholly_merged(session, ends) and self._propose([CloseRun(name, run_id)]):
+            if self._wholly_merged(session, ends) and self._propose(
+                [CloseRun(name, run_id, self._clock.wall_ms())]
+            ):
                 self._planner.closing(name)
                 self.ended.pop(name, None)
 
@@ -306,11 +309,3 @@ class Coordinator:
             if known is not None and key[1] > known.checked_offset:
                 best[key[0]] = key
         return list(best.values())
-
-
-def _retrieved(future: asyncio.Future[list[object]]) -> None:
-    """Nobody waits for this outcome: the applied entry itself says everything; a lost one is
-    planned again.
-    """
-    if not future.cancelled():
-        future.exception()

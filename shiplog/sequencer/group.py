@@ -297,3 +297,15 @@ class Group:
         if files:
             await self._syncer.sync(files)
             self._store.synced(mark)
+
+
+def forget_outcome(future: asyncio.Future[list[Any]]) -> None:
+    """Nobody waits for it: the applied entry itself says everything, what is lost is proposed
+    again.
+    """
+    future.add_done_callback(_retrieve)
+
+
+def _retrieve(future: asyncio.Future[list[Any]]) -> None:
+    if not future.cancelled():
+        future.exception()

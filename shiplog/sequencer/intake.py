@@ -37,7 +37,7 @@ from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.refusals import answered, refused
 from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import Input, Rejection, Run, Topic
+from shiplog.sequencer.state_types import Input, Rejection, Run, Topic
 from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -479,6 +479,9 @@ class Intake:
     def topic_gone(self, inputs: list[int]) -> None:
         """The inputs' topic was deleted."""
         for number in inputs:
-            self._dirty.discard(number)
             for listener in tuple(self._listeners):
                 listener.on_topic_gone(number)
+
+    def forget(self, inputs: list[int]) -> None:
+        """These inputs are gone."""
+        self._dirty.difference_update(inputs)

@@ -11,7 +11,8 @@ from shiplog.logformat.input_log import InputLog
 from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import Partition, StateMachine, Topic
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Partition, Topic
 from shiplog.wire.errors import FaultCode
 
 

@@ -21,7 +21,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import HELD_BATCH_BYTES, slice_batch
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer.commands import Merge, Place, Range, Verdict
+from shiplog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
 
 SAMPLE_RECORDS = 4096
 SAMPLES_KEPT = 64
@@ -66,6 +66,8 @@ class PartitionMerger:
         """Offset -> running checksum, at the ends of some instructions, the same ones on every
         node.
         """
+        self.voids: dict[int, VoidRecords] = {}
+        """By their first offset: records that void batches stand for."""
         self._reader = reader
         self._queue: deque[Merge] = deque()
         self._starts: dict[int, deque[Place]] = {}
@@ -118,6 +120,9 @@ class PartitionMerger:
         """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
         are missing.
         """
+        void = self.voids.get(self.log.next_offset)
+        if void is not None:
+            return self._fill(void)
         while self._queue:
             self._drop_executed()
             if not self._queue:
@@ -126,6 +131,12 @@ class PartitionMerger:
                 raise InvariantError(f"partition {self.number}: instruction without a step")
             return self._execute(self._queue[0], self._steps[0])
         return 0
+
+    def _fill(self, void: VoidRecords) -> int:
+        self.missing = None
+        return self.log.append_void(
+            void.records, segment_base=void.segment, epoch=void.epoch, timestamp=void.timestamp
+        )
 
     def _begin(self) -> None:
         """Lay out the steps of the instruction at the head."""
@@ -172,20 +183,26 @@ class PartitionMerger:
         if done < step.base:
             self.missing = Missing(self.number, step.base, None)
             return 0
-        data = self._output(merge, step.part)
+        data = self._rest(merge, step, done)
         if data is None:
             self.missing = Missing(self.number, step.next, step.part)
             return 0
         self.missing = None
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
-        start = 0 if done == step.base else _position_of(data, done - step.base)
-        written = memoryview(data)[start:]
-        reached = self.log.append(written, base_offset=done, leader_epoch=merge.epoch)
+        reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
         self._drop_executed()
-        return len(written)
+        return len(data)
+
+    def _rest(self, merge: Merge, step: _Step, done: int) -> memoryview | None:
+        """The batches a range still adds behind offset `done`; None when they are not here."""
+        data = self._output(merge, step.part)
+        if data is None:
+            return None
+        start = 0 if done == step.base else _position_of(data, done - step.base)
+        return memoryview(data)[start:]
 
     def _output(self, merge: Merge, part: Range) -> bytearray | None:
         """The batches a range adds; None when the session bytes are not here, or not those that

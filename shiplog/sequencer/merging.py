@@ -16,16 +16,19 @@ import logging
 import os
 from collections.abc import Callable, Container, Sequence
 
+from shiplog.logformat.batch import HEADER_BYTES
 from shiplog.logformat.errors import InvariantError, LogFormatError
 from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.quarantine import set_partition_aside
+from shiplog.logformat.void_batch import is_void
 from shiplog.replicator.interfaces import Refused, StreamListener
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.commands import Merge
+from shiplog.sequencer.commands import Merge, VoidRecords
 from shiplog.sequencer.merger import PartitionMerger, RangeReader
-from shiplog.sequencer.state import StateMachine, Topic
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Topic
 from shiplog.sequencer.topic_dirs import TopicDirs
 from shiplog.wire.errors import FaultCode
 
@@ -106,6 +109,7 @@ class Merging:
         for number, partition in state.partitions.items():
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
+            self.follow_voids(machine, number)
 
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")
@@ -117,6 +121,18 @@ class Merging:
         self.partitions[number] = MergedPartition(topic, index, log, merger)
         if log.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
             self._dirty.add(number)
+
+    def follow_voids(self, machine: StateMachine, number: int) -> None:
+        """Some offsets of a partition are void. What this node has there after all, no other copy
+        has: it is set aside, so that all are alike.
+        """
+        partition = self.partitions[number]
+        voids = machine.state.partitions[number].voids
+        partition.merger.voids = {void.base_offset: void for void in voids}
+        if partition.fault is None and not all(_agrees(partition.log, void) for void in voids):
+            self._rebuild(number, partition, "it differs from records that were declared void")
+        elif voids:
+            self.wake(number)
 
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of topics that are not among the known ones."""
@@ -220,6 +236,7 @@ class Merging:
         aside = set_partition_aside(self._fs, old.log.path)
         log.critical("%s; what was here is kept as %s", text, aside)
         self._open(number, old.made_of, old.index)
+        self.partitions[number].merger.voids = old.merger.voids
         for merge in old.merger.pending:
             self.enqueue(merge)
 
@@ -302,3 +319,17 @@ class Merging:
         self.save_marks()
         for partition in self.partitions.values():
             partition.log.close()
+
+
+def _agrees(log: MergedLog, void: VoidRecords) -> bool:
+    """Whether a merged log begins behind a void, ends before it where it can go on, or has it."""
+    first = void.base_offset
+    if not log.start_offset <= first <= log.next_offset:
+        return True
+    segment, byte = log.locate(first)
+    if first == log.next_offset:
+        return void.segment in (segment, first)
+    try:
+        return is_void(log.read(segment, byte, HEADER_BYTES))
+    except LogFormatError:
+        return False

@@ -21,7 +21,7 @@ from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
 from shiplog.consensus import Raft, RaftConfig, Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
-from shiplog.logformat.files import DiskFull, FileSystem
+from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
@@ -34,6 +34,7 @@ from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Watch
+from shiplog.sequencer.housekeeping import Housekeeper
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.links import Links
 from shiplog.sequencer.log_first import LogFirst
@@ -58,8 +59,6 @@ from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Repor
 log = logging.getLogger(__name__)
 
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
-HOUSEKEEPING_S = 0.05
-MARKS_INTERVAL_S = 1.0
 
 
 class Node:
@@ -225,6 +224,8 @@ class Node:
             ask=self._peers_to_ask,
         )
 
+        self._housekeeper = Housekeeper(self, self._host)
+
     def _new_syncer(self) -> NodeSyncer:
         syncer = self._host.new_syncer(self.config.data)
         self._syncers.append(syncer)
@@ -247,7 +248,8 @@ class Node:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator
         replica.on_applied = coordinator.applied
         replica.on_committed = intake.committed
-        replica.on_topic_gone = self._topic_gone
+        replica.on_topic_gone = intake.topic_gone
+        replica.on_inputs_gone = self._inputs_gone
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
@@ -267,7 +269,7 @@ class Node:
         self._follow_members()
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
-        self._watch_disk()
+        self._housekeeper.watch_disk()
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -280,7 +282,7 @@ class Node:
         self._spawn(self.intake.run_syncer())
         self._spawn(self.merging.run_syncer())
         self._spawn(self.snapshotter.run())
-        self._spawn(self._keep_house())
+        self._spawn(self._housekeeper.run())
         self._spawn(come_up(self))
         self.links.start(self._spawn)
         return self._server.port
@@ -354,43 +356,6 @@ class Node:
             troubles.append(f"input {number}: {reason}")
         return "; ".join(troubles)[:1000]
 
-    def _watch_disk(self) -> None:
-        """Tell the intake how much it may accept: what is free below the limit, less what is
-        accepted and not merged. The rest of the disk is Raft's.
-        """
-        usage = self._host.disk_usage(self.config.data)
-        total = usage.used + usage.free
-        unmerged = self.quotas.look(total)
-        pending = sum(merge.size for merge in self.merging.pending())
-        limit = total * self.config.disk_stop_percent // 100
-        room = limit - usage.used - unmerged - pending
-        self.intake.set_room(room, resume_at_bytes=total // 20)
-
-    async def _keep_house(self) -> None:
-        next_marks = self.clock.now() + MARKS_INTERVAL_S
-        while True:
-            await asyncio.sleep(HOUSEKEEPING_S)
-            self.reporter.tick()
-            self.coordinator.tick()
-            self.repair.tick()
-            self.changes.tick()
-            if self.clock.now() >= next_marks:
-                next_marks = self.clock.now() + MARKS_INTERVAL_S
-                self._watch_disk()
-                if self.intake.stopped is not None and self.group.is_leader:
-                    self.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
-                self._save_marks()
-                for peer in self._peers_to_ask():  # what it said before this node could use it
-                    self.repair.peer_reported(peer, self.coordinator.views[peer].places)
-
-    def _save_marks(self) -> None:
-        """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
-        try:
-            self.sessions.save_marks()
-            self.merging.save_marks()
-        except DiskFull as fault:
-            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
-
     # --- events -----------------------------------------------------------------------------------
 
     def _received(self, number: int) -> None:
@@ -403,8 +368,8 @@ class Node:
         self.intake.run_changed(session)
         self.reporter.state_session(session)
 
-    def _topic_gone(self, inputs: list[int]) -> None:
-        self.intake.topic_gone(inputs)
+    def _inputs_gone(self, inputs: list[int]) -> None:
+        self.intake.forget(inputs)
         for number in inputs:
             self.source.session_gone(number)
 
@@ -450,6 +415,11 @@ class Node:
         leader = self.group.raft.leader
         connected = [n for n in self.links.open if self.coordinator.views[n].connected]
         return sorted(connected, key=lambda number: number != leader)
+
+    def listen_to_peers_again(self) -> None:
+        """What peers said before this node could use it."""
+        for peer in self._peers_to_ask():
+            self.repair.peer_reported(peer, self.coordinator.views[peer].places)
 
     def on_raft(self, node: int, messages: Sequence[Any]) -> None:
         """Raft messages of a peer."""

@@ -27,7 +27,8 @@ from shiplog.sequencer.dedup import (
     last_sequence,
     unwrap,
 )
-from shiplog.sequencer.state import Input, Partition, Run, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input, Partition, Run
 from shiplog.sequencer.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
 
 _Judgement = tuple[Verdict, int, tuple[int, int]]

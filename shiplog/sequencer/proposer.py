@@ -18,7 +18,7 @@ from shiplog.runtime.clock import Clock
 from shiplog.sequencer.commands import AnyCommand, CommandError, decode_commands, encode_commands
 from shiplog.sequencer.group import Group, ProposalLost
 from shiplog.sequencer.replica import Replica
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from shiplog.wire.messages import Forward, Forwarded
 
 PROPOSE_TIMEOUT_S = 10.0

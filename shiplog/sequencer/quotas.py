@@ -57,9 +57,9 @@ class QuotaKeeper:
     def check_session(self, identity: str, session: str) -> None:
         """Whether the identity may begin a session of that name. Raises Refused."""
         sessions = self._machine.state.sessions
-        if session in sessions:
+        if session in sessions and sessions[session].runs:
             return
-        count = sum(known.identity == identity for known in sessions.values())
+        count = sum(known.identity == identity and bool(known.runs) for known in sessions.values())
         if count >= self._quotas.sessions:
             raise _too_many(identity, f"{count} sessions, of at most {self._quotas.sessions}")
 

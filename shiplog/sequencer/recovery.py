@@ -24,7 +24,8 @@ from shiplog.sequencer.commands import DeleteTopic, Member, Merge, RecordEvent, 
 from shiplog.sequencer.node_dir import NodeDirectoryError, NodeRecord, read_record, write_record
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.replica import SnapshotBody, decode_body
-from shiplog.sequencer.state import Rejection, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection
 
 TERM_STEP = 1000
 """The new life's terms are so far above what this node knew that no lost node can have had them."""

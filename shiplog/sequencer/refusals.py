@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shiplog.replicator.interfaces import Refused
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from shiplog.wire.errors import FaultCode
 
 _CODES = {

@@ -33,7 +33,8 @@ from shiplog.sequencer.commands import Place
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.merging import MergedPartition, Merging
 from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import Input, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import NO_BATCH, Hello, Role
 
@@ -113,8 +114,6 @@ class Repair:
 
     def tick(self) -> None:
         """Start the pulls that are due; to be called a few times in `PATIENCE_S`."""
-        if not self._pulls:
-            return
         now = self._clock.now()
         for number, wanted in list(self._inputs.items()):
             self._look_at_input(number, wanted, now)
@@ -200,10 +199,21 @@ class Repair:
 
     async def _pull_merged(self, number: int, partition: MergedPartition, goal: int) -> None:
         peers = self._ask()
-        if not peers:
-            return
-        self._attempts += 1
-        peer = peers[self._attempts % len(peers)]
+        before = partition.log.next_offset
+        try:
+            if peers:
+                self._attempts += 1
+                peer = peers[self._attempts % len(peers)]
+                await self._pull_merged_from(peer, number, partition, goal)
+        finally:
+            is_further = partition.log.next_offset > before
+            self._fruitless[number] = 0 if is_further else self._fruitless.get(number, 0) + 1
+            if self.has_given_up(number):
+                await self._take_spares(number, partition, goal)
+
+    async def _pull_merged_from(
+        self, peer: int, number: int, partition: MergedPartition, goal: int
+    ) -> None:
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
         log_event(
             log,
@@ -214,17 +224,26 @@ class Repair:
             until=goal,
         )
         sink = _MergedSink(self._merging, number, partition, goal)
-        before = partition.log.next_offset
-        try:
-            await self._pulls[peer].merged(stream, _end_of(partition), sink)
-        finally:
-            is_further = partition.log.next_offset > before
-            self._fruitless[number] = 0 if is_further else self._fruitless.get(number, 0) + 1
-            if self._fruitless[number] > len(peers):
-                await self._take_spares(number, partition, goal)
+        await self._pulls[peer].merged(stream, _end_of(partition), sink)
+
+    def has_given_up(self, number: int) -> bool:
+        """Whether every peer that could be asked was, and none has what a partition needs next."""
+        return self._fruitless.get(number, 0) > len(self._ask())
+
+    def wanted(self, number: int) -> int:
+        """The offset up to which records are missing that nobody has who could be asked; 0: none
+        are missed for good.
+        """
+        partition = self._merging.partitions[number]
+        goal = self._gap(number, partition)
+        if goal is None or not self.has_given_up(number):
+            return 0
+        return min(goal, partition.log.spares.next_after(partition.log.next_offset) or goal)
 
     async def _take_spares(self, number: int, partition: MergedPartition, goal: int) -> None:
         """No peer has what comes next: perhaps this node set it aside behind a damaged batch."""
+        for _ in partition.log.spares.look():
+            await asyncio.sleep(0)
         first = partition.log.next_offset
         while partition.log.next_offset < goal and partition.log.append_spare():
             self._merging.copied(number)

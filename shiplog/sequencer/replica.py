@@ -28,16 +28,19 @@ from shiplog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     DeleteTopic,
+    Expire,
     Merge,
     OpenRun,
     Place,
     RetireSession,
     SetMembers,
+    VoidRecords,
     decode_commands,
 )
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.session_store import GoneInput, SessionStore
-from shiplog.sequencer.state import Input, Rejection, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input, Rejection
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Replica:
         self.on_run_changed: Callable[[str], None] = lambda session: None
         self.on_committed: Callable[[Merge], None] = lambda merge: None
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
+        self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
         self.on_members_changed: Callable[[], None] = lambda: None
@@ -147,6 +151,10 @@ class Replica:
             self.on_members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
+        elif isinstance(command, VoidRecords):
+            self._merging.follow_voids(self.machine, command.partition)
+        elif isinstance(command, Expire):
+            self._inputs_expired(outcome)
         return outcome
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
@@ -170,6 +178,10 @@ class Replica:
         waiting = None if partition is None else partition.merger.needed(entry.number, entry.run)
         return entry.place if waiting is None else waiting
 
+    def is_released(self, entry: Input) -> bool:
+        """Whether a majority has all of an input merged durably that was ever planned."""
+        return self.released.get(entry.number, Place(-1, 0, 0)) >= entry.place
+
     def releasable(self, entry: Input) -> Place | None:
         """Below this a majority has an input merged-durable, and nothing here waits for bytes."""
         released = self.released.get(entry.number)
@@ -188,22 +200,25 @@ class Replica:
         topic = state.topics.get(command.topic_id)
         numbers = set() if topic is None else set(topic.partition_numbers)
         return [
-            GoneInput(
-                entry.number,
-                self._sessions.path(entry),
-                command.topic_id,
-                state.partitions[entry.partition].index,
-            )
+            self._sessions.gone(entry)
             for entry in state.inputs.values()
             if entry.partition in numbers
         ]
 
     def _topic_changed(self, gone: list[GoneInput]) -> None:
         self.on_topic_gone([entry.number for entry in gone])
+        self._forget(gone)
+        self._merging.follow(self.machine)
+
+    def _inputs_expired(self, inputs: list[Input]) -> None:
+        """A majority has all of these merged durably: who has not copies merged bytes."""
+        self._forget([self._sessions.gone(entry) for entry in inputs])
+
+    def _forget(self, gone: list[GoneInput]) -> None:
+        self.on_inputs_gone([entry.number for entry in gone])
         for entry in gone:
             self._sessions.remove(entry)
             self.released.pop(entry.number, None)
-        self._merging.follow(self.machine)
 
     def forget_deleted(self) -> None:
         """Everything that was ever committed is applied: what is left of other topics may go."""

@@ -18,7 +18,8 @@ from shiplog.logformat.quarantine import set_aside, set_partition_aside
 from shiplog.logformat.session_dir import SessionDirectory
 from shiplog.logformat.topic_file import read_topic_id
 from shiplog.sequencer.commands import Place, Range
-from shiplog.sequencer.state import Input, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input
 from shiplog.sequencer.topic_dirs import TopicDirs
 
 log = logging.getLogger(__name__)
@@ -115,8 +116,13 @@ class SessionStore:
         """The files of these inputs written since they were last asked for."""
         return [file for n in numbers if n in self._logs for file in self._logs[n].take_dirty()]
 
+    def gone(self, entry: Input) -> GoneInput:
+        """What `remove` needs to know of an input, while its partition is known."""
+        partition = self._machine.state.partitions[entry.partition]
+        return GoneInput(entry.number, self.path(entry), partition.topic_id, partition.index)
+
     def remove(self, gone: GoneInput) -> None:
-        """Remove an input's files: its topic was deleted."""
+        """Remove an input's files: its topic was deleted, or it has expired."""
         log = self._logs.pop(gone.number, None)
         if log is not None:
             log.close()

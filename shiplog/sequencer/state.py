@@ -11,7 +11,6 @@ on every node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,7 +22,7 @@ from shiplog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     DeleteTopic,
-    Member,
+    Expire,
     Merge,
     NodeStarted,
     OpenInput,
@@ -32,122 +31,22 @@ from shiplog.sequencer.commands import (
     Range,
     RecordEvent,
     RetireSession,
-    Sequence5,
     SetMaintenance,
     SetMembers,
     Verdict,
+    VoidRecords,
 )
 from shiplog.sequencer.sequences import remember
-
-STATE_VERSION = 1
-
-
-class Topic(msgspec.Struct):
-    """A living topic; `partition_numbers[i]` is the cluster-wide number of partition i."""
-
-    topic_id: str
-    name: str
-    settings: dict[str, str]
-    created_ms: int
-    partition_numbers: list[int]
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions the topic has."""
-        return len(self.partition_numbers)
-
-
-class Partition(msgspec.Struct):
-    """One merged log: what comes next in it, and its last agreed checksum."""
-
-    number: int
-    topic_id: str
-    index: int
-    next_offset: int = 0
-    segment_bytes: int = 0
-    segment_started_ms: int = 0
-    append_ms: int = -1
-    checked_offset: int = 0
-    checked_sum: int = 0
-
-
-class Run(msgspec.Struct):
-    """One run of a session, under the number the cluster gave it."""
-
-    run_id: str
-    number: int
-    closed: bool = False
-    dedup_id: str | None = None
-    dedup_base: int | None = None
-    ends: list[tuple[int, int, int]] = []
-    """(input, roll, byte) per input, once closed."""
-    asked: int = -1
-    """The publisher's own number of it."""
-
-
-class Session(msgspec.Struct):
-    """A publisher's name, the directory that owns it, and its newest runs in number order."""
-
-    name: str
-    session_id: str
-    identity: str
-    runs: list[Run] = []
-    retired: bool = False
-    fenced_ids: list[str] = []
-    forgotten: int = -1
-    """The highest own number of a run of this directory that is not remembered any more."""
-
-
-class Input(msgspec.Struct):
-    """A session's part of one partition, merged up to (run, roll, byte)."""
-
-    number: int
-    session: str
-    partition: int
-    run: int = 0
-    roll: int = 0
-    byte: int = 0
-    last_id: int | None = None
-
-    @property
-    def place(self) -> Place:
-        """The merged position."""
-        return Place(self.run, self.roll, self.byte)
-
-
-class State(msgspec.Struct):
-    """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
-
-    version: int = STATE_VERSION
-    topics: dict[str, Topic] = {}
-    names: dict[str, str] = {}
-    partitions: dict[int, Partition] = {}
-    sessions: dict[str, Session] = {}
-    inputs: dict[int, Input] = {}
-    producers: dict[int, dict[int, list[Sequence5]]] = {}
-    """Producer id -> partition -> its last batches, oldest first."""
-    watermarks: dict[str, dict[int, int]] = {}
-    """Dedup id -> partition -> highest id merged."""
-    boots: dict[str, int] = {}
-    started: dict[int, int] = {}
-    """Member -> boot with which it last started; one that is missing never has."""
-    members: dict[int, Member] = {}
-    """Empty until the first leader has written down whom the configuration files name."""
-    members_version: int = 0
-    next_member: int = 0
-    maintenance: dict[str, int] = {}
-    events: list[RecordEvent] = []
-    next_partition: int = 1
-    next_input: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a command changed nothing: a stable code and a sentence."""
-
-    code: str
-    message: str
-
+from shiplog.sequencer.state_types import (
+    STATE_VERSION,
+    Input,
+    Partition,
+    Rejection,
+    Run,
+    Session,
+    State,
+    Topic,
+)
 
 EVENTS_REMEMBERED = 256
 RUNS_REMEMBERED = 64
@@ -307,7 +206,7 @@ class StateMachine:
         return None
 
     def _start_run(self, session: Session, command: OpenRun) -> Run:
-        free = session.runs[-1].number + 1 if session.runs else 0
+        free = session.runs[-1].number + 1 if session.runs else session.next_run
         run = Run(
             run_id=command.run_id,
             number=max(free, command.number),
@@ -316,6 +215,7 @@ class StateMachine:
             asked=command.number,
         )
         session.runs.append(run)
+        session.idle_since_ms = -1
         for old in session.runs[:-RUNS_REMEMBERED]:
             session.forgotten = max(session.forgotten, old.asked)
         del session.runs[:-RUNS_REMEMBERED]
@@ -354,6 +254,7 @@ class StateMachine:
                 for entry in self.inputs_of(command.session)
                 if entry.run == run.number
             ]
+            self.state.sessions[command.session].idle_since_ms = command.at_ms
         return run
 
     def _retire_session(self, command: RetireSession) -> Session | Rejection:
@@ -364,7 +265,7 @@ class StateMachine:
             return session  # retired before, and taken over by another directory meanwhile
         run = self.open_run_of(command.session)
         if run is not None:
-            self._close_run(CloseRun(command.session, run.run_id))
+            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
         if not session.retired:
             session.retired = True
             session.fenced_ids.append(session.session_id)
@@ -378,6 +279,30 @@ class StateMachine:
         if command.number >= 0:
             self.state.started[command.number] = command.boot
         return command.boot
+
+    def _expire(self, command: Expire) -> list[Input]:
+        """The inputs that are gone."""
+        for producer, seen_ms in command.producers:
+            if self.state.producers_seen.get(producer) == seen_ms:
+                del self.state.producers_seen[producer]
+                self.state.producers.pop(producer, None)
+        gone = []
+        for name, idle_since_ms in command.sessions:
+            session = self.state.sessions.get(name)
+            if session is not None and session.idle_since_ms == idle_since_ms >= 0:
+                gone += self._forget_runs(session)
+        return gone
+
+    def _forget_runs(self, session: Session) -> list[Input]:
+        """Keep of a session only what refuses a late sender and an impostor."""
+        session.forgotten = max([session.forgotten, *(run.asked for run in session.runs)])
+        session.next_run = session.runs[-1].number + 1
+        session.runs, session.idle_since_ms = [], -1
+        gone = self.inputs_of(session.name)
+        for entry in gone:
+            del self.state.inputs[entry.number]
+            del self._by_place[entry.session, entry.partition]
+        return gone
 
     # --- members ----------------------------------------------------------------------------------
 
@@ -453,10 +378,29 @@ class StateMachine:
         for sequence in command.sequences:
             per_partition = self.state.producers.setdefault(sequence.producer_id, {})
             remember(per_partition.setdefault(command.partition, []), sequence)
+            self.state.producers_seen[sequence.producer_id] = command.append_ms
         for dedup_id, watermark in command.watermarks:
             self.state.watermarks.setdefault(dedup_id, {})[command.partition] = watermark
         for number, last_id in command.unwrapped:
             self.state.inputs[number].last_id = last_id
+
+    def _void_records(self, command: VoidRecords) -> VoidRecords | Rejection:
+        partition = self.state.partitions.get(command.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        first, behind = command.base_offset, command.next_offset
+        if not 0 <= first < behind <= partition.next_offset:
+            return Rejection("PRECONDITION", f"offsets {first} to {behind} are not all planned")
+        for known in partition.voids:
+            if (known.base_offset, known.next_offset) == (first, behind):
+                return known  # proposed twice, because its fate was not known
+            if first < known.next_offset and known.base_offset < behind:
+                return Rejection("PRECONDITION", f"some offsets from {first} to {behind} are void")
+        partition.voids.append(command)
+        name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
+        text = f"{name}: offsets {first} to {behind - 1} are void: no node had their records"
+        self._record_event(RecordEvent(command.at_ms, "void", text))
+        return command
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         for number, offset, checksum in command.values:
@@ -487,4 +431,6 @@ _APPLY: dict[type, Any] = {
     SetMembers: StateMachine._set_members,
     SetMaintenance: StateMachine._set_maintenance,
     RecordEvent: StateMachine._record_event,
+    VoidRecords: StateMachine._void_records,
+    Expire: StateMachine._expire,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shiplog.sequencer.commands import Member
-from shiplog.sequencer.state import Session, Topic
+from shiplog.sequencer.state_types import Session, Topic
 from shiplog.wire import admin
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def partition_info(node: Node, number: int) -> admin.PartitionInfo:
         committed_offset=partition.next_offset,
         merged_offset=node.coordinator.cursors.get(number, 0),
         halted="" if merged.fault is None else merged.fault.message,
+        wanted_offset=node.repair.wanted(number),
     )
 
 

@@ -56,6 +56,8 @@ class PartitionInfo(NamedTuple):
     committed_offset: Place63 = 0
     merged_offset: Place63 = 0
     halted: Text = ""
+    wanted_offset: Place63 = 0
+    """Above `end_offset`: nobody who could be asked has the records from there to here."""
 
 
 class EventInfo(NamedTuple):
@@ -177,6 +179,22 @@ class SetMaintenance(Message, frozen=True, tag=11):
     seconds: Place63
 
 
+class VoidRecords(Message, frozen=True, tag=12):
+    """Fill [first_offset, next_offset) of a partition with void batches, because no node has these
+    records; `without`: the nodes that cannot be asked any more. Answered by RecordsVoided, or
+    NotLeader.
+    """
+
+    topic: str
+    partition: Partition
+    first_offset: Place63
+    next_offset: Place63
+    without: tuple[ShortText, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.topic)
+
+
 class TopicCreated(Message, frozen=True, tag=1):
     """The topic exists now, on a majority."""
 
@@ -264,6 +282,13 @@ class MaintenanceSet(Message, frozen=True, tag=12):
     until_ms: Place63
 
 
+class RecordsVoided(Message, frozen=True, tag=13):
+    """The offsets are void now."""
+
+    first_offset: Place63
+    next_offset: Place63
+
+
 AdminRequest: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -276,6 +301,7 @@ AdminRequest: TypeAlias = (
     | ReadmitNode
     | MoveLeadership
     | SetMaintenance
+    | VoidRecords
 )
 AdminResponse: TypeAlias = (
     TopicCreated
@@ -290,4 +316,5 @@ AdminResponse: TypeAlias = (
     | NodeRemoved
     | LeadershipMoved
     | MaintenanceSet
+    | RecordsVoided
 )

@@ -19,7 +19,7 @@ from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_progress import LostRange
 from shiplog.sequencer.commands import Merge, Range, decode_commands
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode

@@ -28,7 +28,7 @@ from shiplog.sequencer.node_dir import NodeDirectory
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
-from shiplog.sequencer.state import Input
+from shiplog.sequencer.state_types import Input
 from tests.cluster_sim.files import SimFileSystem
 
 

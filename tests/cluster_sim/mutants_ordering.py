@@ -18,7 +18,8 @@ from shiplog.sequencer.group import Group
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.merger import PartitionMerger
 from shiplog.sequencer.planner import Planner
-from shiplog.sequencer.state import Input, Rejection, Run, Session, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input, Rejection, Run, Session
 
 
 @contextmanager

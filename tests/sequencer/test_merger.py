@@ -13,7 +13,7 @@ from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer.commands import Merge, Place, Range, Verdict
+from shiplog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
 from shiplog.sequencer.merger import PartitionMerger
 
 
@@ -235,3 +235,27 @@ def test_what_a_restart_finds_merged_is_not_needed(tmp_path: Path) -> None:
     assert again.needed(1, 0) == Place(0, 0, len(first))
     assert again.needed(1, 1) is None
     assert again.needed(2, 0) is None
+
+
+def test_void_batches_stand_for_what_nobody_has(tmp_path: Path, sessions: Sessions) -> None:
+    merger = make(tmp_path, sessions)
+    first, second = instructions(sessions)
+    merger.enqueue(first)
+    merger.enqueue(second)
+    sessions.lost.add(2)
+    run(merger)
+    assert (merger.log.next_offset, merger.missing is None) == (3, False)
+    merger.voids[3] = VoidRecords(1, 3, 7, segment=0, epoch=5, timestamp=9, at_ms=1)
+    run(merger)
+    assert (merger.log.next_offset, merger.missing) == (9, None)
+    assert not list(merger.pending)
+    records = kernels.decode_records(content(merger), 0, len(content(merger)), "t", 0, decompress)
+    assert [record.offset for record in records] == [0, 1, 2, 7, 8]
+
+
+def test_void_batches_need_no_instruction(tmp_path: Path, sessions: Sessions) -> None:
+    """It may be executed, and its bytes lost later."""
+    merger = make(tmp_path, sessions)
+    merger.voids[0] = VoidRecords(1, 0, 4, segment=0, epoch=5, timestamp=9, at_ms=1)
+    run(merger)
+    assert merger.log.next_offset == 4

@@ -12,7 +12,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.replicator.interfaces import Refused
 from shiplog.sequencer.commands import AnyCommand, DeleteTopic
 from shiplog.sequencer.node import Node
-from shiplog.sequencer.state import Rejection
+from shiplog.sequencer.state_types import Rejection
 from shiplog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 

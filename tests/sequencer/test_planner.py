@@ -23,7 +23,8 @@ from shiplog.sequencer.commands import (
     Verdict,
 )
 from shiplog.sequencer.planner import Planner, PlannerLimits, majority_place
-from shiplog.sequencer.state import Rejection, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection
 
 TERM = 3
 

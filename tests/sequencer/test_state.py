@@ -11,6 +11,7 @@ from shiplog.sequencer.commands import (
     CommandError,
     CreateTopic,
     DeleteTopic,
+    Expire,
     Merge,
     NodeStarted,
     OpenInput,
@@ -19,10 +20,12 @@ from shiplog.sequencer.commands import (
     Range,
     RetireSession,
     Sequence5,
+    VoidRecords,
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.state import RUNS_REMEMBERED, Rejection, StateMachine
+from shiplog.sequencer.state import RUNS_REMEMBERED, StateMachine
+from shiplog.sequencer.state_types import Rejection
 
 
 def open_run(
@@ -205,3 +208,62 @@ def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:
 def test_a_foreign_snapshot_is_refused() -> None:
     with pytest.raises(ValueError, match="unreadable"):
         StateMachine.decode(b"nonsense")
+
+
+def void(first: int, behind: int) -> VoidRecords:
+    return VoidRecords(1, first, behind, segment=0, epoch=1, timestamp=2, at_ms=3)
+
+
+def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10, records=9)))
+    assert machine.apply(void(3, 5)) == void(3, 5)
+    assert machine.apply(void(3, 5)) == void(3, 5)
+    assert machine.state.partitions[1].voids == [void(3, 5)]
+    assert [event.kind for event in machine.state.events] == ["void"]
+    assert "flights-0: offsets 3 to 4" in machine.state.events[0].text
+    assert StateMachine.decode(machine.encode()).state == machine.state
+
+
+@pytest.mark.parametrize(("first", "behind"), [(4, 6), (2, 4), (0, 9), (8, 10), (5, 5), (-1, 2)])
+def test_records_that_are_void_or_not_planned_are_not_given_up(
+    machine: StateMachine, first: int, behind: int
+) -> None:
+    machine.apply(merge(0, take(0, 10, records=9)))
+    machine.apply(void(3, 5))
+    before = machine.encode()
+    assert isinstance(machine.apply(void(first, behind)), Rejection)
+    assert machine.encode() == before
+
+
+def test_an_expired_session_refuses_its_late_senders_and_goes_on(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10)))
+    machine.apply(CloseRun("ewr", "r0", 50))
+    gone = machine.apply(Expire([], [("ewr", 50)]))
+    assert [entry.number for entry in gone] == [1]
+    assert machine.state.inputs == {}
+    late = machine.apply(open_run("r0"))
+    assert isinstance(late, Rejection)
+    assert late.code == "RUN_FORGOTTEN"
+    assert isinstance(machine.apply(open_run("r1", number=1, identity="other")), Rejection)
+    assert machine.apply(open_run("r1", number=1)).number == 1
+    assert machine.apply(OpenInput("ewr", "t1", 0)).number == 2
+
+
+def test_a_renumbered_run_does_not_get_an_expired_number(machine: StateMachine) -> None:
+    machine.apply(CloseRun("ewr", "r0", 1))
+    machine.apply(open_run("again"))
+    machine.apply(CloseRun("ewr", "again", 50))
+    machine.apply(Expire([], [("ewr", 50)]))
+    assert machine.apply(open_run("r1", number=1)).number == 2
+
+
+def test_what_was_used_meanwhile_does_not_expire(machine: StateMachine) -> None:
+    machine.apply(merge(0, take(0, 10), sequences=[Sequence5(7, 0, 0, 0, 0)]))
+    machine.apply(CloseRun("ewr", "r0", 50))
+    before = machine.encode()
+    machine.apply(Expire([(7, 999), (8, 1000)], [("ewr", 49), ("nobody", 1)]))
+    assert machine.encode() == before
+    machine.apply(open_run("r1", number=1))
+    machine.apply(Expire([(7, 1000)], [("ewr", 50), ("ewr", -1)]))
+    assert machine.state.producers == {}
+    assert machine.open_run_of("ewr") is not None

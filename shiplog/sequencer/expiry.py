@@ -1,0 +1,44 @@
+"""What is idle for so long that the cluster need not remember it: producer ids and sessions.
+
+The leader looks, by its clock; what is forgotten is in a Raft entry, so that all nodes forget the
+same (DESIGN §11.12). A session with an open run never expires: its publisher may come back with
+records. Of one that expires, its name, its owner and a number above all its runs stay, so that a
+late sender of an old run and another directory are refused as before.
+
+Invariant: nothing is named that was used after the times given, or that has bytes which a majority
+has not merged durably.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+from shiplog.config.types import Expiry
+from shiplog.sequencer.commands import Expire
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Input
+
+LIMIT = 1_000
+"""Of each kind in one entry; more go with the next."""
+
+
+def due(
+    machine: StateMachine, now_ms: int, expiry: Expiry, *, is_released: Callable[[Input], bool]
+) -> Expire | None:
+    """What may be forgotten now; None: nothing."""
+    seen_before = now_ms - 1000 * expiry.producers_s
+    producers = (
+        (producer, seen_ms)
+        for producer, seen_ms in machine.state.producers_seen.items()
+        if seen_ms < seen_before
+    )
+    idle_before = now_ms - 1000 * expiry.sessions_s
+    sessions = (
+        (session.name, session.idle_since_ms)
+        for session in machine.state.sessions.values()
+        if 0 <= session.idle_since_ms < idle_before
+        and all(map(is_released, machine.inputs_of(session.name)))
+    )
+    command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
+    return command if command.producers or command.sessions else None

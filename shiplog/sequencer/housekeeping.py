@@ -1,0 +1,100 @@
+"""What a node does all the time, whoever leads: the ticks of its parts, lazily saved marks, a look
+at its disk, and, on the leader, the expiry of what is idle.
+
+Invariant: a full disk costs nothing here but older marks, which are as safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from shiplog.consensus import Busy, NotLeader
+from shiplog.logformat.files import DiskFull
+from shiplog.runtime.log import log_event
+from shiplog.sequencer.expiry import due
+from shiplog.sequencer.group import forget_outcome
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.host import Host
+    from shiplog.sequencer.node import Node
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.05
+MARKS_INTERVAL_S = 1.0
+EXPIRY_INTERVAL_S = 60.0
+
+
+class Housekeeper:
+    """One node's housekeeping."""
+
+    def __init__(self, node: Node, host: Host) -> None:
+        self._node = node
+        self._host = host
+        self._next_marks = node.clock.now() + MARKS_INTERVAL_S
+        self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        node = self._node
+        while True:
+            await asyncio.sleep(TICK_S)
+            node.reporter.tick()
+            node.coordinator.tick()
+            node.repair.tick()
+            node.changes.tick()
+            if node.clock.now() >= self._next_marks:
+                self._next_marks = node.clock.now() + MARKS_INTERVAL_S
+                self._each_second()
+
+    def _each_second(self) -> None:
+        node = self._node
+        self.watch_disk()
+        if node.intake.stopped is not None and node.group.is_leader:
+            node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
+        self._save_marks()
+        node.listen_to_peers_again()
+        if node.clock.now() >= self._next_expiry:
+            self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
+            self._expire()
+
+    def watch_disk(self) -> None:
+        """Tell the intake how much it may accept: what is free below the limit, less what is
+        accepted and not merged. The rest of the disk is Raft's.
+        """
+        node = self._node
+        usage = self._host.disk_usage(node.config.data)
+        total = usage.used + usage.free
+        unmerged = node.quotas.look(total)
+        pending = sum(merge.size for merge in node.merging.pending())
+        limit = total * node.config.disk_stop_percent // 100
+        room = limit - usage.used - unmerged - pending
+        node.intake.set_room(room, resume_at_bytes=total // 20)
+
+    def _save_marks(self) -> None:
+        """Persist the durable marks; a full disk only leaves older ones."""
+        try:
+            self._node.sessions.save_marks()
+            self._node.merging.save_marks()
+        except DiskFull as fault:
+            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
+
+    def _expire(self) -> None:
+        """Propose what the leader finds idle; what is not decided is looked at again later."""
+        node = self._node
+        if not node.group.is_leader:
+            return
+        command = due(
+            node.replica.machine,
+            node.clock.wall_ms(),
+            node.config.expiry,
+            is_released=node.replica.is_released,
+        )
+        if command is None:
+            return
+        try:
+            forget_outcome(node.group.propose([command])[1])
+        except (NotLeader, Busy):
+            return

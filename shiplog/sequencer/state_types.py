@@ -1,0 +1,131 @@
+"""What the replicated state machine holds: one value, whose MessagePack encoding is the body of a
+snapshot.
+
+Invariant: fields are only ever added at the end, with a default, so that older snapshots can be
+read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, VoidRecords
+
+STATE_VERSION = 1
+
+
+class Topic(msgspec.Struct):
+    """A living topic; `partition_numbers[i]` is the cluster-wide number of partition i."""
+
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    created_ms: int
+    partition_numbers: list[int]
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.partition_numbers)
+
+
+class Partition(msgspec.Struct):
+    """One merged log: what comes next in it, and its last agreed checksum."""
+
+    number: int
+    topic_id: str
+    index: int
+    next_offset: int = 0
+    segment_bytes: int = 0
+    segment_started_ms: int = 0
+    append_ms: int = -1
+    checked_offset: int = 0
+    checked_sum: int = 0
+    voids: list[VoidRecords] = []
+    """Records that no node had any more, as given up."""
+
+
+class Run(msgspec.Struct):
+    """One run of a session, under the number the cluster gave it."""
+
+    run_id: str
+    number: int
+    closed: bool = False
+    dedup_id: str | None = None
+    dedup_base: int | None = None
+    ends: list[tuple[int, int, int]] = []
+    """(input, roll, byte) per input, once closed."""
+    asked: int = -1
+    """The publisher's own number of it."""
+
+
+class Session(msgspec.Struct):
+    """A publisher's name, the directory that owns it, and its newest runs in number order."""
+
+    name: str
+    session_id: str
+    identity: str
+    runs: list[Run] = []
+    retired: bool = False
+    fenced_ids: list[str] = []
+    forgotten: int = -1
+    """The highest own number of a run of this directory that is not remembered any more."""
+    next_run: int = 0
+    """The lowest number the cluster may give the next run, if no run is remembered."""
+    idle_since_ms: int = -1
+    """When its last run was closed; -1: a run is open, or has expired."""
+
+
+class Input(msgspec.Struct):
+    """A session's part of one partition, merged up to (run, roll, byte)."""
+
+    number: int
+    session: str
+    partition: int
+    run: int = 0
+    roll: int = 0
+    byte: int = 0
+    last_id: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """The merged position."""
+        return Place(self.run, self.roll, self.byte)
+
+
+class State(msgspec.Struct):
+    """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
+
+    version: int = STATE_VERSION
+    topics: dict[str, Topic] = {}
+    names: dict[str, str] = {}
+    partitions: dict[int, Partition] = {}
+    sessions: dict[str, Session] = {}
+    inputs: dict[int, Input] = {}
+    producers: dict[int, dict[int, list[Sequence5]]] = {}
+    """Producer id -> partition -> its last batches, oldest first."""
+    watermarks: dict[str, dict[int, int]] = {}
+    """Dedup id -> partition -> highest id merged."""
+    boots: dict[str, int] = {}
+    started: dict[int, int] = {}
+    """Member -> boot with which it last started; one that is missing never has."""
+    members: dict[int, Member] = {}
+    """Empty until the first leader has written down whom the configuration files name."""
+    members_version: int = 0
+    next_member: int = 0
+    maintenance: dict[str, int] = {}
+    events: list[RecordEvent] = []
+    next_partition: int = 1
+    next_input: int = 1
+    producers_seen: dict[int, int] = {}
+    """Producer id -> append time (ms) of its newest batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a command changed nothing: a stable code and a sentence."""
+
+    code: str
+    message: str

@@ -12,10 +12,9 @@ BEGIN, END = "<!-- from the registry: begin -->\n", "<!-- from the registry: end
 
 def table() -> str:
     """The APIs as a table."""
-    lines = ["| key | API | versions | notes |", "|---|---|---|---|"]
-    for api in sorted(APIS.values(), key=lambda api: api.key):
-        lines.append(f"| {api.key} | {api.name} | {api.first}–{api.last} | {api.notes} |")
-    return "\n".join(lines) + "\n"
+    apis = sorted(APIS.values(), key=lambda api: api.key)
+    rows = [f"| {a.key} | {a.name} | {a.first}–{a.last} | {a.notes} |" for a in apis]
+    return "\n".join(["| key | API | versions | notes |", "|---|---|---|---|", *rows, ""])
 
 
 def with_table(text: str) -> str:

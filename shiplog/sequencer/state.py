@@ -37,6 +37,8 @@ from shiplog.sequencer.commands import (
     SetMembers,
     Verdict,
 )
+from shiplog.sequencer.group_commands import GroupCommand
+from shiplog.sequencer.group_state import GROUP_COMMANDS, Groups
 from shiplog.sequencer.sequences import remember
 
 STATE_VERSION = 1
@@ -139,6 +141,7 @@ class State(msgspec.Struct):
     events: list[RecordEvent] = []
     next_partition: int = 1
     next_input: int = 1
+    groups: Groups = msgspec.field(default_factory=Groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +265,7 @@ class StateMachine:
                 batches.pop(number, None)
             for watermarks in self.state.watermarks.values():
                 watermarks.pop(number, None)
+        self.state.groups.forget_partitions(gone)
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -465,6 +469,10 @@ class StateMachine:
                 partition.checked_offset, partition.checked_sum = offset, checksum
         return command
 
+    def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
+        problem = self.state.groups.apply(command, self.state.partitions)
+        return command if problem is None else Rejection("PRECONDITION", problem)
+
 
 def follows(place: Place, part: Range) -> bool:
     """Whether a range starts at `place`, or with a later file: those in between are empty."""
@@ -487,4 +495,5 @@ _APPLY: dict[type, Any] = {
     SetMembers: StateMachine._set_members,
     SetMaintenance: StateMachine._set_maintenance,
     RecordEvent: StateMachine._record_event,
+    **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

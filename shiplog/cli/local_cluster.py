@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shiplog.config.authorisation import ANONYMOUS
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.render import render_client, render_node
@@ -26,6 +27,8 @@ from shiplog.config.types import (
     ClientConfig,
     Fsync,
     Grant,
+    KafkaConfig,
+    KafkaListener,
     NodeConfig,
     PeerConfig,
     TlsFiles,
@@ -58,8 +61,19 @@ class ClusterOptions:
 class LocalNode:
     """One node process."""
 
-    def __init__(self, directory: str, name: str, address: Address, *, joins: bool = False) -> None:
-        """`joins`: it belongs to the cluster only once somebody has added it."""
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        address: Address,
+        *,
+        kafka: Address | None = None,
+        joins: bool = False,
+    ) -> None:
+        """`kafka`: where Kafka clients connect; `joins`: it belongs to the cluster only once
+        somebody has added it.
+        """
+        self.kafka = kafka
         self.joins = joins
         self.name = name
         self.address = address
@@ -165,33 +179,35 @@ class LocalCluster:
     def _load(self, names: Sequence[str]) -> None:
         for name in names:
             config = load_node(os.path.join(self.directory, name, "node.toml"))
-            self.nodes.append(LocalNode(self.directory, name, config.listen))
+            listeners = config.kafka.listeners
+            kafka = listeners[0].advertise if listeners else None
+            self.nodes.append(LocalNode(self.directory, name, config.listen, kafka=kafka))
 
     def _make(self, names: Sequence[str]) -> None:
         pki = os.path.join(self.directory, "pki")
         authority = create_authority(pki, self.options.cluster)
-        ports = self._ports(len(names))
+        ports = self._ports(2 * len(names))
         peers = tuple(
             PeerConfig(name=name, address=Address(HOST, port))
-            for name, port in zip(names, ports, strict=True)
+            for name, port in zip(names, ports, strict=False)
         )
-        for peer in peers:
+        for peer, kafka_port in zip(peers, ports[len(names) :], strict=True):
             files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
             tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
-            self._write_node(peer, peers, tls)
-            self.nodes.append(LocalNode(self.directory, peer.name, peer.address))
+            self.nodes.append(self._write_node(peer, peers, tls, Address(HOST, kafka_port)))
         issue(pki, Role.CLIENT, "local")
 
     def join(self) -> LocalNode:
         """Make one more node, which is neither started nor added to the cluster yet."""
         pki = os.path.join(self.directory, "pki")
         number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.nodes)
-        peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, free_ports(1)[0]))
+        port, kafka_port = free_ports(2)
+        peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, port))
         files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
         tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
         peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
-        self._write_node(peer, peers, tls)
-        node = LocalNode(self.directory, peer.name, peer.address, joins=True)
+        node = self._write_node(peer, peers, tls, Address(HOST, kafka_port))
+        node.joins = True
         self.nodes.append(node)
         return node
 
@@ -200,7 +216,9 @@ class LocalCluster:
             return [self.options.base_port + number for number in range(count)]
         return free_ports(count)
 
-    def _write_node(self, peer: PeerConfig, peers: tuple[PeerConfig, ...], tls: TlsFiles) -> None:
+    def _write_node(
+        self, peer: PeerConfig, peers: tuple[PeerConfig, ...], tls: TlsFiles, kafka: Address
+    ) -> LocalNode:
         directory = os.path.join(self.directory, peer.name)
         os.makedirs(directory, mode=0o700)
         config = NodeConfig(
@@ -213,9 +231,13 @@ class LocalCluster:
             peers=peers,
             fsync=self.options.fsync,
             segment_bytes=self.options.segment_bytes,
-            grants=(everything("shiplog://client/*"),),
+            grants=(everything("shiplog://client/*"), everything(ANONYMOUS)),
+            kafka=KafkaConfig(
+                listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),)
+            ),
         )
         _write(os.path.join(directory, "node.toml"), render_node(config))
+        return LocalNode(self.directory, peer.name, peer.address, kafka=kafka)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -269,6 +291,7 @@ class LocalCluster:
             nodes=tuple(node.address for node in self.nodes),
             node_names=tuple(node.name for node in self.nodes),
             cluster=self.options.cluster,
+            kafka_bootstrap=",".join(str(node.kafka) for node in self.nodes if node.kafka),
             tls=TlsFiles(
                 ca=os.path.join(pki, "ca.pem"),
                 cert=os.path.join(pki, "client-local.pem"),

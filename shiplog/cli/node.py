@@ -20,6 +20,7 @@ from shiplog.cli.membership import SUBCOMMANDS
 from shiplog.cli.output import fail, json_option, print_json, talk
 from shiplog.config.load import load_node
 from shiplog.config.types import NodeConfig
+from shiplog.kafka.service import KafkaService, ListenerFault
 from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop import handle_exception, run
@@ -80,7 +81,7 @@ def command(
     _allow_many_files()
     try:
         run(serve(config, bootstrap=bootstrap))
-    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember) as error:
+    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember, ListenerFault) as error:
         fail(str(error))
 
 
@@ -96,7 +97,7 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         loop.add_signal_handler(number, stop.set)
 
     def make(place: NodePlace | None) -> Node:
-        return Node(
+        node = Node(
             config,
             fs=fs,
             clock=SystemClock(),
@@ -105,6 +106,9 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
             bootstrap=bootstrap,
             place=place,
         )
+        if config.kafka.listeners:
+            node.services.append(KafkaService(node))
+        return node
 
     def started(node: Node, port: int) -> None:
         loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator
 from shiplog.config.types import Grant
 
 NODE_PREFIX = "shiplog://node/"
+USER_PREFIX = "shiplog://user/"
+"""Of whoever has authenticated with a name and a password."""
+ANONYMOUS = USER_PREFIX + "anonymous"
+"""Whoever comes over a listener that asks for neither certificate nor password."""
 
 
 def matches(pattern: str, text: str) -> bool:

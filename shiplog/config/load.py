@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterable
 
+from shiplog.config.kafka import KAFKA_KEYS, load_kafka
 from shiplog.config.table import Table, read_toml
 from shiplog.config.types import (
     Address,
@@ -49,19 +50,30 @@ NODE_KEYS = [
     "disk_stop_percent",
 ]
 TLS_KEYS = ["ca", "cert", "key"]
+NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "kafka"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
 GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
 PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
 SUBSCRIBE_KEYS = ["topics"]
-CLIENT_KEYS = ["nodes", "node_names", "cluster", *TLS_KEYS, "publisher", "subscriber"]
+CLIENT_KEYS = [
+    "nodes",
+    "node_names",
+    "cluster",
+    *TLS_KEYS,
+    "kafka_bootstrap",
+    "publisher",
+    "subscriber",
+]
 PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
 
 
 def load_node(path: str) -> NodeConfig:
     """The configuration of a node; raises ConfigError."""
-    file = Table(path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas", "expiry"])
+    file = Table(
+        path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas", "expiry", "kafka"]
+    )
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
     peers = _peers(file, name)
@@ -88,6 +100,7 @@ def load_node(path: str) -> NodeConfig:
         disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
         expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
+        kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
     )
 
 
@@ -99,6 +112,7 @@ def load_client(path: str) -> ClientConfig:
         node_names=_node_names(file),
         cluster=file.text("cluster", check_session_name),
         tls=_tls(file),
+        kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
         publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
         subscriber=_subscriber(file.table("subscriber", ["dir"])),
     )

@@ -13,6 +13,8 @@ from shiplog.config.types import (
     ClientConfig,
     Fsync,
     Grant,
+    KafkaConfig,
+    KafkaListener,
     NodeConfig,
     PeerConfig,
     PublisherConfig,
@@ -25,6 +27,7 @@ def render_node(config: NodeConfig) -> str:
     """The TOML text of a node's configuration."""
     tables = [_node(config), _table("[tls]", _tls(config))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
+    tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -36,6 +39,8 @@ def render_client(config: ClientConfig) -> str:
     if config.node_names:
         head.append(f"node_names = {_texts(config.node_names)}")
     head.append(f"cluster = {_value(config.cluster)}")
+    if config.kafka_bootstrap:
+        head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
     if config.subscriber.directory is not None:
@@ -60,6 +65,22 @@ def _node(config: NodeConfig) -> str:
     if config.fsync is Fsync.INTERVAL:
         values["fsync_interval_ms"] = config.fsync_interval_ms
     return _table("[node]", values)
+
+
+def _kafka(kafka: KafkaConfig) -> str:
+    values = {key: value for key, value in asdict(kafka).items() if key != "listeners"}
+    return _table("[kafka]", values)
+
+
+def _listener(listener: KafkaListener) -> str:
+    values: dict[str, Value] = {
+        "name": listener.name,
+        "listen": str(listener.listen),
+        "advertise": str(listener.advertise),
+        "security": listener.security.value,
+        "allow_plaintext_from_anywhere": listener.allow_plaintext_from_anywhere,
+    }
+    return _table("[[kafka.listeners]]", values)
 
 
 def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:

@@ -83,6 +83,40 @@ class Quotas:
     unmerged_bytes: int = 0
 
 
+class Security(Enum):
+    """How a Kafka listener's connections are protected."""
+
+    PLAINTEXT = "plaintext"
+    TLS = "tls"
+    MTLS = "mtls"
+    SASL_TLS = "sasl_tls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaListener:
+    """Where Kafka clients connect. `advertise`: what they are told, on every node under the same
+    `name`; `allow_plaintext_from_anywhere`: plaintext on an address other hosts may reach.
+    """
+
+    name: str
+    listen: Address
+    advertise: Address
+    security: Security = Security.PLAINTEXT
+    allow_plaintext_from_anywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaConfig:
+    """A node's Kafka listeners, and what a client may have at each of them."""
+
+    listeners: tuple[KafkaListener, ...] = ()
+    max_request_bytes: int = 16 << 20
+    max_connections: int = 4096
+    max_connections_per_host: int = 4096
+    idle_s: float = 600.0
+    request_s: float = 30.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
     """How long the cluster remembers what nobody uses, in seconds: the sequences of idempotent
@@ -119,6 +153,7 @@ class NodeConfig:
     disk_stop_percent: int = 95
     quotas: Quotas = Quotas()
     expiry: Expiry = Expiry()
+    kafka: KafkaConfig = KafkaConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +177,14 @@ class SubscriberConfig:
 class ClientConfig:
     """A publisher, subscriber or administrator of one cluster.
 
-    `node_names` is empty (any certificate of role node will do) or names each of `nodes`.
+    `node_names` is empty (any certificate of role node will do) or names each of `nodes`;
+    `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none.
     """
 
     nodes: tuple[Address, ...]
     cluster: str
     tls: TlsFiles
     node_names: tuple[str, ...] = ()
+    kafka_bootstrap: str = ""
     publisher: PublisherConfig = PublisherConfig()
     subscriber: SubscriberConfig = SubscriberConfig()

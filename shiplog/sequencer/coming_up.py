@@ -35,6 +35,8 @@ async def come_up(node: Node) -> None:
     node.reporter.state_all()
     while not _executed(node, wanted):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
+    for service in node.services:
+        await service.start()
     node.state = NodeState.LIVE
     await _record_boot(node)
 

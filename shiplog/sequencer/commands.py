@@ -18,6 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from shiplog.consensus import MalformedMessage, decode_configuration, is_configuration
+from shiplog.sequencer.command_base import Command
+from shiplog.sequencer.group_commands import GroupCommand
 
 
 class Verdict(IntEnum):
@@ -40,10 +42,6 @@ class Place(NamedTuple):
 
 class CommandError(Exception):
     """A Raft entry's payload that no version of shiplog known here has written."""
-
-
-class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
-    """Base of all commands; the tag is their number on disk and on the wire."""
 
 
 class CreateTopic(Command, frozen=True, tag=1):
@@ -136,9 +134,9 @@ class Merge(Command, frozen=True, tag=6):
     append_ms: int
     roll: bool
     ranges: list[Range]
-    sequences: list[Sequence5] = []
-    watermarks: list[tuple[str, int]] = []
-    unwrapped: list[tuple[int, int]] = []
+    sequences: list[Sequence5] = msgspec.field(default_factory=list)
+    watermarks: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    unwrapped: list[tuple[int, int]] = msgspec.field(default_factory=list)
     stamp: bool = False
 
     @property
@@ -266,6 +264,7 @@ AnyCommand = (
     | RecordEvent
     | VoidRecords
     | Expire
+    | GroupCommand
 )
 
 _encoder = msgspec.msgpack.Encoder()

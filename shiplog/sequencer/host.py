@@ -29,6 +29,16 @@ class Watch(Protocol):
         """Watch no more."""
 
 
+class Service(Protocol):
+    """Something a node offers besides its own protocol, to whoever connects."""
+
+    async def start(self) -> None:
+        """The node is as current as the cluster: open. Raises what the node is to end with."""
+
+    async def close(self) -> None:
+        """The node stops: end every connection."""
+
+
 class DiskUsage(Protocol):
     """How much of a disk is taken and free, in bytes."""
 

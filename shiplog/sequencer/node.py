@@ -33,7 +33,7 @@ from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import TICK_S, Group
-from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Watch
+from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service, Watch
 from shiplog.sequencer.housekeeping import Housekeeper
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.links import Links
@@ -83,6 +83,8 @@ class Node:
         self.clock = clock
         self.state = NodeState.INITIALIZING
         self.rights = Rights(config.grants, ())
+        self.services: list[Service] = []
+        """What else it offers once it knows what the cluster knows."""
         self._tls = tls
         self._rng = rng
         self._host = host
@@ -313,6 +315,8 @@ class Node:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
         if self.group.raft.role is Role.LEADER:
             await self.changes.hand_over()
+        for service in self.services:
+            await service.close()
         if self._server is not None:
             self._server.close()
         if self._tls_watch is not None:
@@ -344,17 +348,6 @@ class Node:
         while True:
             await asyncio.sleep(TICK_S)
             self.group.tick()
-
-    def trouble(self) -> str:
-        """What is wrong with this node, in words; empty if nothing is."""
-        troubles = []
-        if not self.directory.record.may_vote:
-            troubles.append("may not vote: its directory was lost")
-        if self.intake.stopped is not None:
-            troubles.append(f"intake stopped: {self.intake.stopped}")
-        for number, reason in self.coordinator.damaged_inputs().items():
-            troubles.append(f"input {number}: {reason}")
-        return "; ".join(troubles)[:1000]
 
     # --- events -----------------------------------------------------------------------------------
 

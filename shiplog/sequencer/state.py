@@ -36,6 +36,8 @@ from shiplog.sequencer.commands import (
     Verdict,
     VoidRecords,
 )
+from shiplog.sequencer.group_commands import GroupCommand
+from shiplog.sequencer.group_state import GROUP_COMMANDS
 from shiplog.sequencer.sequences import remember
 from shiplog.sequencer.state_types import (
     STATE_VERSION,
@@ -161,6 +163,7 @@ class StateMachine:
                 batches.pop(number, None)
             for watermarks in self.state.watermarks.values():
                 watermarks.pop(number, None)
+        self.state.groups.forget_partitions(gone)
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
@@ -409,6 +412,10 @@ class StateMachine:
                 partition.checked_offset, partition.checked_sum = offset, checksum
         return command
 
+    def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
+        problem = self.state.groups.apply(command, self.state.partitions)
+        return command if problem is None else Rejection("PRECONDITION", problem)
+
 
 def follows(place: Place, part: Range) -> bool:
     """Whether a range starts at `place`, or with a later file: those in between are empty."""
@@ -433,4 +440,5 @@ _APPLY: dict[type, Any] = {
     RecordEvent: StateMachine._record_event,
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
+    **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

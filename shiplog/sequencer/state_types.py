@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, VoidRecords
+from shiplog.sequencer.group_state import Groups
 
 STATE_VERSION = 1
 
@@ -121,6 +122,7 @@ class State(msgspec.Struct):
     next_input: int = 1
     producers_seen: dict[int, int] = {}
     """Producer id -> append time (ms) of its newest batch."""
+    groups: Groups = msgspec.field(default_factory=Groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
         member.name,
         member.address,
         state,
-        node.trouble() if own else "",
+        trouble(node) if own else "",
         node.directory.record.boot if own else 0 if view is None else view.boot,
         node.replica.applied_index if own else 0,
         _role(node, member) if own or connected else "",
@@ -56,6 +56,18 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
         member.voter,
         until_ms,
     )
+
+
+def trouble(node: Node) -> str:
+    """What is wrong with this node, in words; empty if nothing is."""
+    troubles = []
+    if not node.directory.record.may_vote:
+        troubles.append("may not vote: its directory was lost")
+    if node.intake.stopped is not None:
+        troubles.append(f"intake stopped: {node.intake.stopped}")
+    for number, reason in node.coordinator.damaged_inputs().items():
+        troubles.append(f"input {number}: {reason}")
+    return "; ".join(troubles)[:1000]
 
 
 def _role(node: Node, member: Member) -> str:

@@ -13,6 +13,7 @@ from shiplog.replicator.interfaces import Refused
 from shiplog.sequencer.commands import AnyCommand, DeleteTopic
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.state_types import Rejection
+from shiplog.sequencer.status import trouble
 from shiplog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
@@ -170,7 +171,7 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
 def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
     nodes = [make_node(tmp_path, 1, 0, bootstrap=False)]
     assert not nodes[0].group.raft.may_vote
-    assert "may not vote" in nodes[0].trouble()
+    assert "may not vote" in trouble(nodes[0])
 
 
 def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The part of a node's configuration that is about Kafka clients: [kafka] and [[kafka.listeners]].
+
+Invariant: nothing listens without TLS beyond this host unless the file says so in so many words.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from shiplog.config.table import Table
+from shiplog.config.types import Address, KafkaConfig, KafkaListener, Security
+from shiplog.logformat.names import check_session_name
+
+KAFKA_KEYS = [
+    "listeners",
+    "max_request_bytes",
+    "max_connections",
+    "max_connections_per_host",
+    "idle_s",
+    "request_s",
+]
+LISTENER_KEYS = ["name", "listen", "advertise", "security", "allow_plaintext_from_anywhere"]
+REQUEST_BYTES_MIN = 64 << 10
+REQUEST_BYTES_MAX = 256 << 20
+
+
+def load_kafka(table: Table) -> KafkaConfig:
+    """The table [kafka]. Raises ConfigError."""
+    listeners = tuple(_listener(each) for each in table.tables("listeners", LISTENER_KEYS))
+    for field in ("name", "listen"):
+        seen = [str(getattr(listener, field)) for listener in listeners]
+        for value in seen:
+            if seen.count(value) > 1:
+                raise table.error("listeners", f"{value!r} is there twice")
+    return KafkaConfig(
+        listeners=listeners,
+        max_request_bytes=table.size(
+            "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
+        ),
+        max_connections=table.integer("max_connections", 4096, 1, 100_000),
+        max_connections_per_host=table.integer("max_connections_per_host", 4096, 1, 100_000),
+        idle_s=table.seconds("idle_s", 600.0, 1.0, 86_400.0),
+        request_s=table.seconds("request_s", 30.0, 0.1, 3600.0),
+    )
+
+
+def _listener(table: Table) -> KafkaListener:
+    listen = table.address("listen")
+    security = table.choice("security", Security.PLAINTEXT)
+    is_allowed = table.boolean("allow_plaintext_from_anywhere", default=False)
+    if security is Security.PLAINTEXT and not is_allowed and not _is_loopback(listen):
+        reason = (
+            f"{listen} is not a loopback address, and nothing protects plaintext: choose "
+            'security = "tls" or "mtls", or set allow_plaintext_from_anywhere = true'
+        )
+        raise table.error("security", reason)
+    advertise = table.address("advertise") if table.has("advertise") else listen
+    if _is_any(advertise):
+        raise table.error("advertise", f"clients cannot connect to {advertise}: name this host")
+    return KafkaListener(
+        name=table.text("name", check_session_name),
+        listen=listen,
+        advertise=advertise,
+        security=security,
+        allow_plaintext_from_anywhere=is_allowed,
+    )
+
+
+def _is_loopback(address: Address) -> bool:
+    try:
+        return ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
+def _is_any(address: Address) -> bool:
+    try:
+        return ip_address(address.host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,86 @@
+"""What an API is to the listener: a key, a range of versions, and a function that answers.
+
+A handler gets the call and the request's body. It returns the answer as a tree (`codec.schemas`),
+or None where the client expects no answer; or an awaitable of that:
+
+- a coroutine: later requests of the connection begin only when it has returned;
+- a future: later requests begin at once, and are answered behind it. A handler that parks (Fetch,
+  JoinGroup) or waits for a commit (Produce) does its work up to there and returns a future.
+
+A coroutine may return a future too.
+
+Invariant: a handler raises nothing because of what a client asks for: it answers with an error
+code.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shiplog.kafka.codec.schemas import Tree, read_request, write_response
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from shiplog.kafka.broker import Broker
+
+Now = Any
+"""An answer: a tree, or whatever the API's own codec writes; None: no answer."""
+Later = Future[Any]
+Outcome = Now | Later | Coroutine[Any, Any, Now | Later]
+
+
+@dataclass(slots=True)
+class Client:
+    """Who is at the other end of a connection."""
+
+    identity: str
+    """As rights are granted to; empty until it has authenticated."""
+    listener: str
+    host: str
+    software: str = ""
+    """What it says of itself, for the log."""
+    exchange: Any = None
+    """An authentication under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who asks whom, in which version."""
+
+    broker: Broker
+    client: Client
+    client_id: str
+    version: int
+
+
+def _read(api: Api, version: int, body: memoryview) -> Any:
+    return read_request(api.key, version, body)
+
+
+def _write(api: Api, version: int, answer: Tree) -> list[Buffer]:
+    return [write_response(api.key, version, answer)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API key. Versions `first` to `last` are advertised; `flexible_from`: see KIP-482."""
+
+    key: int
+    name: str
+    first: int
+    last: int
+    flexible_from: int
+    handle: Callable[[Call, Any], Outcome]
+    notes: str
+    """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
+    before_authentication: bool = False
+    read: Callable[[Api, int, memoryview], Any] = field(default=_read)
+    write: Callable[[Api, int, Any], list[Buffer]] = field(default=_write)
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether a version has tagged fields."""
+        return version >= self.flexible_from

@@ -1,0 +1,1 @@
+"""One module for each API key: which versions are served, and what is answered."""

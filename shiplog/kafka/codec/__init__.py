@@ -1,0 +1,1 @@
+"""Kafka's wire format: bytes to values and back. Nothing here decides or waits."""

@@ -1,0 +1,15 @@
+"""What is wrong with bytes that a client sent, or with a request that cannot be answered.
+
+Invariant: whatever a parser is given, it returns a value or raises one of these; the connection
+that the bytes came on is closed, and nothing else is harmed.
+"""
+
+from __future__ import annotations
+
+
+class MalformedRequest(Exception):
+    """Bytes that are no request of the Kafka protocol."""
+
+
+class UnsupportedRequest(Exception):
+    """A request of an API or a version that is not served here."""

@@ -1,0 +1,114 @@
+"""Every message but Produce's and Fetch's, by the library that has Kafka's own descriptions.
+
+Handlers speak of answers as trees of dicts, under the library's (that is Kafka's) names: what a
+version does not have is left out of that version, what a tree does not have keeps its default.
+Durations are in milliseconds. Descriptions are loaded when a version is first used.
+
+Invariant: reading raises MalformedRequest, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import io
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.primitive import i32Timedelta, i64Timedelta
+
+from shiplog.kafka.codec.errors import MalformedRequest
+from shiplog.kafka.codec.tags import shape_of, without_unknown_tags
+
+Tree = Mapping[str, Any]
+
+_DURATIONS = {"timedelta_i32": i32Timedelta, "timedelta_i64": i64Timedelta}
+
+
+def read_request(key: int, version: int, body: memoryview) -> Any:
+    """A request's body. Raises MalformedRequest."""
+    structure = load_request_schema(key, version)
+    read = entity_reader(structure)
+    try:
+        entity, size = read(body, 0)
+    except KeyError:  # the library's word for a tagged field that it does not know
+        return _read_known(structure, body)
+    except (SerialError, ValueError, OverflowError) as error:
+        raise MalformedRequest(_words(error)) from error
+    if size != len(body):
+        raise MalformedRequest(f"{len(body) - size} bytes are left over")
+    return entity
+
+
+def _read_known(structure: Any, body: memoryview) -> Any:
+    if not structure.__flexible__:
+        raise MalformedRequest("a value is not one that the protocol has")
+    try:
+        return entity_reader(structure)(without_unknown_tags(structure, body), 0)[0]
+    except (SerialError, ValueError, OverflowError, KeyError) as error:
+        raise MalformedRequest(_words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def write_response(key: int, version: int, tree: Tree) -> bytes:
+    """An answer's body."""
+    structure = load_response_schema(key, version)
+    return _write(structure, tree)
+
+
+def write_request(key: int, version: int, tree: Tree) -> bytes:
+    """A request's body, as a client would write it."""
+    return _write(load_request_schema(key, version), tree)
+
+
+def _write(structure: Any, tree: Tree) -> bytes:
+    out = io.BytesIO()
+    entity_writer(structure)(out, build(structure, tree))
+    return out.getvalue()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a field is made of a tree's value."""
+
+    name: str
+    structure: Any
+    duration: Any
+    is_array: bool
+
+
+@cache
+def _plans(structure: Any) -> tuple[_Plan, ...]:
+    return tuple(_plan(field) for field in dataclasses.fields(structure))
+
+
+def _plan(field: dataclasses.Field[Any]) -> _Plan:
+    shape = shape_of(field)
+    return _Plan(field.name, shape.structure, _DURATIONS.get(shape.kind), shape.is_array)
+
+
+def build(structure: Any, tree: Tree) -> Any:
+    """One of the library's structures, of a tree."""
+    values = {
+        plan.name: _value(plan, tree[plan.name]) for plan in _plans(structure) if plan.name in tree
+    }
+    return structure(**values)
+
+
+def _value(plan: _Plan, value: Any) -> Any:
+    if value is None:
+        return None
+    if plan.duration is not None:
+        return plan.duration.parse(datetime.timedelta(milliseconds=value))
+    if plan.structure is not None and plan.is_array:
+        return tuple(build(plan.structure, element) for element in value)
+    if plan.structure is not None:
+        return build(plan.structure, value)
+    return tuple(value) if plan.is_array else value

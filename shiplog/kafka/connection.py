@@ -1,0 +1,187 @@
+"""One client's connection on the event loop: drives the conversation, calls the handlers.
+
+Idle connections cost no task and no timer of their own; the listener looks at them now and then.
+
+Invariant: once the connection is over, nothing that was asked on it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from shiplog.kafka.api import Client
+from shiplog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
+from shiplog.kafka.conversation import Conversation, ConversationLimits, Request
+from shiplog.kafka.dispatch import Dispatcher, Started
+from shiplog.logformat.errors import InvariantError
+
+log = logging.getLogger(__name__)
+
+HIGH_WATER_BYTES = 4 << 20
+LOW_WATER_BYTES = 1 << 20
+TURN_REQUESTS = 32
+"""Answered at once before others have their turn."""
+
+
+class KafkaConnection(asyncio.Protocol):
+    """Made by a listener only."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        limits: ConversationLimits,
+        *,
+        admit: Callable[[KafkaConnection, asyncio.Transport], Client | None],
+        ended: Callable[[KafkaConnection, str], None],
+    ) -> None:
+        """`admit` says who the client is, None to refuse it; `ended`: the connection is over, and
+        why this side closed it, if it did.
+        """
+        self._dispatcher = dispatcher
+        self._admit = admit
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._conversation = Conversation(limits, self._loop.time())
+        self._client: Client | None = None
+        self._transport: asyncio.Transport | None = None
+        self._waited: set[asyncio.Future[Any]] = set()
+        self._is_busy = False
+        """A handler is to return before the next one begins."""
+        self._is_paused = False
+        self._is_over = False
+        self._reason = ""
+
+    # --- what the event loop calls ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there, with TLS if the listener has it."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self._client = self._admit(self, self._transport)
+        if self._client is None:
+            self._is_over = True
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._is_over:
+            return
+        try:
+            self._conversation.received(data, self._loop.time())
+        except MalformedRequest as error:
+            self.close(str(error))
+            return
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._conversation.stalled(self._loop.time())
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._conversation.flows()
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._is_over = True
+        for future in tuple(self._waited):
+            future.cancel()
+        self._ended(self, self._reason)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Start what can be started, write what can be written, read on if more is wanted."""
+        for _ in range(TURN_REQUESTS):
+            request = None if self._is_busy else self._conversation.next_request()
+            if request is None or self._is_over:
+                break
+            self._start(request)
+        else:
+            self._loop.call_soon(self._go_on)
+        self._flush()
+
+    def _start(self, request: Request) -> None:
+        started: Started | None = None
+        try:
+            started = self._dispatcher.start(cast(Client, self._client), request.frame)
+            outcome = started.outcome
+            if inspect.iscoroutine(outcome):
+                self._is_busy = True
+                self._wait(self._loop.create_task(outcome), request.number, started)
+            elif asyncio.isfuture(outcome):
+                self._wait(outcome, request.number, started)
+            else:
+                self._conversation.answered(request.number, started.encode(outcome))
+        except (MalformedRequest, UnsupportedRequest) as error:
+            self.close(str(error))
+        except InvariantError:
+            raise
+        except Exception:
+            log.exception("a request failed")
+            self.close("the node could not answer a request")
+
+    def _wait(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+        self._waited.add(future)
+        future.add_done_callback(lambda done: self._done(done, number, started))
+
+    def _done(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+        self._waited.discard(future)
+        if self._is_over or future.cancelled():
+            return
+        if isinstance(future, asyncio.Task):
+            self._is_busy = False
+        error = future.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        answer = future.result()
+        if asyncio.isfuture(answer):
+            self._wait(answer, number, started)
+        else:
+            self._conversation.answered(number, started.encode(answer))
+        self._go_on()
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, InvariantError):
+            context = {"message": "an invariant is broken", "exception": error}
+            self._loop.call_exception_handler(context)
+        log.error("a request failed", exc_info=error)
+        self.close("the node could not answer a request")
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        output = self._conversation.take_output(self._loop.time())
+        if output:
+            transport.writelines(cast(list[bytes], output))
+        wants = self._conversation.wants_input
+        if wants and self._is_paused:
+            transport.resume_reading()
+        elif not wants and not self._is_paused:
+            transport.pause_reading()
+        self._is_paused = not wants
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Close it if the client has let a deadline pass."""
+        reason = self._conversation.overdue(now)
+        if reason is not None:
+            self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """Send what is ready, and close."""
+        if self._is_over or self._transport is None:
+            return
+        self._reason = reason
+        self._flush()
+        self._is_over = True
+        self._transport.close()
+        self._loop.call_later(1.0, self._transport.abort)

@@ -1,0 +1,76 @@
+"""From a request's bytes to the handler's answer, and from that to the answer's bytes.
+
+Invariant: before a client of an authenticating listener has authenticated, it gets at nothing but
+what authentication takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Api, Call, Client, Outcome
+from shiplog.kafka.apis import api_versions
+from shiplog.kafka.broker import Broker
+from shiplog.kafka.codec.errors import UnsupportedRequest
+from shiplog.kafka.codec.headers import (
+    RequestHeader,
+    read_client_id,
+    read_header,
+    response_header,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A request whose handler was called: what came of it, and how that is written."""
+
+    outcome: Outcome
+    api: Api
+    version: int
+    """Of the answer's body."""
+    header: bytes
+
+    def encode(self, answer: Any) -> list[Buffer] | None:
+        """The answer's bytes; None where the client expects none."""
+        if answer is None:
+            return None
+        return [self.header, *self.api.write(self.api, self.version, answer)]
+
+
+class Dispatcher:
+    """Calls the handlers of one node."""
+
+    def __init__(self, broker: Broker, apis: Mapping[int, Api]) -> None:
+        self._broker = broker
+        self._apis = apis
+
+    def start(self, client: Client, frame: memoryview) -> Started:
+        """Call the handler of a request. Raises MalformedRequest, UnsupportedRequest."""
+        header = read_header(frame)
+        api = self._apis.get(header.key)
+        if api is None:
+            raise UnsupportedRequest(f"API key {header.key} is not served")
+        if not client.identity and not api.before_authentication:
+            raise UnsupportedRequest(f"{api.name} before authentication")
+        if not api.first <= header.version <= api.last:
+            return self._unsupported(api, header)
+        flexible = api.is_flexible(header.version)
+        client_id, at = read_client_id(frame, flexible=flexible)
+        request = api.read(api, header.version, frame[at:])
+        call = Call(self._broker, client, client_id, header.version)
+        answer_header = response_header(header, flexible=flexible)
+        return Started(api.handle(call, request), api, header.version, answer_header)
+
+    def _unsupported(self, api: Api, header: RequestHeader) -> Started:
+        if api.key != api_versions.KEY:
+            raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
+        apis = sorted(self._apis.values(), key=lambda api: api.key)
+        answer = api_versions.answer(apis, ErrorCode.unsupported_version)
+        return Started(answer, api, 0, response_header(header, flexible=False))

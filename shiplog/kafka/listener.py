@@ -1,0 +1,122 @@
+"""One port that Kafka clients connect to.
+
+Invariant: connections never exceed the limits; whatever one client does, others are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from shiplog.config.authorisation import ANONYMOUS
+from shiplog.config.types import KafkaConfig, KafkaListener
+from shiplog.kafka.api import Client
+from shiplog.kafka.connection import KafkaConnection
+from shiplog.kafka.conversation import ConversationLimits
+from shiplog.kafka.dispatch import Dispatcher
+from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.log import RateLimitedLog
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 512
+LOOK_S = 1.0
+CLOSE_S = 2.0
+
+
+class ListenerFault(Exception):
+    """A listener cannot be opened; the message says which, and what to do."""
+
+
+class Listener:
+    """Accepts connections until closed."""
+
+    def __init__(self, config: KafkaListener, limits: KafkaConfig, dispatcher: Dispatcher) -> None:
+        self.config = config
+        self.port = 0
+        self._limits = limits
+        self._conversation = ConversationLimits(
+            request_bytes=limits.max_request_bytes,
+            waiting_bytes=limits.max_request_bytes,
+            frame_s=limits.request_s,
+            idle_s=limits.idle_s,
+        )
+        self._dispatcher = dispatcher
+        self._connections: dict[KafkaConnection, Client] = {}
+        self._hosts: Counter[str] = Counter()
+        self._log = RateLimitedLog(log, SystemClock())
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises ListenerFault."""
+        loop = asyncio.get_running_loop()
+        address = self.config.listen
+        try:
+            self._server = await loop.create_server(
+                self._accept, address.host, address.port, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise ListenerFault(
+                f"kafka listener {self.config.name!r} cannot listen on {address}: {error.strerror}"
+            ) from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self._timer = loop.call_later(LOOK_S, self._look)
+
+    def _accept(self) -> KafkaConnection:
+        return KafkaConnection(
+            self._dispatcher, self._conversation, admit=self._admit, ended=self._ended
+        )
+
+    def _admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Client | None:
+        host = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        problem = self._too_many(host)
+        if problem is not None:
+            self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=problem)
+            return None
+        client = Client(identity=ANONYMOUS, listener=self.config.name, host=host)
+        self._connections[connection] = client
+        self._hosts[host] += 1
+        return client
+
+    def _too_many(self, host: str) -> str | None:
+        limits = self._limits
+        if len(self._connections) >= limits.max_connections:
+            return f"{limits.max_connections} connections are open (max_connections)"
+        if self._hosts[host] >= limits.max_connections_per_host:
+            count = limits.max_connections_per_host
+            return f"{count} connections of this host are open (max_connections_per_host)"
+        return None
+
+    def _ended(self, connection: KafkaConnection, reason: str) -> None:
+        client = self._connections.pop(connection, None)
+        if client is None:
+            return
+        self._hosts[client.host] -= 1
+        if not self._hosts[client.host]:
+            del self._hosts[client.host]
+        if reason:
+            peer = f"{client.host} {client.software}".strip()
+            self._log.event(logging.INFO, "Kafka connection closed", peer=peer, reason=reason)
+
+    def _look(self) -> None:
+        """Close connections whose client lets deadlines pass."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in tuple(self._connections):
+            connection.look(now)
+        self._timer = loop.call_later(LOOK_S, self._look)
+
+    async def close(self) -> None:
+        """Take no more connections, and end those there are."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in tuple(self._connections):
+            connection.close("the node stops")
+        deadline = asyncio.get_running_loop().time() + CLOSE_S
+        while self._connections and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

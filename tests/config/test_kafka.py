@@ -1,0 +1,91 @@
+"""The part of a node's configuration that is about Kafka clients."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shiplog.config.load import load_node
+from shiplog.config.render import render_node
+from shiplog.config.types import Address, ConfigError, KafkaListener, Security
+
+NODE = """
+[node]
+name = "n0"
+cluster = "demo"
+data = "data"
+listen = "0.0.0.0:7000"
+[tls]
+ca = "ca.pem"
+cert = "node.pem"
+key = "node.key"
+[[peers]]
+name = "n0"
+address = "host:7000"
+"""
+INSIDE = '[[kafka.listeners]]\nname = "inside"\nlisten = "127.0.0.1:9092"\n'
+OUTSIDE = (
+    '[[kafka.listeners]]\nname = "outside"\nlisten = "0.0.0.0:9093"\n'
+    'advertise = "kafka.example.com:9093"\nsecurity = "tls"\n'
+)
+
+
+def load(directory: Path, text: str) -> str:
+    for name in ("ca.pem", "node.pem", "node.key"):
+        (directory / name).write_text("pem")
+    (directory / "node.key").chmod(0o600)
+    path = directory / "node.toml"
+    path.write_text(NODE + text)
+    return str(path)
+
+
+def test_listeners_are_read_and_rendered(tmp_path: Path) -> None:
+    text = "[kafka]\nmax_request_bytes = '1Mi'\nidle_s = 5\n" + INSIDE + OUTSIDE
+    config = load_node(load(tmp_path, text))
+    inside, outside = config.kafka.listeners
+    assert inside == KafkaListener(
+        name="inside", listen=Address("127.0.0.1", 9092), advertise=Address("127.0.0.1", 9092)
+    )
+    assert outside.security is Security.TLS
+    assert outside.advertise == Address("kafka.example.com", 9093)
+    assert (config.kafka.max_request_bytes, config.kafka.idle_s) == (1 << 20, 5.0)
+    (tmp_path / "again.toml").write_text(render_node(config))
+    assert load_node(str(tmp_path / "again.toml")) == config
+
+
+def test_without_the_table_nothing_listens(tmp_path: Path) -> None:
+    assert load_node(load(tmp_path, "")).kafka.listeners == ()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "example.com", "[::]"])
+def test_plaintext_beyond_this_host_must_be_said(tmp_path: Path, host: str) -> None:
+    text = INSIDE.replace("127.0.0.1", host) + 'advertise = "a:1"\n'
+    with pytest.raises(ConfigError, match="not a loopback address, and nothing protects"):
+        load_node(load(tmp_path, text))
+    config = load_node(load(tmp_path, text + "allow_plaintext_from_anywhere = true\n"))
+    assert config.kafka.listeners[0].allow_plaintext_from_anywhere
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
+def test_plaintext_on_loopback_is_fine(tmp_path: Path, host: str) -> None:
+    assert load_node(load(tmp_path, INSIDE.replace("127.0.0.1", host))).kafka.listeners
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (INSIDE + INSIDE, "'inside' is there twice"),
+        (INSIDE + OUTSIDE.replace("0.0.0.0:9093", "127.0.0.1:9092"), "is there twice"),
+        (OUTSIDE.replace("kafka.example.com", "0.0.0.0"), "clients cannot connect to 0.0.0.0"),
+        (OUTSIDE.replace('advertise = "kafka.example.com:9093"\n', ""), "clients cannot connect"),
+        (INSIDE.replace("name", "nam"), "did you mean 'name'"),
+        (INSIDE + 'security = "ssl"\n', "'ssl' is not"),
+        ("[kafka]\nmax_request_bytes = 5\n", "5 is not a size"),
+        ("[kafka]\nmax_connections = 0\n", "0 is not a whole number"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_node(load(tmp_path, text))

@@ -1,0 +1,85 @@
+"""A Kafka client that speaks the protocol by hand, so that tests can send anything."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+
+from shiplog.kafka.codec.headers import API_VERSIONS_KEY
+from shiplog.kafka.codec.schemas import write_request
+from shiplog.kafka.registry import APIS
+
+DEADLINE_S = 20.0
+
+
+def request_bytes(
+    key: int, version: int, body: bytes, *, correlation: int = 1, client: bytes = b"test"
+) -> bytes:
+    """A whole frame."""
+    tags = b"\0" if APIS[key].is_flexible(version) else b""
+    head = struct.pack(">hhih", key, version, correlation, len(client)) + client + tags
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def request(key: int, version: int, tree: Mapping[str, Any], *, correlation: int = 1) -> bytes:
+    """A whole frame of a request by its description."""
+    return request_bytes(key, version, write_request(key, version, tree), correlation=correlation)
+
+
+def response(key: int, version: int, payload: bytes) -> Any:
+    """An answer, its header taken off."""
+    flexible = APIS[key].is_flexible(version) and key != API_VERSIONS_KEY
+    entity, size = entity_reader(load_response_schema(key, version))(payload, 5 if flexible else 4)
+    assert size == len(payload) - (5 if flexible else 4)
+    return entity
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, DEADLINE_S)
+        self._correlation = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """The next answer, without its length. Raises ConnectionError when there is none."""
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("closed")
+            data += piece
+        return data
+
+    def is_closed(self) -> bool:
+        """Whether the other side closes without another word; waits for it."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def ask(self, key: int, version: int, tree: Mapping[str, Any]) -> Any:
+        """Ask, and wait for the answer."""
+        self._correlation += 1
+        self.send(request(key, version, tree, correlation=self._correlation))
+        payload = self.receive()
+        assert int.from_bytes(payload[:4], "big") == self._correlation
+        return response(key, version, payload)

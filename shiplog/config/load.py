@@ -23,6 +23,7 @@ from shiplog.config.types import (
     PeerConfig,
     PublisherConfig,
     Quotas,
+    Scrub,
     SubscriberConfig,
     TlsFiles,
 )
@@ -50,7 +51,8 @@ NODE_KEYS = [
     "disk_stop_percent",
 ]
 TLS_KEYS = ["ca", "cert", "key"]
-NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "kafka"]
+NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"]
+SCRUB_KEYS = ["bytes_per_s", "interval_s"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
@@ -72,7 +74,10 @@ PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
 def load_node(path: str) -> NodeConfig:
     """The configuration of a node; raises ConfigError."""
     file = Table(
-        path, "", read_toml(path), ["node", "tls", "peers", "grants", "quotas", "expiry", "kafka"]
+        path,
+        "",
+        read_toml(path),
+        ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"],
     )
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
@@ -100,6 +105,7 @@ def load_node(path: str) -> NodeConfig:
         disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
         expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
+        scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
         kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
     )
 
@@ -131,6 +137,14 @@ def _expiry(table: Table) -> Expiry:
     return Expiry(
         producers_s=table.integer("producers_s", default.producers_s, 60, EXPIRY_S_MAX),
         sessions_s=table.integer("sessions_s", default.sessions_s, 60, EXPIRY_S_MAX),
+    )
+
+
+def _scrub(table: Table) -> Scrub:
+    default = Scrub()
+    return Scrub(
+        bytes_per_s=table.size("bytes_per_s", default.bytes_per_s, 0, DISK_BYTES_MAX),
+        interval_s=table.integer("interval_s", default.interval_s, 1, EXPIRY_S_MAX),
     )
 
 

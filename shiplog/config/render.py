@@ -27,6 +27,7 @@ def render_node(config: NodeConfig) -> str:
     """The TOML text of a node's configuration."""
     tables = [_node(config), _table("[tls]", _tls(config))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
+    tables += [_table("[scrub]", asdict(config.scrub))]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]

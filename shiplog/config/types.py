@@ -128,6 +128,16 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scrub:
+    """How a node looks for damage at rest: it waits for so long, then reads all merged segments at
+    this rate (0: never), and so on.
+    """
+
+    bytes_per_s: int = 8 << 20
+    interval_s: int = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. `advertise` is what clients are told.
 
@@ -153,6 +163,7 @@ class NodeConfig:
     disk_stop_percent: int = 95
     quotas: Quotas = Quotas()
     expiry: Expiry = Expiry()
+    scrub: Scrub = Scrub()
     kafka: KafkaConfig = KafkaConfig()
 
 

@@ -55,6 +55,10 @@ class MergedReader:
         """All segments, in order; the last one grows."""
         return self._chain.segments()
 
+    def checksums(self, segment_base: int) -> tuple[int, int | None]:
+        """The running checksums where a segment begins, and where it ends (None: it grows)."""
+        return self._chain.checksums(segment_base)
+
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from a batch boundary: at most `limit_bytes`, but at least one if any.
 

@@ -82,6 +82,13 @@ class SegmentChain:
             raise NoSuchFile(f"there is no segment {base} here")
         return sealed.size
 
+    def checksums(self, base: int) -> tuple[int, int | None]:
+        """The running checksums where a segment begins, and where it ends (None: it grows)."""
+        before = [segment.checksum for known, segment in self.sealed.items() if known < base]
+        sealed = self.sealed.get(base)
+        begin = before[-1] if before else self.start.checksum
+        return begin, None if sealed is None else sealed.checksum
+
     def segments(self) -> list[Segment]:
         """All segments, in order."""
         growing = self.growing

@@ -234,6 +234,9 @@ class MergedStream(Protocol):
     def remove_listener(self, listener: StreamListener) -> None:
         """Call it no more."""
 
+    def suspect(self) -> None:
+        """Something that was read from it is not valid."""
+
 
 class SessionReading(Protocol):
     """What a pull server reads of an input log; `logformat.input_log.InputLog` has it all."""

@@ -21,6 +21,7 @@ from shiplog.replicator.interfaces import LogSource, Place, Refused, StreamListe
 from shiplog.replicator.pull_streams import Served, ServedMerged, ServedSession
 from shiplog.replicator.turns import Turns
 from shiplog.runtime.clock import Clock, SystemClock
+from shiplog.runtime.errors import PeerFault
 from shiplog.runtime.faults import make_fault
 from shiplog.runtime.transport import Connection
 from shiplog.wire.errors import FaultCode, ProtocolFault
@@ -106,7 +107,10 @@ class PullServer(ReplicatorHandler):
         self._turns.work()
 
     def on_closed(self, error: Exception | None) -> None:
-        """Gone."""
+        """Gone; a reader that got a bad batch says so on leaving."""
+        if isinstance(error, PeerFault) and error.code is FaultCode.INVALID_BATCH:
+            for handle in self._handles.values():
+                handle.served.suspect()
         for number in tuple(self._handles):
             self._let_go(number)
         self._turns.close()
@@ -245,6 +249,7 @@ class PullServer(ReplicatorHandler):
             self._refuse(handle.number, Refused(FaultCode.OUT_OF_RANGE, str(error), "start anew"))
             return
         except LogFormatError as error:
+            handle.served.suspect()
             self._refuse(handle.number, _unreadable(error))
             return
         self._connection.send_data(handle.number, wanted.file, wanted.byte, data)

@@ -55,6 +55,9 @@ class Served(Protocol):
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
 
+    def suspect(self) -> None:
+        """Something that was read is not valid."""
+
 
 class ServedMerged:
     """A merged partition."""
@@ -127,6 +130,10 @@ class ServedMerged:
         """Whole batches. Raises LogFormatError."""
         return self.stream.log.read(file, byte, limit_bytes)
 
+    def suspect(self) -> None:
+        """It has to be looked over."""
+        self.stream.suspect()
+
 
 class ServedSession:
     """One run of an input."""
@@ -170,6 +177,9 @@ class ServedSession:
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches. Raises LogFormatError."""
         return read_whole(self.stream.log, (self._run, file), byte, limit_bytes)
+
+    def suspect(self) -> None:
+        """Session bytes are checked before they are merged: nothing is to be done."""
 
 
 def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_bytes: int) -> bytes:

@@ -6,13 +6,16 @@ here.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from shiplog.runtime.syncer import GroupSync, Syncer
 from shiplog.runtime.watch import FileWatch
+
+T = TypeVar("T")
 
 
 class NodeSyncer(Syncer, Protocol):
@@ -51,13 +54,21 @@ class DiskUsage(Protocol):
         """Free for this process."""
 
 
+class InThread(Protocol):
+    """Runs what may wait for a disk, without holding up the event loop."""
+
+    def __call__(self, work: Callable[..., T], /, *arguments: Any) -> Awaitable[T]:
+        """What `work(*arguments)` returns or raises."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`."""
+    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`."""
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
     watch: Callable[[tuple[str, ...], Callable[[], None]], Watch] = FileWatch
     disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
+    in_thread: InThread = asyncio.to_thread
 
 
 REAL_HOST = Host()

@@ -53,6 +53,8 @@ class MergedPartition:
         self.fault: Refused | None = None
         """Why it can neither be executed nor read any more."""
         self.waits_for_room = False
+        self.is_suspect = False
+        """A reader got something that is not valid, and nobody has looked since."""
         self._listeners: list[StreamListener] = []
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -62,6 +64,10 @@ class MergedPartition:
     def remove_listener(self, listener: StreamListener) -> None:
         """Tell it no more."""
         self._listeners.remove(listener)
+
+    def suspect(self) -> None:
+        """A reader got something that is not valid."""
+        self.is_suspect = True
 
     def changed(self) -> None:
         """Tell everybody who listens."""

@@ -50,6 +50,7 @@ from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica, decode_body
 from shiplog.sequencer.reporter import Reporter
+from shiplog.sequencer.scrubber import Scrubber
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
@@ -88,6 +89,7 @@ class Node:
         self._tls = tls
         self._rng = rng
         self._host = host
+        self._fs = fs
         self._tasks: set[asyncio.Task[None]] = set()
         self._syncers: list[NodeSyncer] = []
         self._failed: asyncio.Future[None] | None = None
@@ -226,6 +228,14 @@ class Node:
             ask=self._peers_to_ask,
         )
 
+        self.scrubber = Scrubber(
+            self._fs,
+            self.merging,
+            self.repair,
+            config=config.scrub,
+            in_thread=self._host.in_thread,
+            clock=self.clock,
+        )
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -285,6 +295,7 @@ class Node:
         self._spawn(self.merging.run_syncer())
         self._spawn(self.snapshotter.run())
         self._spawn(self._housekeeper.run())
+        self._spawn(self.scrubber.run())
         self._spawn(come_up(self))
         self.links.start(self._spawn)
         return self._server.port

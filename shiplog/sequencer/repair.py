@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shiplog.config.types import NodeConfig, PeerConfig
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import HELD_BATCH_BYTES
 from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.merged_scrub import Checked
 from shiplog.replicator.repair_pull import (
     CopyPlace,
     MergedName,
@@ -226,6 +229,24 @@ class Repair:
         sink = _MergedSink(self._merging, number, partition, goal)
         await self._pulls[peer].merged(stream, _end_of(partition), sink)
 
+    async def batch_of(
+        self, partition: MergedPartition, segment_base: int, bad: Checked
+    ) -> bytes | None:
+        """The batch that should be where this node has a bad one, from the first peer that has it;
+        None if none does.
+        """
+        stream = MergedName(partition.topic, partition.topic_id, partition.index)
+        start = CopyPlace(segment_base, bad.byte, bad.last_start, bad.last_crc)
+        for peer in self._ask():
+            sink = _BatchSink(bad.offset)
+            try:
+                await self._pulls[peer].merged(stream, start, sink)
+            except (RuntimeFault, ProtocolFault, LogFormatError) as error:
+                log_event(log, logging.INFO, "batch not given", peer=peer, error=error)
+            if sink.batch is not None:
+                return sink.batch
+        return None
+
     def has_given_up(self, number: int) -> bool:
         """Whether every peer that could be asked was, and none has what a partition needs next."""
         return self._fruitless.get(number, 0) > len(self._ask())
@@ -293,6 +314,25 @@ class _SessionSink:
 
     def has_enough(self) -> bool:
         return self.sessions.written(self.entry) >= self.goal
+
+
+@dataclass(slots=True)
+class _BatchSink:
+    """Takes the one batch that begins with `offset`."""
+
+    offset: int
+    batch: bytes | None = None
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
+        if scan.end and int.from_bytes(data[:8], "big") == self.offset:
+            self.batch = bytes(data[: scan.end])
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        """The batch is not there."""
+
+    def has_enough(self) -> bool:
+        return self.batch is not None
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ def trouble(node: Node) -> str:
         troubles.append(f"intake stopped: {node.intake.stopped}")
     for number, reason in node.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
+    troubles += node.scrubber.troubles
     return "; ".join(troubles)[:1000]
 
 

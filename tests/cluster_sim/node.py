@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from shiplog.config.types import Address, Grant, NodeConfig, PeerConfig
 from shiplog.consensus import Entry, Role, Snapshot
@@ -34,6 +34,9 @@ GRANTS = (
     Grant(identity="shiplog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
     Grant(identity="shiplog://subscriber/*", subscribe_topics=("*",)),
 )
+
+
+T = TypeVar("T")
 
 
 class _Usage:
@@ -73,6 +76,10 @@ class _Recorder:
 
     def role_changed(self) -> None:
         self._applier.role_changed()
+
+
+async def _at_once(work: Callable[..., T], /, *arguments: Any) -> T:
+    return work(*arguments)
 
 
 class NodeActor(Actor):
@@ -135,6 +142,7 @@ class NodeActor(Actor):
             new_syncer=lambda directory: SimSyncer(fs),
             watch=lambda paths, on_change: _NoWatch(),
             disk_usage=lambda path: _Usage(self),
+            in_thread=_at_once,
         )
         node = Node(
             self.config(),

@@ -42,9 +42,14 @@ class FakeMerged(_Listeners):
     def __init__(self, path: Path, partition: int) -> None:
         super().__init__()
         self.path = path
+        self.suspicions = 0
         self.log = MergedLog.open(
             OsFileSystem(), path, topic="flights", topic_id=self.topic_id, partition=partition
         )
+
+    def suspect(self) -> None:
+        """Remember that somebody complained."""
+        self.suspicions += 1
 
     def append(self, data: bytes) -> None:
         """Merge some batches, and tell."""

@@ -155,6 +155,18 @@ def test_an_offset_that_no_node_has_is_refused(tmp_path: Path) -> None:
             assert read(subscriber, 100) == numbers(0, 100)
 
 
+def test_a_node_hears_of_a_damaged_batch_that_it_has_sent(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        stream = made.source.merged[0]
+        file = next(stream.path.glob("*.log"))
+        spoilt = bytearray(file.read_bytes())
+        spoilt[100] ^= 1
+        with file.open("r+b") as same:
+            same.write(spoilt)
+        with made.subscriber():
+            wait_for(lambda: stream.suspicions > 0, "the node hears of it")
+
+
 def test_what_is_here_can_be_read_without_the_cluster(tmp_path: Path) -> None:
     with copying(tmp_path) as made:
         with made.subscriber() as subscriber:

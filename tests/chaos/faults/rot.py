@@ -1,7 +1,7 @@
 """Bits that turn at rest, in any kind of file of a node.
 
-Invariant: a bit is turned only in a file that no process has open, and `Rot.undo` gives exactly the
-bytes from before back, if the file is still there.
+Invariant: one byte changes and the file stays the same one, whoever has it open; `Rot.undo` gives
+exactly the bytes from before back, if the file is still there.
 """
 
 from __future__ import annotations

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
-from tests.chaos.faults.rot import KINDS, Rot, turn
+from shiplog.config.types import Scrub
+from shiplog.logformat import _kernels as kernels
+from tests.chaos.faults.rot import KINDS, Rot, files_of, turn
 from tests.chaos.field import Field
 from tests.chaos.nodes import ChaosNode, wait
 from tests.chaos.registry import Expect, scenario
@@ -123,3 +127,33 @@ def rot_read(field: Field) -> None:
     field.subscriber.kill()
     shutil.rmtree(field.subscriber.directory / field.subscriber.name)
     field.begin(field.subscriber)
+
+
+def _scrub_often(field: Field) -> None:
+    for node in field.nodes:
+        node.change(lambda config: replace(config, scrub=Scrub(bytes_per_s=1 << 28, interval_s=1)))
+
+
+@scenario("rot-scrubbed", prepare=_scrub_often, seconds=0)
+def rot_scrubbed(field: Field) -> None:
+    """One bit turned in a batch of each node in turn, while it runs; each is mended by itself."""
+    wait(3 * GATHER_S)
+    for node in field.nodes:
+        file = field.random.choice(files_of(Path(node.data), "merged segment"))
+        before = file.read_bytes()
+        rot = Rot(file, _place_in_a_batch(before, field.random), 1)
+        before = before[: rot.position + 1]
+        rot.apply()
+        field.remarks.append(f"{node.name}: {rot.place}")
+
+        def is_mended(rot: Rot = rot, before: bytes = before) -> bool:
+            return rot.path.read_bytes()[: len(before)] == before
+
+        field.wait_for(is_mended, f"{node.name} mends {rot.place}")
+
+
+def _place_in_a_batch(data: bytes, chance: Random) -> int:
+    """A byte of a whole batch, but for its leader epoch, which only a segment's end tells."""
+    batches = kernels.batch_headers(data, 0, kernels.scan(data).end)
+    start, size = chance.choice([(int(start), int(size)) for start, size, *_ in batches])
+    return start + chance.choice([*range(12), *range(16, size)])

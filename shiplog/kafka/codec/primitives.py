@@ -9,6 +9,7 @@ Invariant: a reader never goes behind its end, and never returns more elements t
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiplog.kafka.codec.errors import MalformedRequest
@@ -184,7 +185,7 @@ class Writer:
         """How many elements an array has; -1 for null."""
         self._length(value, wide=True)
 
-    def buffers(self, parts: list[Buffer]) -> None:
+    def buffers(self, parts: Sequence[Buffer]) -> None:
         """Bytes that lie in several buffers, taken over without a copy."""
         sizes = [memoryview(part).nbytes for part in parts]
         self._length(sum(sizes), wide=True)

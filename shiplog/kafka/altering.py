@@ -40,7 +40,7 @@ async def alter_all(
                 "resource_name": resource.resource_name,
             }
         )
-    return {"throttle_time": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def alterable(call: Call, resource: Any) -> Topic:

@@ -160,20 +160,17 @@ def test_fetch_answers_are_what_the_library_writes(
 @settings(max_examples=150)
 @given(
     version=st.sampled_from(PRODUCE_VERSIONS),
-    transaction=st.none() | names,
-    acks=st.sampled_from([-1, 0, 1]),
-    timeout=int32,
+    head=st.tuples(st.none() | names, st.sampled_from([-1, 0, 1]), int32),
     partitions=st.lists(st.tuples(int32, st.none() | st.binary(max_size=9)), max_size=3),
     topics=st.lists(names, max_size=3),
 )
 def test_produce_requests_are_read_as_the_library_writes_them(
     version: int,
-    transaction: str | None,
-    acks: int,
-    timeout: int,
+    head: tuple[str | None, int, int],
     partitions: list[tuple[int, bytes | None]],
     topics: list[str],
 ) -> None:
+    transaction, acks, timeout = head
     listed = [{"index": index, "records": data} for index, data in partitions]
     tree = {
         "transactional_id": transaction,
@@ -187,7 +184,7 @@ def test_produce_requests_are_read_as_the_library_writes_them(
         ProducePartition(index, None if data is None else memoryview(data))
         for index, data in partitions
     ]
-    assert read == ProduceRequest(transaction, acks, timeout, [(name, wanted) for name in topics])
+    assert read == ProduceRequest(*head, [(name, wanted) for name in topics])
     for _, found in read.topics:
         assert all(part.records is None or part.records.obj is body.obj for part in found)
 

@@ -23,7 +23,7 @@ async def handle(call: Call, request: Any) -> Tree:
         except Refusal as refusal:
             error = refusal.code, refusal.message
         results.append({"name": topic.name, "error_code": error[0], "error_message": error[1]})
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 async def _add(call: Call, wanted: Any, *, validate_only: bool) -> None:

@@ -44,7 +44,7 @@ async def handle(call: Call, request: Any) -> Tree:
                     "configs": [],
                 }
             )
-    return {"throttle_time": 0, "topics": answers}
+    return {"topics": answers}
 
 
 async def _create(call: Call, wanted: Any, *, validate_only: bool) -> Tree:

@@ -21,7 +21,6 @@ async def handle(call: Call, request: Any) -> Tree:
     else:
         wanted = [(name, None) for name in request.topic_names]
     return {
-        "throttle_time": 0,
         "responses": [await _delete(call, name, topic_id) for name, topic_id in wanted],
     }
 

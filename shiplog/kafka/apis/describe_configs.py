@@ -22,7 +22,7 @@ def handle(call: Call, request: Any) -> Tree:
     """Answer a request."""
     with_synonyms = getattr(request, "include_synonyms", False)
     results = [_result(call, each, with_synonyms=with_synonyms) for each in request.resources]
-    return {"throttle_time": 0, "results": results}
+    return {"results": results}
 
 
 def _result(call: Call, asked: Any, *, with_synonyms: bool) -> Tree:

@@ -21,7 +21,7 @@ def handle(call: Call, request: Any) -> Tree:
         }
         for topic in request.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _answer(call: Call, topic: str, index: int) -> Tree:

@@ -35,7 +35,7 @@ async def handle(call: Call, request: Any) -> Tree:
             await _answer(call, topic.name, each, refusal, deadline) for each in topic.partitions
         ]
         topics.append({"name": topic.name, "partitions": answers})
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 async def _answer(

@@ -39,7 +39,6 @@ async def handle(call: Call, request: Any) -> Tree:
     else:
         topics = [await _asked(call, each, request) for each in asked]
     return {
-        "throttle_time": 0,
         "brokers": [
             {"node_id": end.number, "host": end.host, "port": end.port}
             for end in broker.endpoints(listener)

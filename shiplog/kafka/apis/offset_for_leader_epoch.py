@@ -30,7 +30,7 @@ async def handle(call: Call, request: Any) -> Tree:
         }
         for topic in request.topics
     ]
-    return {"throttle_time": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _answer(call: Call, topic: str, asked: Any, refusal: Refusal | None) -> Tree:

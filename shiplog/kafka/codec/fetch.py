@@ -84,7 +84,6 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     if version >= 11:
         reader.string()  # the client's rack
     reader.tags()
-    reader.finish()
     return FetchRequest(
         max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, topics
     )

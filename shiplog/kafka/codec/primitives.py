@@ -23,6 +23,8 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 UUID_BYTES = 16
 VARINT_BYTES = 5
+ELEMENTS_MAX = 100_000
+"""In all arrays of one message: each becomes a value that takes many times its bytes."""
 
 
 class Reader:
@@ -32,6 +34,7 @@ class Reader:
         self.data = memoryview(data)
         self.at = at
         self.flexible = flexible
+        self._elements_left = ELEMENTS_MAX
 
     def _take(self, size: int) -> int:
         """Go `size` bytes on: where they start."""
@@ -95,6 +98,12 @@ class Reader:
         except UnicodeDecodeError as error:
             raise MalformedRequest(f"a string is not UTF-8: {error.reason}") from error
 
+    def skip_string(self) -> None:
+        """A string, or none, whatever is in it."""
+        size = self._length(wide=False)
+        if size != -1:
+            self.raw(size)
+
     def string(self) -> str:
         """A string."""
         value = self.nullable_string()
@@ -110,8 +119,9 @@ class Reader:
     def count(self) -> int:
         """How many elements an array has; 0 for null. Each takes at least a byte."""
         count = self._length(wide=True)
-        if count > len(self.data) - self.at or count < -1:
+        if count < -1 or count > min(len(self.data) - self.at, self._elements_left):
             raise MalformedRequest(f"an array claims {count} elements")
+        self._elements_left -= max(count, 0)
         return max(count, 0)
 
     def tags(self) -> dict[int, memoryview]:
@@ -122,11 +132,6 @@ class Reader:
                 tag = self.uvarint()
                 found[tag] = self.raw(self.uvarint())
         return found
-
-    def finish(self) -> None:
-        """Nothing may be left."""
-        if self.at != len(self.data):
-            raise MalformedRequest(f"{len(self.data) - self.at} bytes are left over")
 
 
 class Writer:

@@ -67,7 +67,6 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
         topics.append((name, [_read_partition(reader) for _ in range(reader.count())]))
         reader.tags()
     reader.tags()
-    reader.finish()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -19,7 +19,8 @@ from shiplog.sequencer.setting_commands import (
     AlterTopic,
     SetListeners,
 )
-from shiplog.sequencer.state import Rejection, StateMachine
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection
 
 INSIDE = Advertised("inside", "host", 9092)
 

@@ -13,6 +13,7 @@ from shiplog.logformat.names import check_session_name
 
 KAFKA_KEYS = [
     "listeners",
+    "num_partitions",
     "max_request_bytes",
     "max_connections",
     "max_connections_per_host",
@@ -34,6 +35,7 @@ def load_kafka(table: Table) -> KafkaConfig:
                 raise table.error("listeners", f"{value!r} is there twice")
     return KafkaConfig(
         listeners=listeners,
+        num_partitions=table.integer("num_partitions", 1, 1, 10_000),
         max_request_bytes=table.size(
             "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
         ),

@@ -107,9 +107,12 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
-    """A node's Kafka listeners, and what a client may have at each of them."""
+    """A node's Kafka listeners, and what a client may have at each of them. `num_partitions`: of
+    topics that clients make without saying how many.
+    """
 
     listeners: tuple[KafkaListener, ...] = ()
+    num_partitions: int = 1
     max_request_bytes: int = 16 << 20
     max_connections: int = 4096
     max_connections_per_host: int = 4096

@@ -1,14 +1,50 @@
-"""What the API handlers know of the node they run in.
+"""What the API handlers know of the node they run in, in Kafka's words.
 
-Invariant: whatever is read here is replicated state, or says that it is this node's own view.
+The partition leader that clients are told is the Raft leader, and its term the leader epoch, for
+all partitions; but every node takes what clients send it, and serves what it has.
+
+Invariant: what is said of topics is replicated state; offsets that are promised to exist were
+committed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Client
+from shiplog.sequencer.commands import AnyCommand, CreateTopic
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection, Topic
 
 if TYPE_CHECKING:
+    from shiplog.sequencer.merging import MergedPartition
     from shiplog.sequencer.node import Node
+
+PRODUCER_SESSION = "kafka"
+"""The session that a grant to publish has to name for Kafka producers."""
+ANSWER_S = 3.0
+"""How long a question to the cluster may take before the client is told to ask again."""
+
+
+class Refusal(Exception):
+    """Why something is not done: what a client is told."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Endpoint(NamedTuple):
+    """A node as a client of one listener reaches it."""
+
+    number: int
+    host: str
+    port: int
 
 
 class Broker:
@@ -16,3 +52,140 @@ class Broker:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_again: asyncio.Task[None] | None = None
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    @property
+    def machine(self) -> StateMachine:
+        """The replicated state."""
+        return self.node.replica.machine
+
+    @property
+    def leader(self) -> int | None:
+        """The node that leads every partition, as far as is known here."""
+        return self.node.group.raft.leader
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of every partition."""
+        return self.node.group.raft.term
+
+    def nodes(self) -> list[int]:
+        """The numbers of all members."""
+        return sorted(self.node.members.all)
+
+    def endpoints(self, listener: str) -> list[Endpoint]:
+        """The living nodes that have this listener."""
+        return [
+            Endpoint(number, known.host, known.port)
+            for number, listeners in sorted(self.machine.state.listeners.items())
+            for known in listeners
+            if known.name == listener and self.is_there(number)
+        ]
+
+    def is_there(self, number: int) -> bool:
+        """Whether a node is up, as far as is known here."""
+        view = self.node.coordinator.views.get(number)
+        return number == self.node.number or (view is not None and view.connected)
+
+    def controller(self, listener: str) -> int:
+        """A living node that changes topics for clients: any does."""
+        numbers = [endpoint.number for endpoint in self.endpoints(listener)]
+        return self.leader if self.leader in numbers else self.node.number
+
+    async def catch_up(self) -> None:
+        """Wait until what was committed before this call is applied here; those who ask together
+        share one question to the cluster. Raises Refusal.
+        """
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask(None))
+            task = self._asking
+        else:
+            if self._asked_again is None or self._asked_again.done():
+                self._asked_again = asyncio.create_task(self._ask(self._asking))
+            task = self._asked_again
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.shield(task)
+        except TimeoutError as error:
+            raise Refusal(
+                ErrorCode.leader_not_available, "no leader has answered: ask again"
+            ) from error
+
+    async def _ask(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+            self._asking = self._asked_again
+        await self.node.proposer.catch_up()
+
+    async def propose(self, command: AnyCommand) -> None:
+        """Have the cluster do something. Raises Refusal."""
+        try:
+            outcome = await self.node.proposer.propose(command)
+        except TimeoutError as error:
+            raise Refusal(ErrorCode.request_timed_out, "no leader has confirmed it") from error
+        if isinstance(outcome, Rejection):
+            raise Refusal(
+                REJECTED.get(outcome.code, ErrorCode.unknown_server_error), outcome.message
+            )
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def topic(self, key: str | UUID) -> Topic | None:
+        """A topic by its name or its id."""
+        if isinstance(key, UUID):
+            return self.machine.state.topics.get(key.hex)
+        return self.machine.topic_named(key)
+
+    def partition(self, key: str | UUID, index: int) -> MergedPartition | None:
+        """A partition as this node has it."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        return self.node.merging.partitions.get(topic.partition_numbers[index])
+
+    def committed(self, key: str | UUID, index: int) -> int:
+        """The offset behind everything that is committed in a partition, executed here or not."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return 0
+        return self.machine.state.partitions[topic.partition_numbers[index]].next_offset
+
+    async def create_topic(
+        self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
+    ) -> None:
+        """Make a topic, known here afterwards. Raises Refusal."""
+        now_ms = self.node.clock.wall_ms()
+        await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    def may_read(self, client: Client, topic: str) -> bool:
+        """Whether a client may fetch from a topic."""
+        return self.node.rights.may_subscribe(client.identity, topic)
+
+    def may_write(self, client: Client, topic: str) -> bool:
+        """Whether it may produce to it."""
+        return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+
+    def may_administer(self, client: Client) -> bool:
+        """Whether it may create, change and delete topics."""
+        return self.node.rights.is_admin(client.identity)
+
+    def may_describe(self, client: Client, topic: str) -> bool:
+        """Whether it may know that a topic is there."""
+        return (
+            self.may_read(client, topic)
+            or self.may_write(client, topic)
+            or self.may_administer(client)
+        )
+
+
+REJECTED = {
+    "TOPIC_EXISTS": ErrorCode.topic_already_exists,
+    "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
+    "INVALID_TOPIC": ErrorCode.invalid_partitions,
+    "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
+}

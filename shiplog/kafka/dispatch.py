@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from shiplog.kafka.api import Api, Call, Client, Outcome
 from shiplog.kafka.apis import api_versions
 from shiplog.kafka.broker import Broker
-from shiplog.kafka.codec.errors import UnsupportedRequest
+from shiplog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from shiplog.kafka.codec.headers import (
     RequestHeader,
     read_client_id,
@@ -62,8 +62,12 @@ class Dispatcher:
         if not api.first <= header.version <= api.last:
             return self._unsupported(api, header)
         flexible = api.is_flexible(header.version)
-        client_id, at = read_client_id(frame, flexible=flexible)
-        request = api.read(api, header.version, frame[at:])
+        try:
+            client_id, at = read_client_id(frame, flexible=flexible)
+            request = api.read(api, header.version, frame[at:])
+        except MalformedRequest as error:
+            what = f"{api.name} version {header.version}: {error}"
+            raise MalformedRequest(what) from error
         call = Call(self._broker, client, client_id, header.version)
         answer_header = response_header(header, flexible=flexible)
         return Started(api.handle(call, request), api, header.version, answer_header)

@@ -5,15 +5,20 @@ Invariant: nothing is answered before the node is as current as the cluster was 
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shiplog.kafka.broker import Broker
 from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.listener import Listener, ListenerFault
 from shiplog.kafka.registry import APIS
+from shiplog.sequencer.setting_commands import Advertised, SetListeners
 
 if TYPE_CHECKING:
     from shiplog.sequencer.node import Node
+
+ADVERTISE_AGAIN_S = 0.05
 
 __all__ = ["KafkaService", "ListenerFault"]
 
@@ -22,6 +27,8 @@ class KafkaService:
     """Opened when the node becomes Live, closed when it stops."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
+        self._advertising: asyncio.Task[None] | None = None
         config = node.config.kafka
         dispatcher = Dispatcher(Broker(node), APIS)
         self.listeners = [Listener(each, config, dispatcher) for each in config.listeners]
@@ -30,8 +37,23 @@ class KafkaService:
         """Open every listener. Raises ListenerFault."""
         for listener in self.listeners:
             await listener.start()
+        self._advertising = asyncio.create_task(self._advertise())
+
+    async def _advertise(self) -> None:
+        """Let the cluster know where clients find this node, however long there is no leader."""
+        found = [
+            Advertised(each.name, each.advertise.host, each.advertise.port)
+            for each in self._node.config.kafka.listeners
+        ]
+        number = self._node.number
+        while self._node.replica.machine.state.listeners.get(number) != found:
+            with suppress(TimeoutError):
+                await self._node.proposer.propose(SetListeners(number, found))
+                await asyncio.sleep(ADVERTISE_AGAIN_S)
 
     async def close(self) -> None:
         """End every connection."""
+        if self._advertising is not None:
+            self._advertising.cancel()
         for listener in self.listeners:
             await listener.close()

@@ -79,7 +79,25 @@ class MergedReader:
 
     def locate_timestamp(self, timestamp: int) -> int:
         """The offset of the first record whose timestamp (ms) is at least this; else the next."""
+        found = self._reader.locate_timestamp(timestamp)
+        return self.next_offset if found is None else found[0]
+
+    def locate_record(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record whose timestamp (ms) is at least this."""
         return self._reader.locate_timestamp(timestamp)
+
+    def youngest(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first of the records with the highest timestamp."""
+        highest = max((each.max_timestamp for each in self.segments() if each.size), default=None)
+        return None if highest is None else self._reader.locate_timestamp(highest)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of a record. Raises OffsetNotHeld."""
+        return self._reader.epoch_at(offset)
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """The offset behind the last record of this leader epoch or an earlier one."""
+        return self._reader.end_of_epoch(epoch)
 
     def last_batch(self) -> tuple[int, int, int] | None:
         """(segment, start, CRC field) of the last batch."""

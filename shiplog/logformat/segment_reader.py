@@ -29,6 +29,7 @@ KEPT_INDEXES = 4
 INDEX_LIMIT_BYTES = 64 << 20
 SEARCH_PIECE_BYTES = 16 << 10
 _OFFSETS = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
+_EPOCH = Struct(">12xi")  # of a batch: partitionLeaderEpoch
 _LENGTH = Struct(">8xi")  # of a batch: batchLength, which does not count its first 12 bytes
 
 Indexes = tuple[OffsetIndex, TimeIndex]
@@ -174,16 +175,16 @@ class SegmentReader:
         if walk.reason is not None:
             raise CorruptLog(file.path, walk.end, walk.reason)
 
-    def locate_timestamp(self, timestamp: int) -> int:
-        """The offset of the first record that is at least as young; the next offset if none is."""
+    def locate_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that is at least as young; None if none is."""
         for segment in self._chain.segments():
             if segment.size and segment.max_timestamp >= timestamp:
                 found = self._locate_in(segment.base_offset, timestamp)
                 if found is not None:
                     return found
-        return self._chain.growing.next_offset
+        return None
 
-    def _locate_in(self, base: int, timestamp: int) -> int | None:
+    def _locate_in(self, base: int, timestamp: int) -> tuple[int, int] | None:
         offsets, times = self.indexes(base)
         position = offsets.lookup(times.lookup(timestamp)[1])[1]
         for start, _, youngest in self._batches(base, position):
@@ -191,8 +192,28 @@ class SegmentReader:
                 batch = self.read(base, start, 1)
                 for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
                     if record.timestamp >= timestamp:
-                        return record.offset
+                        return record.offset, record.timestamp
         return None
+
+    # --- leader epochs ---------------------------------------------------------------------------
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the batch that holds an offset. Raises OffsetNotHeld."""
+        base, byte = self.locate(offset)
+        return int(_EPOCH.unpack(self.file(base).pread(_EPOCH.size, byte))[0])
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """The offset of the first record of a later epoch; the next offset if there is none.
+        Epochs never fall along a log.
+        """
+        low, high = self._chain.start.offset, self._chain.growing.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.epoch_at(middle) > epoch:
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     # --- indexes -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ import msgspec
 from shiplog.consensus import MalformedMessage, decode_configuration, is_configuration
 from shiplog.sequencer.command_base import Command
 from shiplog.sequencer.group_commands import GroupCommand
+from shiplog.sequencer.setting_commands import SettingCommand
 
 
 class Verdict(IntEnum):
@@ -264,6 +265,7 @@ AnyCommand = (
     | RecordEvent
     | VoidRecords
     | Expire
+    | SettingCommand
     | GroupCommand
 )
 

@@ -116,6 +116,7 @@ class Merging:
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
             self.follow_voids(machine, number)
+            self.partitions[number].partitions = state.topics[partition.topic_id].partitions
 
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")

@@ -39,6 +39,7 @@ from shiplog.sequencer.commands import (
 )
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.session_store import GoneInput, SessionStore
+from shiplog.sequencer.setting_commands import AddPartitions
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Input, Rejection
 
@@ -142,7 +143,7 @@ class Replica:
             return outcome
         if isinstance(command, Merge):
             self._merged(command)
-        elif isinstance(command, CreateTopic | DeleteTopic):
+        elif isinstance(command, CreateTopic | DeleteTopic | AddPartitions):
             self._topic_changed(gone)
         elif isinstance(command, OpenRun | CloseRun | RetireSession):
             if self._newest_run(command) != before:

@@ -31,14 +31,14 @@ from shiplog.sequencer.commands import (
     Range,
     RecordEvent,
     RetireSession,
-    SetMaintenance,
-    SetMembers,
     Verdict,
     VoidRecords,
 )
 from shiplog.sequencer.group_commands import GroupCommand
 from shiplog.sequencer.group_state import GROUP_COMMANDS
 from shiplog.sequencer.sequences import remember
+from shiplog.sequencer.setting_commands import SettingCommand
+from shiplog.sequencer.setting_state import CHANGES
 from shiplog.sequencer.state_types import (
     STATE_VERSION,
     Input,
@@ -138,11 +138,8 @@ class StateMachine:
         if command.partitions < 1:
             return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
         topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
-        for index in range(command.partitions):
-            number = self.state.next_partition
-            self.state.next_partition += 1
-            self.state.partitions[number] = Partition(number, command.topic_id, index)
-            topic.partition_numbers.append(number)
+        for _ in range(command.partitions):
+            self.state.add_partition(topic)
         self.state.topics[command.topic_id] = topic
         self.state.names[command.name] = command.topic_id
         return topic
@@ -309,25 +306,9 @@ class StateMachine:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def _set_members(self, command: SetMembers) -> SetMembers:
-        """Raft has accepted them already, so there is nothing to refuse."""
-        state = self.state
-        state.members = {member.number: member for member in command.members}
-        state.members_version += 1
-        state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
-        state.started = {n: boot for n, boot in state.started.items() if n in state.members}
-        names = {member.name for member in command.members}
-        state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
-        return command
-
-    def _set_maintenance(self, command: SetMaintenance) -> SetMaintenance | Rejection:
-        if command.node not in {member.name for member in self.state.members.values()}:
-            return Rejection("UNKNOWN_NODE", f"no node is called {command.node!r}")
-        if command.until_ms:
-            self.state.maintenance[command.node] = command.until_ms
-        else:
-            self.state.maintenance.pop(command.node, None)
-        return command
+    def _change_settings(self, command: SettingCommand) -> SettingCommand | Rejection:
+        problem = CHANGES[type(command)](self.state, command)
+        return command if problem is None else Rejection(*problem)
 
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.events.append(command)
@@ -435,10 +416,9 @@ _APPLY: dict[type, Any] = {
     Checkpoint: StateMachine._checkpoint,
     RetireSession: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
-    SetMembers: StateMachine._set_members,
-    SetMaintenance: StateMachine._set_maintenance,
     RecordEvent: StateMachine._record_event,
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
+    **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

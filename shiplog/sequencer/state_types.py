@@ -13,6 +13,7 @@ import msgspec
 
 from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, VoidRecords
 from shiplog.sequencer.group_state import Groups
+from shiplog.sequencer.setting_commands import Advertised
 
 STATE_VERSION = 1
 
@@ -123,6 +124,15 @@ class State(msgspec.Struct):
     producers_seen: dict[int, int] = {}
     """Producer id -> append time (ms) of its newest batch."""
     groups: Groups = msgspec.field(default_factory=Groups)
+    listeners: dict[int, list[Advertised]] = {}
+    """Member -> where Kafka clients reach it."""
+
+    def add_partition(self, topic: Topic) -> None:
+        """Give a topic one more partition, with a number that none ever had."""
+        number = self.next_partition
+        self.next_partition += 1
+        self.partitions[number] = Partition(number, topic.topic_id, topic.partitions)
+        topic.partition_numbers.append(number)
 
 
 @dataclass(frozen=True, slots=True)

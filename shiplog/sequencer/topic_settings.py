@@ -11,6 +11,14 @@ SEGMENT_BYTES = "segment.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+MAX_MESSAGE_BYTES = "max.message.bytes"
+FIXED: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+"""Settings with one value only: what happens anyhow. Kafka's clients like to name them."""
 
 
 def _number(least: int, greatest: int) -> Callable[[str], str | None]:
@@ -31,6 +39,8 @@ def _one_of(*allowed: str) -> Callable[[str], str | None]:
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
     TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),
+    MAX_MESSAGE_BYTES: _number(1, 5 << 20),
+    **{key: _one_of(value) for key, value in FIXED.items()},
 }
 
 

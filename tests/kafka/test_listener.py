@@ -70,7 +70,6 @@ def test_many_requests_at_once_are_answered_in_order(wire: Wire) -> None:
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         request_bytes(API_VERSIONS, 3, b"\xff\xff\xff\xff\x0f"),
-        request_bytes(API_VERSIONS, 0, b"left over"),
     ],
 )
 def test_what_is_no_request_closes_the_connection(wire: Wire, world: World, data: bytes) -> None:
@@ -88,6 +87,12 @@ def test_unknown_tagged_fields_are_skipped(wire: Wire) -> None:
         body = b"\x05test\x041.0" + b"\x01\x63\x03abc"
         wire.send(request_bytes(API_VERSIONS, 3, body))
         assert response(API_VERSIONS, 3, wire.receive()).error_code == 0
+
+
+def test_bytes_behind_a_request_are_passed_over(wire: Wire) -> None:
+    with wire:
+        wire.send(request_bytes(API_VERSIONS, 0, b"left over"))
+        assert response(API_VERSIONS, 0, wire.receive()).error_code == 0
 
 
 def test_client_toml_names_the_listeners(world: World) -> None:

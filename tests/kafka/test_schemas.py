@@ -99,3 +99,17 @@ def test_primitive_reader_is_bounded(data: bytes, flexible: bool) -> None:
         assert reader.at <= len(data)
         if method == "count":
             assert value <= len(data)
+
+
+@pytest.mark.parametrize("count", [0x7F80FF80, 100_001, 5])
+def test_a_claimed_number_of_elements_sets_no_memory_aside(count: int) -> None:
+    with pytest.raises(MalformedRequest, match="an array claims"):
+        schemas.read_request(3, 5, memoryview(count.to_bytes(4, "big")))
+    many = (200_000).to_bytes(4, "big") + bytes(400_001)
+    with pytest.raises(MalformedRequest, match="an array claims 200000 elements"):
+        schemas.read_request(3, 5, memoryview(many))
+
+
+def test_a_long_request_is_refused() -> None:
+    with pytest.raises(MalformedRequest, match="at most 2097152"):
+        schemas.read_request(3, 5, memoryview(bytes(3 << 20)))

@@ -14,6 +14,9 @@ from shiplog.sequencer.topic_settings import problem_with
         ("segment.bytes", str((1 << 31) - 1)),
         ("message.timestamp.type", "CreateTime"),
         ("message.timestamp.type", "LogAppendTime"),
+        ("max.message.bytes", "1000"),
+        ("retention.ms", "-1"),
+        ("cleanup.policy", "delete"),
     ],
 )
 def test_what_means_something_is_accepted(key: str, value: str) -> None:
@@ -27,6 +30,8 @@ def test_what_means_something_is_accepted(key: str, value: str) -> None:
         ("segment.bytes", "-70000", "is not a number"),
         ("segment.bytes", "\u0667\u0667\u0667\u0667\u0667\u0667", "is not a number"),
         ("message.timestamp.type", "logappendtime", "is not one of CreateTime, LogAppendTime"),
+        ("retention.ms", "1000", "is not one of -1"),
+        ("cleanup.policy", "compact", "is not one of delete"),
         ("colour", "red", "unknown topic setting 'colour', known are"),
     ],
 )

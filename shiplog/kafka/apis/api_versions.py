@@ -23,7 +23,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def answer(apis: Iterable[Api], error: ErrorCode = ErrorCode.none) -> Tree:
     """The list of what is served."""
     keys = [{"api_key": api.key, "min_version": api.first, "max_version": api.last} for api in apis]
-    return {"error_code": error, "api_keys": keys, "throttle_time": 0}
+    return {"error_code": error, "api_keys": keys}
 
 
 def make(apis: Iterable[Api]) -> Api:

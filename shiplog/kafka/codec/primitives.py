@@ -9,6 +9,7 @@ Invariant: a reader never goes behind its end, and never returns more elements t
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiplog.kafka.codec.errors import MalformedRequest
@@ -22,6 +23,8 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 UUID_BYTES = 16
 VARINT_BYTES = 5
+ELEMENTS_MAX = 100_000
+"""In all arrays of one message: each becomes a value that takes many times its bytes."""
 
 
 class Reader:
@@ -31,6 +34,7 @@ class Reader:
         self.data = memoryview(data)
         self.at = at
         self.flexible = flexible
+        self._elements_left = ELEMENTS_MAX
 
     def _take(self, size: int) -> int:
         """Go `size` bytes on: where they start."""
@@ -94,6 +98,12 @@ class Reader:
         except UnicodeDecodeError as error:
             raise MalformedRequest(f"a string is not UTF-8: {error.reason}") from error
 
+    def skip_string(self) -> None:
+        """A string, or none, whatever is in it."""
+        size = self._length(wide=False)
+        if size != -1:
+            self.raw(size)
+
     def string(self) -> str:
         """A string."""
         value = self.nullable_string()
@@ -109,8 +119,9 @@ class Reader:
     def count(self) -> int:
         """How many elements an array has; 0 for null. Each takes at least a byte."""
         count = self._length(wide=True)
-        if count > len(self.data) - self.at or count < -1:
+        if count < -1 or count > min(len(self.data) - self.at, self._elements_left):
             raise MalformedRequest(f"an array claims {count} elements")
+        self._elements_left -= max(count, 0)
         return max(count, 0)
 
     def tags(self) -> dict[int, memoryview]:
@@ -121,11 +132,6 @@ class Reader:
                 tag = self.uvarint()
                 found[tag] = self.raw(self.uvarint())
         return found
-
-    def finish(self) -> None:
-        """Nothing may be left."""
-        if self.at != len(self.data):
-            raise MalformedRequest(f"{len(self.data) - self.at} bytes are left over")
 
 
 class Writer:
@@ -184,7 +190,7 @@ class Writer:
         """How many elements an array has; -1 for null."""
         self._length(value, wide=True)
 
-    def buffers(self, parts: list[Buffer]) -> None:
+    def buffers(self, parts: Sequence[Buffer]) -> None:
         """Bytes that lie in several buffers, taken over without a copy."""
         sizes = [memoryview(part).nbytes for part in parts]
         self._length(sum(sizes), wide=True)

@@ -1,10 +1,11 @@
-"""Takes tagged fields that are not known out of a message, so that it can be read.
+"""Goes over a message by the library's description of it, before the library reads it.
 
-The protocol demands that they are skipped (KIP-482), the library that reads messages for us refuses
-them. Newer clients may send them at any time. This goes over the message by the library's own
-description of it, and is needed for such messages only.
+The library sets memory aside for whatever number of elements is claimed, and refuses tagged fields
+that it does not know, which the protocol demands to be skipped (KIP-482) and newer clients may send
+at any time. So every message is checked here first, and such fields are taken out.
 
-Invariant: everything else stays as it is, byte for byte.
+Invariant: a message that passes has no more elements than bytes; but for unknown tagged fields it
+is left as it is, byte for byte.
 """
 
 from __future__ import annotations
@@ -81,17 +82,41 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return inner, True
 
 
-def without_unknown_tags(structure: Any, data: memoryview) -> bytes:
-    """`data`, a message of a flexible version, less the tagged fields that `structure` does not
-    have. Raises MalformedRequest.
-    """
+def checked(structure: Any, data: memoryview) -> memoryview:
+    """`data` as the library can read it. Raises MalformedRequest."""
+    reader = Reader(data, flexible=structure.__flexible__)
+    unknown: list[int] = []
+    _walk(structure, reader, unknown)
+    if not unknown:
+        return data
     reader, writer = Reader(data, flexible=True), Writer(flexible=True)
     _copy(structure, reader, writer)
-    reader.finish()
-    return b"".join(bytes(part) for part in writer.take())
+    return memoryview(b"".join(bytes(part) for part in writer.take()))
+
+
+def _walk(structure: Any, reader: Reader, unknown: list[int]) -> None:
+    """Go over a structure; note tags that are not known."""
+    layout = layout_of(structure)
+    for shape in layout.fields:
+        for _ in range(reader.count() if shape.is_array else 1):
+            if shape.structure is None:
+                _skip(shape, reader)
+            elif shape.is_array or not shape.is_nullable or reader.int8() != _NULL:
+                _walk(shape.structure, reader, unknown)
+    unknown.extend(tag for tag in reader.tags() if tag not in layout.tags)
+
+
+def _skip(shape: Shape, reader: Reader) -> None:
+    if shape.kind in _SIZES:
+        reader.raw(_SIZES[shape.kind])
+    elif shape.kind == "string":
+        reader.skip_string()
+    else:
+        reader.nullable_bytes()
 
 
 def _copy(structure: Any, reader: Reader, writer: Writer) -> None:
+    """Copy a structure of a flexible version, less the tags that are not known."""
     layout = layout_of(structure)
     for shape in layout.fields:
         count = 1
@@ -108,10 +133,7 @@ def _copy(structure: Any, reader: Reader, writer: Writer) -> None:
 def _copy_one(shape: Shape, reader: Reader, writer: Writer) -> None:
     if shape.structure is None:
         start = reader.at
-        if shape.kind in _SIZES:
-            reader.raw(_SIZES[shape.kind])
-        else:
-            reader.nullable_bytes()
+        _skip(shape, reader)
         writer.raw(reader.data[start : reader.at].tobytes())
         return
     if shape.is_nullable and not shape.is_array:

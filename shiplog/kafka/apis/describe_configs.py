@@ -1,0 +1,72 @@
+"""DescribeConfigs (32): the settings of topics, and of the node that is asked.
+
+Those of a node come from its configuration file, thus can be read of that node only, and not
+changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka import configs
+from shiplog.kafka.api import Api, Call
+from shiplog.kafka.broker import Refusal
+from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.configs import Resource
+from shiplog.kafka.topics import check_name, denied, unknown
+
+
+def handle(call: Call, request: Any) -> Tree:
+    """Answer a request."""
+    with_synonyms = getattr(request, "include_synonyms", False)
+    results = [_result(call, each, with_synonyms=with_synonyms) for each in request.resources]
+    return {"results": results}
+
+
+def _result(call: Call, asked: Any, *, with_synonyms: bool) -> Tree:
+    head = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
+    try:
+        found = _configs(call, asked)
+    except Refusal as refusal:
+        return head | {
+            "error_code": refusal.code,
+            "error_message": refusal.message,
+            "configs": [],
+        }
+    keys = asked.configuration_keys
+    listed = [each for each in found if keys is None or each["name"] in keys]
+    if not with_synonyms:
+        listed = [each | {"synonyms": []} for each in listed]
+    return head | {"error_code": ErrorCode.none, "error_message": None, "configs": listed}
+
+
+def _configs(call: Call, asked: Any) -> list[dict[str, Any]]:
+    broker, name = call.broker, asked.resource_name
+    if asked.resource_type == Resource.TOPIC:
+        check_name(name)
+        if not broker.may_describe(call.client, name):
+            raise denied(name)
+        topic = broker.topic(name)
+        if topic is None:
+            raise unknown(name)
+        return configs.of_topic(broker, topic)
+    if asked.resource_type != Resource.BROKER:
+        raise Refusal(ErrorCode.invalid_request, "only topics and brokers have settings here")
+    if not broker.may_administer(call.client):
+        raise Refusal(ErrorCode.cluster_authorization_failed, "for administrators only")
+    if name not in ("", str(broker.node.number)):
+        raise Refusal(ErrorCode.invalid_request, f"ask node {name} itself")
+    return configs.of_node(broker) if name else []
+
+
+API = Api(
+    key=32,
+    name="DescribeConfigs",
+    first=1,
+    last=4,
+    flexible_from=4,
+    handle=handle,
+    notes="Of topics, and read-only of the node that is asked.",
+)

@@ -1,0 +1,63 @@
+"""Fetch (1): record batches as they lie in the merged log, from any node.
+
+Long polls are parked until enough has been merged. There are no fetch sessions: every answer says
+session 0, which makes clients send all partitions each time. Without transactions both isolation
+levels see the same: the last stable offset is the high watermark, what is committed and executed
+here. An offset above the end is out of range only when the leader has confirmed that.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Api, Call
+from shiplog.kafka.codec.fetch import (
+    FLEXIBLE_FROM,
+    FetchAnswer,
+    FetchRequest,
+    read_fetch,
+    write_fetch,
+)
+from shiplog.kafka.fetching import Fetching
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NO_SESSION = int(ErrorCode.fetch_session_id_not_found)
+
+
+def handle(call: Call, request: FetchRequest) -> FetchAnswer | Future[FetchAnswer]:
+    """Answer a request, now or when there is something to read."""
+    if request.session_id != 0 or request.session_epoch > 0:
+        return FetchAnswer(NO_SESSION, [])
+    fetching = Fetching(call, request)
+    if fetching.is_ready() or request.max_wait_ms <= 0:
+        return fetching.answer()
+    return fetching.wait()
+
+
+def _read(api: Api, version: int, body: memoryview) -> FetchRequest:
+    return read_fetch(version, body)
+
+
+def _write(api: Api, version: int, answer: FetchAnswer) -> list[Buffer]:
+    return write_fetch(version, answer)
+
+
+API = Api(
+    key=1,
+    name="Fetch",
+    first=4,
+    last=17,
+    flexible_from=FLEXIBLE_FROM,
+    handle=handle,
+    read=_read,
+    write=_write,
+    notes=(
+        "Any node serves what it has merged. No fetch sessions; an answer holds at most 8 MiB, or "
+        "one batch."
+    ),
+)

@@ -1,0 +1,124 @@
+"""Settings of topics and nodes, as DescribeConfigs lists them.
+
+Invariant: what is listed as a topic's is what counts for it, set or by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from shiplog.config.types import NodeConfig
+from shiplog.kafka.broker import Broker
+from shiplog.sequencer.state_types import Topic
+from shiplog.sequencer.topic_settings import (
+    CREATE_TIME,
+    FIXED,
+    MAX_MESSAGE_BYTES,
+    SEGMENT_BYTES,
+    TIMESTAMP_TYPE,
+)
+
+Tree = dict[str, Any]
+
+
+class Resource(IntEnum):
+    """What settings belong to (ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Source(IntEnum):
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
+
+    TOPIC = 1
+    FILE = 4
+    DEFAULT = 5
+
+
+class Kind(IntEnum):
+    """What a value is (DescribeConfigsResponse.ConfigType)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    LIST = 7
+
+
+_KINDS: Mapping[str, Kind] = {
+    SEGMENT_BYTES: Kind.INT,
+    MAX_MESSAGE_BYTES: Kind.INT,
+    "cleanup.policy": Kind.LIST,
+    "min.insync.replicas": Kind.INT,
+    "retention.bytes": Kind.LONG,
+    "retention.ms": Kind.LONG,
+    "auto.create.topics.enable": Kind.BOOLEAN,
+    "message.max.bytes": Kind.INT,
+    "num.partitions": Kind.INT,
+    "log.segment.bytes": Kind.INT,
+    "broker.id": Kind.INT,
+    "default.replication.factor": Kind.INT,
+}
+
+
+def max_message_bytes(broker: Broker, topic: Topic | None) -> int:
+    """How long a record batch of the topic may be, with its header."""
+    limit = broker.node.batch_bytes
+    given = None if topic is None else topic.settings.get(MAX_MESSAGE_BYTES)
+    return limit if given is None else min(limit, int(given))
+
+
+def topic_defaults(broker: Broker) -> dict[str, str]:
+    """What counts for a topic that sets nothing."""
+    return {
+        **FIXED,
+        MAX_MESSAGE_BYTES: str(broker.node.batch_bytes),
+        TIMESTAMP_TYPE: CREATE_TIME,
+        SEGMENT_BYTES: str(broker.node.config.segment_bytes),
+        "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
+    }
+
+
+def of_topic(broker: Broker, topic: Topic) -> list[Tree]:
+    """All settings of a topic."""
+    defaults = topic_defaults(broker)
+    return [
+        _entry(
+            key,
+            topic.settings.get(key, default),
+            Source.TOPIC if key in topic.settings else Source.DEFAULT,
+            read_only=key == "min.insync.replicas",
+        )
+        for key, default in sorted(defaults.items())
+    ]
+
+
+def of_node(broker: Broker) -> list[Tree]:
+    """What this node's configuration file says, under Kafka's names."""
+    config: NodeConfig = broker.node.config
+    values = {
+        "auto.create.topics.enable": str(config.auto_create_topics).lower(),
+        "broker.id": str(broker.node.number),
+        "default.replication.factor": str(len(broker.nodes())),
+        "log.segment.bytes": str(config.segment_bytes),
+        "message.max.bytes": str(broker.node.batch_bytes),
+        "num.partitions": str(config.kafka.num_partitions),
+    }
+    return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]
+
+
+def _entry(key: str, value: str, source: Source, *, read_only: bool) -> Tree:
+    return {
+        "name": key,
+        "value": value,
+        "read_only": read_only,
+        "is_default": source is not Source.TOPIC,
+        "config_source": int(source),
+        "is_sensitive": False,
+        "synonyms": [{"name": key, "value": value, "source": int(source)}],
+        "config_type": int(_KINDS.get(key, Kind.STRING)),
+        "documentation": None,
+    }

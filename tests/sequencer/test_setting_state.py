@@ -1,0 +1,91 @@
+"""Commands about settings: listeners of nodes, settings and partitions of topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from shiplog.sequencer.commands import (
+    AnyCommand,
+    CreateTopic,
+    DeleteTopic,
+    Member,
+    SetMembers,
+    decode_commands,
+    encode_commands,
+)
+from shiplog.sequencer.setting_commands import (
+    AddPartitions,
+    Advertised,
+    AlterTopic,
+    SetListeners,
+)
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection
+
+INSIDE = Advertised("inside", "host", 9092)
+
+
+@pytest.fixture
+def machine() -> StateMachine:
+    machine = StateMachine()
+    machine.apply(CreateTopic("t1", "flights", 2, {"segment.bytes": "65536"}, 1))
+    machine.apply(CreateTopic("t2", "other", 1, {}, 1))
+    return machine
+
+
+def test_they_survive_encoding() -> None:
+    commands: list[AnyCommand] = [
+        SetListeners(2, [INSIDE]),
+        AlterTopic("t1", {"a": "b"}, ["c"]),
+        AddPartitions("t1", 5),
+    ]
+    assert decode_commands(encode_commands(commands)) == commands
+
+
+def test_partitions_are_added_with_new_numbers_and_twice_is_once(machine: StateMachine) -> None:
+    for _ in range(2):
+        machine.apply(AddPartitions("t1", 4))
+    topic = machine.state.topics["t1"]
+    assert topic.partition_numbers == [1, 2, 4, 5]
+    assert [machine.state.partitions[n].index for n in topic.partition_numbers] == [0, 1, 2, 3]
+    assert StateMachine.decode(machine.encode()).state == machine.state
+
+
+def test_partitions_are_never_taken_away(machine: StateMachine) -> None:
+    before = machine.encode()
+    outcome = machine.apply(AddPartitions("t1", 1))
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == "INVALID_PARTITIONS"
+    assert machine.encode() == before
+
+
+def test_settings_are_set_and_unset(machine: StateMachine) -> None:
+    command = AlterTopic("t1", {"message.timestamp.type": "LogAppendTime"}, ["segment.bytes"])
+    for _ in range(2):
+        machine.apply(command)
+    assert machine.state.topics["t1"].settings == {"message.timestamp.type": "LogAppendTime"}
+
+
+@pytest.mark.parametrize("command", [AlterTopic("t9", {}, []), AddPartitions("t9", 3)])
+def test_an_unknown_topic_is_said(machine: StateMachine, command: AnyCommand) -> None:
+    outcome = machine.apply(command)
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == "UNKNOWN_TOPIC"
+
+
+def test_a_deleted_topic_takes_added_partitions_along(machine: StateMachine) -> None:
+    machine.apply(AddPartitions("t1", 4))
+    machine.apply(DeleteTopic("t1"))
+    assert list(machine.state.partitions) == [3]
+
+
+def test_listeners_belong_to_members(machine: StateMachine) -> None:
+    machine.apply(SetListeners(0, [INSIDE]))
+    members = [Member(n, f"n{n}", f"h:{n}", f"i{n}", voter=True) for n in (1, 2)]
+    machine.apply(SetMembers(members))
+    assert machine.state.listeners == {}
+    machine.apply(SetListeners(2, [INSIDE]))
+    outcome = machine.apply(SetListeners(7, [INSIDE]))
+    assert isinstance(outcome, Rejection)
+    assert machine.state.listeners == {2: [INSIDE]}
+    assert StateMachine.decode(machine.encode()).state == machine.state

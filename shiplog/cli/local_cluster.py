@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shiplog.config.authorisation import ANONYMOUS
+from shiplog.config.group_limits import GroupLimits
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.render import render_client, render_node
@@ -233,7 +234,8 @@ class LocalCluster:
             segment_bytes=self.options.segment_bytes,
             grants=(everything("shiplog://client/*"), everything(ANONYMOUS)),
             kafka=KafkaConfig(
-                listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),)
+                listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),),
+                groups=GroupLimits(initial_rebalance_delay_ms=0),  # as Kafka's own quickstart
             ),
         )
         _write(os.path.join(directory, "node.toml"), render_node(config))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.table import Table
 from shiplog.config.types import Address, KafkaConfig, KafkaListener, Security
 from shiplog.logformat.names import check_session_name
@@ -14,6 +15,7 @@ from shiplog.logformat.names import check_session_name
 KAFKA_KEYS = [
     "listeners",
     "num_partitions",
+    "groups",
     "max_request_bytes",
     "max_connections",
     "max_connections_per_host",
@@ -36,6 +38,7 @@ def load_kafka(table: Table) -> KafkaConfig:
     return KafkaConfig(
         listeners=listeners,
         num_partitions=table.integer("num_partitions", 1, 1, 10_000),
+        groups=_groups(table.table("groups", list(SETTINGS))),
         max_request_bytes=table.size(
             "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
         ),
@@ -66,6 +69,23 @@ def _listener(table: Table) -> KafkaListener:
         security=security,
         allow_plaintext_from_anywhere=is_allowed,
     )
+
+
+def _groups(table: Table) -> GroupLimits:
+    """The table [kafka.groups]; its keys are Kafka's own names, in quotes."""
+    defaults = GroupLimits()
+    values = {
+        bounds.field: table.integer(
+            name, getattr(defaults, bounds.field), bounds.least, bounds.most
+        )
+        for name, bounds in SETTINGS.items()
+    }
+    limits = GroupLimits(**values)
+    if limits.min_session_timeout_ms > limits.max_session_timeout_ms:
+        longest = limits.max_session_timeout_ms
+        reason = f"longer than group.max.session.timeout.ms, which is {longest}"
+        raise table.error("group.min.session.timeout.ms", reason)
+    return limits
 
 
 def _is_loopback(address: Address) -> bool:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from shiplog.config.group_limits import SETTINGS
 from shiplog.config.types import (
     ClientConfig,
     Fsync,
@@ -69,8 +70,10 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    values = {key: value for key, value in asdict(kafka).items() if key != "listeners"}
-    return _table("[kafka]", values)
+    nested = ("listeners", "groups")
+    values = {key: value for key, value in asdict(kafka).items() if key not in nested}
+    groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
+    return _table("[kafka]", values) + _table("[kafka.groups]", groups)
 
 
 def _listener(listener: KafkaListener) -> str:

@@ -6,9 +6,11 @@ paths are absolute; nothing else in the package reads a configuration file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from shiplog.config.group_limits import GroupLimits
 
 
 class ConfigError(Exception):
@@ -113,6 +115,7 @@ class KafkaConfig:
 
     listeners: tuple[KafkaListener, ...] = ()
     num_partitions: int = 1
+    groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20
     max_connections: int = 4096
     max_connections_per_host: int = 4096

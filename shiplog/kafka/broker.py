@@ -16,6 +16,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Client
+from shiplog.kafka.groups.driver import GroupDriver
 from shiplog.sequencer.commands import AnyCommand, CreateTopic
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Rejection, Topic
@@ -52,6 +53,7 @@ class Broker:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.groups = GroupDriver(node, node.config.kafka.groups)
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 

@@ -30,11 +30,13 @@ class KafkaService:
         self._node = node
         self._advertising: asyncio.Task[None] | None = None
         config = node.config.kafka
-        dispatcher = Dispatcher(Broker(node), APIS)
+        self._broker = Broker(node)
+        dispatcher = Dispatcher(self._broker, APIS)
         self.listeners = [Listener(each, config, dispatcher) for each in config.listeners]
 
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
+        self._broker.groups.start()
         for listener in self.listeners:
             await listener.start()
         self._advertising = asyncio.create_task(self._advertise())
@@ -53,6 +55,7 @@ class KafkaService:
 
     async def close(self) -> None:
         """End every connection."""
+        self._broker.groups.close()
         if self._advertising is not None:
             self._advertising.cancel()
         for listener in self.listeners:

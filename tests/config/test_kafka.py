@@ -55,6 +55,25 @@ def test_listeners_are_read_and_rendered(tmp_path: Path) -> None:
     assert load_node(str(tmp_path / "again.toml")) == config
 
 
+def test_groups_have_limits_under_kafkas_names(tmp_path: Path) -> None:
+    text = '[kafka.groups]\n"group.max.size" = 5\n"group.initial.rebalance.delay.ms" = 0\n'
+    config = load_node(load(tmp_path, text))
+    groups = config.kafka.groups
+    assert (groups.max_size, groups.initial_rebalance_delay_ms) == (5, 0)
+    assert groups.min_session_timeout_ms == 6_000
+    (tmp_path / "again.toml").write_text(render_node(config))
+    assert load_node(str(tmp_path / "again.toml")) == config
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['"group.max.sise" = 5', '"group.max.size" = 0', '"group.min.session.timeout.ms" = 2000000'],
+)
+def test_senseless_limits_of_groups_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match="group"):
+        load_node(load(tmp_path, f"[kafka.groups]\n{line}\n"))
+
+
 def test_without_the_table_nothing_listens(tmp_path: Path) -> None:
     assert load_node(load(tmp_path, "")).kafka.listeners == ()
 

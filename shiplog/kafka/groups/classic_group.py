@@ -133,10 +133,9 @@ class ClassicGroup:
             for name, member in self.members.items()
         )
 
-    def metadata_bytes(self, *, without: str) -> int:
-        """What the metadata of all members but one take."""
-        records = (m.record for name, m in self.members.items() if name != without)
-        return sum(protocols_bytes(record.protocols) for record in records)
+    def size_without(self, member_id: str) -> int:
+        """What all members but one take in the replicated state, in bytes."""
+        return sum(size_of(m.record) for name, m in self.members.items() if name != member_id)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -205,6 +204,8 @@ def _with_assignment(record: ClassicMember, assignment: bytes) -> ClassicMember:
     return msgspec.structs.replace(record, assignment=assignment)
 
 
-def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
-    """What protocols take in the replicated state."""
-    return sum(len(name) + len(data) for name, data in protocols)
+def size_of(record: ClassicMember) -> int:
+    """About what a member takes in the replicated state, in bytes, without its assignment."""
+    texts = (record.member_id, record.instance_id or "", record.client_id, record.client_host)
+    protocols = sum(len(name.encode()) + len(data) for name, data in record.protocols)
+    return protocols + sum(len(text.encode()) for text in texts)

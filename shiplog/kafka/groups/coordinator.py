@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.classic_group import DEAD, ClassicGroup
 from shiplog.kafka.groups.desk import Desk, Round, Waiter
 from shiplog.kafka.groups.joining import Joining, check_member
-from shiplog.kafka.groups.limits import GROUP_ID_MAX, GroupLimits
+from shiplog.kafka.groups.limits import GROUP_ID_MAX
 from shiplog.kafka.groups.offsets import Offsets
 from shiplog.kafka.groups.rebalance import JOIN, MEMBER, PENDING, SYNC, Rebalance
 from shiplog.kafka.groups.requests import (

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field
 from shiplog.kafka.groups.requests import AnyAnswer
 from shiplog.sequencer.group_commands import CommitOffsets, GroupCommand, Offset
 
+COMMIT_OFFSETS = 200
+"""At most so many in one command, so that it fits into an entry whatever their metadata."""
+
 Waiter = object
 """Whoever waits for an answer; only the driver knows what it is."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Round:
     """What came out of one or more requests."""
 
@@ -93,11 +96,18 @@ class Desk:
 
     def commit(self, group: str, offsets: list[tuple[int, Offset]]) -> None:
         """Have offsets committed, together with those that were given just before."""
+        for first in range(0, len(offsets), COMMIT_OFFSETS):
+            piece = offsets[first : first + COMMIT_OFFSETS]
+            self._commits_with_room(len(piece)).append((group, piece))
+
+    def _commits_with_room(self, count: int) -> list[tuple[str, list[tuple[int, Offset]]]]:
         commands = self._round.commands
-        if commands and isinstance(commands[-1], CommitOffsets):
-            commands[-1].commits.append((group, offsets))
-        else:
-            commands.append(CommitOffsets([(group, offsets)]))
+        last = commands[-1] if commands else None
+        commits = last.commits if isinstance(last, CommitOffsets) else None
+        if commits is None or sum(len(offsets) for _, offsets in commits) + count > COMMIT_OFFSETS:
+            commits = []
+            commands.append(CommitOffsets(commits))
+        return commits
 
     def take(self) -> Round:
         """What was collected since the last call."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from shiplog.kafka.groups.classic_group import ClassicGroup, Member, protocols_bytes
+from shiplog.config.group_limits import GroupLimits
+from shiplog.kafka.groups.classic_group import ClassicGroup, Member, size_of
 from shiplog.kafka.groups.desk import Desk, Waiter
-from shiplog.kafka.groups.limits import GroupLimits
 from shiplog.kafka.groups.rebalance import PENDING, Rebalance
 from shiplog.kafka.groups.requests import Caller, GroupError, Join, Joined
 from shiplog.sequencer.group_commands import ClassicMember, Phase
@@ -69,8 +69,8 @@ class Joining:
         caller = request.caller
         owner = group.static.get(caller.instance_id) if caller.instance_id is not None else None
         name = owner or caller.member_id
-        size = protocols_bytes(request.protocols) + group.metadata_bytes(without=name)
-        if size > self._limits.group_bytes:
+        size = size_of(_record(request, request.fresh_id))
+        if size + group.size_without(name) > self._limits.group_bytes:
             return False
         if name not in group.members:
             return len(group.members) < self._limits.max_size

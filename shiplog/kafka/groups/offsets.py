@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.classic_group import ClassicGroup
 from shiplog.kafka.groups.desk import Desk
-from shiplog.kafka.groups.limits import GroupLimits
 from shiplog.kafka.groups.requests import Commit, GroupError
 from shiplog.kafka.groups.subscription import CONSUMER, subscribed_topics
 from shiplog.sequencer.group_commands import DropOffsets, Offset, Phase

@@ -10,9 +10,10 @@ phase that waits for members always has a deadline.
 
 from __future__ import annotations
 
+from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.classic_group import ClassicGroup, Member
 from shiplog.kafka.groups.desk import Desk, Waiter
-from shiplog.kafka.groups.limits import NEW_MEMBER_TIMEOUT_S, GroupLimits
+from shiplog.kafka.groups.limits import NEW_MEMBER_TIMEOUT_S
 from shiplog.kafka.groups.requests import GroupError, Joined, Synced
 from shiplog.sequencer.group_commands import Phase
 

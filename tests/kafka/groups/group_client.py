@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.coordinator import GroupCoordinator
-from shiplog.kafka.groups.limits import GroupLimits
 from shiplog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
 from shiplog.sequencer.commands import CreateTopic
 from shiplog.sequencer.state import StateMachine

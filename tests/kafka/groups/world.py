@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.coordinator import GroupCoordinator
 from shiplog.kafka.groups.desk import Round
-from shiplog.kafka.groups.limits import GroupLimits
 from shiplog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
 from shiplog.sequencer.commands import CreateTopic, decode_commands, encode_commands
 from shiplog.sequencer.group_commands import Phase

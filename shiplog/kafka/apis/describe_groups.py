@@ -1,0 +1,69 @@
+"""DescribeGroups (15): groups of the classic protocol, with their members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Api, Call, Outcome
+from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.groups.answering import answered
+from shiplog.kafka.groups.requests import Described, DescribedMember
+
+
+def _handle(call: Call, request: Any) -> Outcome:
+    names = list(request.groups)
+
+    def made(groups: tuple[Described, ...]) -> Tree:
+        return {"throttle_time": 0, "groups": [_group(group) for group in groups]}
+
+    def lost(error: ErrorCode) -> Tree:
+        return {"throttle_time": 0, "groups": [_lost(name, error) for name in names]}
+
+    return answered(call, lambda c, waiter: c.describe(names, waiter), made, lost)
+
+
+def _group(group: Described) -> Tree:
+    """A group that does not exist is dead, and that is no error before version 6."""
+    return {
+        "error_code": ErrorCode.none,
+        "group_id": group.group,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [_member(member) for member in group.members],
+    }
+
+
+def _member(member: DescribedMember) -> Tree:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
+    }
+
+
+def _lost(name: str, error: ErrorCode) -> Tree:
+    return {
+        "error_code": error,
+        "group_id": name,
+        "group_state": "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
+
+
+API = Api(
+    key=15,
+    name="DescribeGroups",
+    first=0,
+    last=5,
+    flexible_from=5,
+    handle=_handle,
+    notes="Authorized operations are not told.",
+)

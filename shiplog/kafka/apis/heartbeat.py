@@ -1,0 +1,33 @@
+"""Heartbeat (12): a member lives; learns whether the group divides its partitions anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Api, Call, Outcome
+from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.groups.answering import answered
+from shiplog.kafka.groups.requests import Caller
+
+
+def _handle(call: Call, request: Any) -> Outcome:
+    instance_id = getattr(request, "group_instance_id", None)
+    caller = Caller(request.group_id, request.member_id, instance_id, request.generation_id)
+    return answered(call, lambda c, waiter: c.heartbeat(caller, waiter), _tree, _tree)
+
+
+def _tree(error: int) -> Tree:
+    return {"throttle_time": 0, "error_code": ErrorCode(int(error))}
+
+
+API = Api(
+    key=12,
+    name="Heartbeat",
+    first=0,
+    last=4,
+    flexible_from=4,
+    handle=_handle,
+    notes="Heartbeats are not replicated: a new coordinator gives a whole session timeout.",
+)

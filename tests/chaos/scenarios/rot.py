@@ -155,5 +155,6 @@ def rot_scrubbed(field: Field) -> None:
 def _place_in_a_batch(data: bytes, chance: Random) -> int:
     """A byte of a whole batch, but for its leader epoch, which only a segment's end tells."""
     batches = kernels.batch_headers(data, 0, kernels.scan(data).end)
-    start, size = chance.choice([(int(start), int(size)) for start, size, *_ in batches])
-    return start + chance.choice([*range(12), *range(16, size)])
+    start, size, *_ = chance.choice(batches)
+    covered: list[int] = [*range(start, start + 12), *range(start + 16, start + size)]
+    return chance.choice(covered)

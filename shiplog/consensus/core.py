@@ -105,7 +105,10 @@ class Core:
         "changed",
         "commit",
         "config",
+        "doubted",
+        "doubtful",
         "elected",
+        "elected_in_doubt",
         "election_deadline",
         "election_timeout",
         "forwarded",
@@ -148,6 +151,7 @@ class Core:
         log: RaftLog,
         hard_state: HardState,
         may_vote: bool,
+        doubtful: bool,
     ) -> None:
         self.node_id = node_id
         self.memberships = memberships
@@ -156,6 +160,10 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
+        self.doubtful = doubtful
+        """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""
+        self.elected_in_doubt = False
+        """This node leads by the votes of all, because too many were doubtful."""
         self.now = now
 
         self.term = hard_state.term
@@ -167,6 +175,8 @@ class Core:
         """Who is known to have been elected in this term; doubt does not change that."""
         self.leader_seen = now
         self.votes: dict[int, bool] = {}
+        self.doubted: set[int] = set()
+        """Whose votes are part of no majority."""
 
         self.log = log
         self.snapshot = snapshot
@@ -311,6 +321,14 @@ class Core:
                     f"commit of {index} behind the log's end {self.log.last_index}"
                 )
             self.commit = index
+        self.regain_certainty()
+
+    def regain_certainty(self) -> None:
+        """A committed entry of the present leader's term is here, and with it, as in every
+        majority, all that were ever committed.
+        """
+        if self.doubtful and self.log.term_at(self.commit) == self.term:
+            self.doubtful = False
 
     # --- effects ----------------------------------------------------------------------------------
 

@@ -6,6 +6,10 @@ has heard from a leader within the election timeout answers neither pre-votes no
 partitioned or restarted node disturbs nobody; a transfer of leadership, ordered by the leader
 itself, passes that barrier.
 
+A node that may have forgotten entries (a loss of power with `fsync=interval`) votes in doubt: its
+vote is part of no majority, but a candidate that all voters elect leads all the same, since nobody
+has more than it has.
+
 Invariant: one vote per term, durable before it is told to anybody, the candidate's own included.
 """
 
@@ -48,7 +52,7 @@ def campaign(core: Core) -> None:
         return
     core.role = Role.PRE_CANDIDATE
     core.set_leader(None)
-    core.votes = {core.node_id: True}
+    core.votes, core.doubted = {core.node_id: True}, _own_doubt(core)
     core.restart_election_timer()
     _ask(core, transfer=False)
 
@@ -84,7 +88,8 @@ def on_pre_vote(core: Core, sender: int, message: PreVote) -> None:
         granted = (message.last_term, message.last_index, -sender) > _rank(core)
         if granted:
             core.become_follower(core.term, None)
-    core.send(sender, PreVoteReply(message.term if granted else core.term, granted))
+    term = message.term if granted else core.term
+    core.send(sender, PreVoteReply(term, granted, not core.doubtful))
 
 
 def on_vote(core: Core, sender: int, message: Vote) -> None:
@@ -94,22 +99,31 @@ def on_vote(core: Core, sender: int, message: Vote) -> None:
     if granted:
         core.vote = sender
         core.become_follower(core.term, core.leader)
-    core.send_after_save(sender, VoteReply(core.term, granted))
+    core.send_after_save(sender, VoteReply(core.term, granted, not core.doubtful))
 
 
 def on_pre_vote_reply(core: Core, sender: int, message: PreVoteReply) -> None:
     """One answer; the first one of each voter counts."""
     asked_term = core.term + 1 if message.granted else core.term
     if core.role is Role.PRE_CANDIDATE and message.term == asked_term:
-        core.votes.setdefault(sender, message.granted)
-        _count(core)
+        _take(core, sender, message)
 
 
 def on_vote_reply(core: Core, sender: int, message: VoteReply) -> None:
     """One vote; the first answer of each voter counts."""
     if core.role is Role.CANDIDATE:
-        core.votes.setdefault(sender, message.granted)
-        _count(core)
+        _take(core, sender, message)
+
+
+def _take(core: Core, sender: int, message: PreVoteReply | VoteReply) -> None:
+    if sender not in core.votes and not message.counts:
+        core.doubted.add(sender)
+    core.votes.setdefault(sender, message.granted)
+    _count(core)
+
+
+def _own_doubt(core: Core) -> set[int]:
+    return {core.node_id} if core.doubtful else set()
 
 
 def _may_elect(core: Core, message: PreVote | Vote) -> bool:
@@ -133,7 +147,7 @@ def _become_candidate(core: Core, *, transfer: bool) -> None:
     core.elected = None
     core.role = Role.CANDIDATE
     core.set_leader(None)
-    core.votes = {}
+    core.votes, core.doubted = {}, _own_doubt(core)
     core.restart_election_timer()
     _ask(core, transfer=transfer)
 
@@ -159,7 +173,7 @@ def _ask(core: Core, *, transfer: bool) -> None:
 
 
 def _count(core: Core) -> None:
-    outcome = tally(core.votes, core.voters)
+    outcome = tally(core.votes, core.voters, core.doubted)
     if outcome is Tally.LOST:
         core.become_follower(core.term, None)
     elif outcome is Tally.WON and core.role is Role.PRE_CANDIDATE:
@@ -173,6 +187,9 @@ def _become_leader(core: Core) -> None:
     (5.4.2).
     """
     core.role = Role.LEADER
+    granted = {voter: is_granted for voter, is_granted in core.votes.items() if is_granted}
+    sure = {voter: voter not in core.doubted for voter in granted}
+    core.elected_in_doubt = tally(sure, core.voters) is not Tally.WON
     core.votes = {}
     core.set_leader(core.node_id)
     core.elected = core.node_id

@@ -45,6 +45,7 @@ def on_append(core: Core, sender: int, message: Append) -> None:
     match = prev_index + len(entries)
     commit = message.commit if message.commit < match else match
     core.commit = max(core.commit, commit)
+    core.regain_certainty()
     core.send_after_save_queue.append(
         (sender, AppendReply(core.term, message.stream, match, core.may_vote))
     )
@@ -157,3 +158,4 @@ def _learn_commit(core: Core, index: int, term: int) -> None:
     """The leader's entry (index, term) is committed; if we have it, so is all we hold up to it."""
     if index > core.commit and core.log.term_at(index) == term:
         core.commit = index
+    core.regain_certainty()

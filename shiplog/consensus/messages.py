@@ -33,9 +33,10 @@ class PreVote(Message, frozen=True, tag=1):
 
 
 class PreVoteReply(Message, frozen=True, tag=2):
-    """`term` is the asked one when granted, else the voter's own."""
+    """`term` is the asked one when granted, else the voter's own; `counts` as in VoteReply."""
 
     granted: bool
+    counts: bool = True
 
 
 class Vote(Message, frozen=True, tag=3):
@@ -49,9 +50,14 @@ class Vote(Message, frozen=True, tag=3):
 
 
 class VoteReply(Message, frozen=True, tag=4):
-    """The answer to Vote, sent only once it is durable."""
+    """The answer to Vote, sent only once it is durable.
+
+    `counts` is false when the sender may have lost entries that it once acknowledged: what it
+    grants is part of no majority, only of the votes of all.
+    """
 
     granted: bool
+    counts: bool = True
 
 
 class Append(Message, frozen=True, tag=5):

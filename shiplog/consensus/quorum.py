@@ -28,11 +28,20 @@ def reached(values: Iterable[int]) -> int:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def tally(votes: Mapping[int, bool], voters: Collection[int]) -> Tally:
-    """The outcome of an election given the votes so far; only voters' votes count."""
+def tally(
+    votes: Mapping[int, bool], voters: Collection[int], doubtful: Collection[int] = ()
+) -> Tally:
+    """The outcome of an election given the votes so far; only voters' votes count.
+
+    A majority has to be of voters that have lost nothing: only then one of them has each committed
+    entry. The others, the doubtful, count where all voters are of one mind: what none of them has
+    any more, nobody has.
+    """
+    granted = [voter for voter in voters if votes.get(voter) is True]
+    sure = sum(1 for voter in granted if voter not in doubtful)
     needed = majority(len(voters))
-    granted = sum(1 for voter in voters if votes.get(voter) is True)
-    if granted >= needed:
+    if sure >= needed or len(granted) == len(voters):
         return Tally.WON
     open_votes = sum(1 for voter in voters if voter not in votes)
-    return Tally.PENDING if granted + open_votes >= needed else Tally.LOST
+    can_win = sure + open_votes >= needed or len(granted) + open_votes == len(voters)
+    return Tally.PENDING if can_win else Tally.LOST

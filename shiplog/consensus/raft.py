@@ -72,6 +72,7 @@ class Raft:
         entries: Sequence[Entry],
         hard_state: HardState,
         may_vote: bool = True,
+        doubtful: bool = False,
     ) -> None:
         """Resume from what is on disk: `entries` follow `snapshot`, or overlap its end.
 
@@ -82,6 +83,9 @@ class Raft:
 
         `voters` and `learners` hold only until a snapshot or an entry says otherwise; a node that
         joins a group whose members it is yet to learn names no voters.
+
+        `doubtful`: a loss of power may have taken entries that this node had acknowledged. Its
+        votes are part of no majority until it holds all that a leader has committed.
         """
         _check_members(voters, learners)
         restored = _restore_log(snapshot, entries)
@@ -100,6 +104,7 @@ class Raft:
             log=log,
             hard_state=hard_state,
             may_vote=may_vote,
+            doubtful=doubtful,
         )
         if restored is None and snapshot is not None:
             self._core.install(snapshot)
@@ -319,6 +324,18 @@ class Raft:
     @may_vote.setter
     def may_vote(self, value: bool) -> None:
         self._core.may_vote = value
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether this node may lack entries that it once acknowledged."""
+        return self._core.doubtful
+
+    @property
+    def is_elected_in_doubt(self) -> bool:
+        """Whether this node leads by the votes of all voters, too many of them doubtful: committed
+        entries may be lost.
+        """
+        return self._core.role is Role.LEADER and self._core.elected_in_doubt
 
     @property
     def role(self) -> Role:

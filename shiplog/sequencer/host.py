@@ -10,6 +10,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from shiplog.runtime.syncer import GroupSync, Syncer
@@ -61,14 +62,25 @@ class InThread(Protocol):
         """What `work(*arguments)` returns or raises."""
 
 
+def linux_boot() -> str:
+    """See random(4)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`."""
+    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
+    `boot()`: what identifies the host's present boot, empty if nothing does.
+    """
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
     watch: Callable[[tuple[str, ...], Callable[[], None]], Watch] = FileWatch
     disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
     in_thread: InThread = asyncio.to_thread
+    boot: Callable[[], str] = linux_boot
 
 
 REAL_HOST = Host()

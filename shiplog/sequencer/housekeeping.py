@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shiplog.consensus import Busy, NotLeader
 from shiplog.logformat.files import DiskFull
 from shiplog.runtime.log import log_event
+from shiplog.sequencer.commands import AnyCommand, RecordEvent
 from shiplog.sequencer.expiry import due
 from shiplog.sequencer.group import forget_outcome
 
@@ -33,6 +34,7 @@ class Housekeeper:
     def __init__(self, node: Node, host: Host) -> None:
         self._node = node
         self._host = host
+        self._told_term = -1
         self._next_marks = node.clock.now() + MARKS_INTERVAL_S
         self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
 
@@ -55,6 +57,7 @@ class Housekeeper:
         if node.intake.stopped is not None and node.group.is_leader:
             node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self._save_marks()
+        self._care_about_doubt()
         node.listen_to_peers_again()
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
@@ -81,6 +84,30 @@ class Housekeeper:
         except DiskFull as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
+    def _care_about_doubt(self) -> None:
+        """After a loss of power with `fsync=interval`: forget doubt that is over, and leave a
+        record where committed entries may be lost.
+        """
+        node, raft = self._node, self._node.group.raft
+        if node.directory.record.doubtful and not raft.is_doubtful:
+            node.directory.is_whole_again()
+        if raft.is_elected_in_doubt and raft.term != self._told_term:
+            text = (
+                f"{node.config.name} leads term {raft.term} from entry {raft.commit_index} on by"
+                " the votes of all, after too many hosts went down with fsync=interval: what was"
+                " acknowledged just before may be lost"
+            )
+            if self._propose(RecordEvent(node.clock.wall_ms(), "possible-loss", text)):
+                self._told_term = raft.term
+
+    def _propose(self, command: AnyCommand) -> bool:
+        """Whether it was proposed; what becomes of it the applied entry says."""
+        try:
+            forget_outcome(self._node.group.propose([command])[1])
+        except (NotLeader, Busy):
+            return False
+        return True
+
     def _expire(self) -> None:
         """Propose what the leader finds idle; what is not decided is looked at again later."""
         node = self._node
@@ -92,9 +119,5 @@ class Housekeeper:
             node.config.expiry,
             is_released=node.replica.is_released,
         )
-        if command is None:
-            return
-        try:
-            forget_outcome(node.group.propose([command])[1])
-        except (NotLeader, Busy):
-            return
+        if command is not None:
+            self._propose(command)

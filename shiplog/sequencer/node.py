@@ -101,6 +101,8 @@ class Node:
             place or place_in(config),
             bootstrap=bootstrap,
             wall_s=clock.wall_ms() // 1000,
+            host_boot=host.boot(),
+            at_risk=config.fsync is Fsync.INTERVAL,
         )
         self.number = self.directory.record.number
         self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
@@ -254,6 +256,7 @@ class Node:
             entries=self.store.entries,
             hard_state=self.store.hard_state,
             may_vote=self.directory.record.may_vote,
+            doubtful=self.directory.record.doubtful,
         )
 
     def _connect_parts(self) -> None:
@@ -344,6 +347,7 @@ class Node:
         self.merging.close()
         self.sessions.close()
         self.store.close()
+        self.directory.stopped_cleanly()
         self.directory.close()
         self.state = NodeState.OFFLINE
 

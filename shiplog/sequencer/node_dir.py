@@ -64,6 +64,12 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """Which version of the member list that was."""
     voters: list[int] = []
     """Of a bootstrapped directory: who voted then. Raft's log and snapshots go on from there."""
+    at_risk: str = ""
+    """The host's boot in which the node runs without syncing what it acknowledges
+    (`fsync=interval`); empty while it does not, and after a clean stop.
+    """
+    doubtful: bool = False
+    """Such a host has gone down since: acknowledged entries may be missing here."""
 
 
 class NodeDirectory:
@@ -77,7 +83,15 @@ class NodeDirectory:
 
     @classmethod
     def open(
-        cls, fs: FileSystem, path: str, place: NodePlace, *, bootstrap: bool, wall_s: int
+        cls,
+        fs: FileSystem,
+        path: str,
+        place: NodePlace,
+        *,
+        bootstrap: bool,
+        wall_s: int,
+        host_boot: str = "",
+        at_risk: bool = False,
     ) -> NodeDirectory:
         """Lock the directory and begin a new boot. Raises NodeDirectoryError.
 
@@ -86,6 +100,9 @@ class NodeDirectory:
 
         A new directory's boots are counted from the time of day: so they are later than those of
         any directory that this node had and lost, and an old copy's are not.
+
+        `host_boot` identifies the host's present boot; `at_risk`: the node acknowledges what may
+        not survive its end.
         """
         fs.make_directory(path)
         lock = _lock(fs, os.path.join(path, "node.lock"))
@@ -102,15 +119,17 @@ class NodeDirectory:
             voters=voters if bootstrap else [],
         )
         try:
-            record = cls._begin_boot(fs, path, first)
+            record = cls._begin_boot(fs, path, first, host_boot, host_boot if at_risk else "")
         except BaseException:
             lock.close()
             raise
         return cls(fs, path, record, lock)
 
     @staticmethod
-    def _begin_boot(fs: FileSystem, path: str, first: NodeRecord) -> NodeRecord:
-        """The record of this boot; `first` if there was none before."""
+    def _begin_boot(
+        fs: FileSystem, path: str, first: NodeRecord, host_boot: str, at_risk: str
+    ) -> NodeRecord:
+        """The record of this boot; made from `first` if there was none before."""
         file = os.path.join(path, "node.json")
         if fs.exists(file):
             known = read_record(fs, path)
@@ -129,8 +148,25 @@ class NodeDirectory:
                     "choose an empty one, or restore node.json"
                 )
             record = first
+        is_lost = record.at_risk not in ("", host_boot)
+        record = msgspec.structs.replace(
+            record, at_risk=at_risk, doubtful=record.doubtful or is_lost
+        )
         write_record(fs, path, record)
         return record
+
+    def stopped_cleanly(self) -> None:
+        """All that was acknowledged is on the disk, and nothing more will be."""
+        if self.record.at_risk:
+            self._rewrite(at_risk="")
+
+    def is_whole_again(self) -> None:
+        """The node holds all that was ever committed."""
+        self._rewrite(doubtful=False)
+
+    def _rewrite(self, **changes: object) -> None:
+        self.record = msgspec.structs.replace(self.record, **changes)
+        write_record(self._fs, self.path, self.record)
 
     def close(self) -> None:
         """Release the lock."""

@@ -63,6 +63,8 @@ def trouble(node: Node) -> str:
     troubles = []
     if not node.directory.record.may_vote:
         troubles.append("may not vote: its directory was lost")
+    if node.group.raft.is_doubtful:
+        troubles.append("may lack entries that it acknowledged before its host went down")
     if node.intake.stopped is not None:
         troubles.append(f"intake stopped: {node.intake.stopped}")
     for number, reason in node.coordinator.damaged_inputs().items():

@@ -73,6 +73,7 @@ class Group:
         self.trace: list[str] = []
         self.dropped: list[tuple[int, int, Message]] = []
         self.timid = set(timid)
+        self.doubtful: set[int] = set()
         self.nodes: list[Node] = []
         self.joining: set[int] = set()
         for number in (*self.voters, *self.learners):
@@ -158,6 +159,14 @@ class Group:
         node.snapshot, node.entries, node.hard_state = None, [], HardState(0, None, 0)
         self.timid.add(number)
 
+    def lose(self, number: int, index: int) -> None:
+        """A crashed node loses its entries from `index` on, and knows that it may have."""
+        node = self.nodes[number]
+        node.entries = [entry for entry in node.entries if entry.index < index]
+        known = node.hard_state
+        node.hard_state = HardState(known.term, known.vote, min(known.commit, index - 1))
+        self.doubtful.add(number)
+
     def restart(self, number: int) -> None:
         """Boot from the disk."""
         node = self.nodes[number]
@@ -237,6 +246,7 @@ class Group:
             entries=entries,
             hard_state=hard_state,
             may_vote=number not in self.timid,
+            doubtful=number in self.doubtful,
         )
 
     def _deliver(self, sender: int, to: int, message: Message) -> None:

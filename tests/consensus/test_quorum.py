@@ -41,3 +41,21 @@ def test_tally_asks_what_the_open_votes_can_still_change(
 def test_two_majorities_meet(size: int) -> None:
     assert 2 * majority(size) > size
     assert 2 * (majority(size) - 1) <= size
+
+
+@pytest.mark.parametrize(
+    ("votes", "doubtful", "expected"),
+    [
+        ({0: True, 1: True}, {1}, Tally.PENDING),
+        ({0: True, 1: True, 2: False}, {1}, Tally.LOST),
+        ({0: True, 1: True, 2: True}, {1}, Tally.WON),
+        ({0: True, 1: True, 2: True}, {0, 1, 2}, Tally.WON),
+        ({0: True, 1: True}, {0, 1}, Tally.PENDING),
+        ({0: True, 1: False}, {0}, Tally.LOST),
+        ({0: True, 1: True}, {2}, Tally.WON),
+    ],
+)
+def test_doubtful_votes_count_only_among_the_votes_of_all(
+    votes: dict[int, bool], doubtful: set[int], expected: Tally
+) -> None:
+    assert tally(votes, (0, 1, 2), doubtful) is expected

@@ -111,6 +111,10 @@ class Script:
         """`wipe N`: the crashed node N loses its disk."""
         self.group.wipe(int(node))
 
+    def do_lose(self, node: str, index: str) -> None:
+        """`lose N I`: the crashed node N loses its entries from I on, which were not synced."""
+        self.group.lose(int(node), int(index))
+
     def do_restart(self, node: str) -> None:
         """`restart N`."""
         self.group.restart(int(node))
@@ -130,6 +134,8 @@ class Script:
             self.group.trace.append(
                 f"{number} {raft.role.value} term={raft.term} leader={raft.leader} "
                 f"log={raft.first_index}..{raft.last_index} commit={raft.commit_index}"
+                + (" doubtful" if raft.is_doubtful else "")
+                + (" elected in doubt" if raft.is_elected_in_doubt else "")
             )
 
     def do_members(self) -> None:

@@ -1,0 +1,89 @@
+"""Hosts that went down while nodes ran with `fsync=interval`: who may still elect a leader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from shiplog.logformat.files import OsFileSystem
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.node_dir import NodeDirectory, NodePlace
+from shiplog.sequencer.status import trouble
+from tests.sequencer.cluster import run_with, until
+
+PLACE = NodePlace(cluster="c", node="n", number=0, members=[])
+
+
+def boot(path: Path, host_boot: str, *, at_risk: bool = True, clean: bool = False) -> bool:
+    """One life of a node: whether it began in doubt."""
+    directory = NodeDirectory.open(
+        OsFileSystem(),
+        str(path),
+        PLACE,
+        bootstrap=True,
+        wall_s=1,
+        host_boot=host_boot,
+        at_risk=at_risk,
+    )
+    doubtful = directory.record.doubtful
+    if clean:
+        directory.stopped_cleanly()
+    directory.close()
+    return doubtful
+
+
+def test_only_an_unclean_end_of_the_host_is_doubtful(tmp_path: Path) -> None:
+    assert not boot(tmp_path, "a")
+    assert not boot(tmp_path, "a", clean=True)
+    assert not boot(tmp_path, "b")
+    assert boot(tmp_path, "c")
+
+
+def test_doubt_lasts_until_it_is_over(tmp_path: Path) -> None:
+    boot(tmp_path, "a")
+    assert boot(tmp_path, "b", clean=True)
+    assert boot(tmp_path, "b", clean=True)
+    directory = NodeDirectory.open(OsFileSystem(), str(tmp_path), PLACE, bootstrap=True, wall_s=1)
+    directory.is_whole_again()
+    directory.close()
+    assert not boot(tmp_path, "b")
+
+
+def test_what_is_synced_before_it_is_acknowledged_is_never_in_doubt(tmp_path: Path) -> None:
+    boot(tmp_path, "a", at_risk=False)
+    assert not boot(tmp_path, "b", at_risk=False)
+
+
+def lose_power(path: Path, numbers: Iterable[int]) -> None:
+    """What a node finds when its host went down in a life with fsync=interval."""
+    for number in numbers:
+        file = path / f"rt-sequencer-{number}" / "data" / "node.json"
+        record = json.loads(file.read_bytes())
+        file.write_text(json.dumps(record | {"at_risk": "another boot"}))
+
+
+async def nothing(nodes: list[Node]) -> None:
+    """A life in which nothing happens."""
+
+
+def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await until(lambda: not nodes[2].directory.record.doubtful, "no doubt is left")
+        assert nodes[0].replica.machine.state.events == []
+
+    run_with(tmp_path, 3, nothing)
+    lose_power(tmp_path, [2])
+    run_with(tmp_path, 3, body)
+
+
+def test_doubt_of_all_is_over_when_all_have_voted_and_leaves_a_record(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await until(lambda: not any(node.directory.record.doubtful for node in nodes), "no doubt")
+        events = nodes[0].replica.machine.state.events
+        await until(lambda: [event.kind for event in events] == ["possible-loss"], "the event")
+        assert trouble(nodes[0]) == ""
+
+    run_with(tmp_path, 3, nothing)
+    lose_power(tmp_path, range(3))
+    run_with(tmp_path, 3, body)

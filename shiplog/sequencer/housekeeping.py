@@ -44,6 +44,7 @@ class Housekeeper:
             node.reporter.tick()
             node.coordinator.tick()
             node.repair.tick()
+            node.following.tick()
             node.changes.tick()
             if node.clock.now() >= self._next_marks:
                 self._next_marks = node.clock.now() + MARKS_INTERVAL_S
@@ -56,6 +57,7 @@ class Housekeeper:
             node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self._save_marks()
         node.listen_to_peers_again()
+        node.run_keeper.tick(node.clock.now(), is_leader=node.group.is_leader)
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
             self._expire()

@@ -110,6 +110,7 @@ class Node:
         self._build_state(fs)
         self._build_sequencing()
         self._build_service()
+        self._build_upkeep()
         self._connect_parts()
 
     # --- building ---------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class Node:
         )
 
     def _build_service(self) -> None:
-        """What talks to others: links to peers, reports, what may be read, repair."""
+        """What talks to others: links to peers, reports, what may be read."""
         config = self.config
         hello = make_hello(
             cluster=config.cluster,
@@ -218,6 +219,10 @@ class Node:
             leader=lambda: self.group.raft.leader,
         )
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
+
+    def _build_upkeep(self) -> None:
+        """What gets what is lacking, and looks after everything."""
+        config = self.config
         self.repair = Repair(
             config,
             machine=self.replica.machine,
@@ -229,7 +234,6 @@ class Node:
             boot=self.directory.record.boot,
             ask=self._peers_to_ask,
         )
-
         self.scrubber = Scrubber(
             self._fs,
             self.merging,

@@ -156,4 +156,4 @@ def _place_in_a_batch(data: bytes, chance: Random) -> int:
     """A byte of a whole batch, but for its leader epoch, which only a segment's end tells."""
     batches = kernels.batch_headers(data, 0, kernels.scan(data).end)
     start, size = chance.choice([(int(start), int(size)) for start, size, *_ in batches])
-    return start + chance.choice([*range(12), *range(16, size)])
+    return int(start + chance.choice([*range(12), *range(16, size)]))

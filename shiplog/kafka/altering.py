@@ -11,9 +11,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.configs import Resource
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import check_name, denied, unknown
 from shiplog.sequencer.setting_commands import AlterTopic
 from shiplog.sequencer.state_types import Topic

@@ -17,6 +17,8 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Client
 from shiplog.kafka.groups.driver import GroupDriver
+from shiplog.kafka.producer_log import ProducerLog
+from shiplog.kafka.refusal import Refusal
 from shiplog.sequencer.commands import AnyCommand, CreateTopic
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Rejection, Topic
@@ -29,15 +31,6 @@ PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
 ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
-
-
-class Refusal(Exception):
-    """Why something is not done: what a client is told."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 class Endpoint(NamedTuple):
@@ -54,6 +47,7 @@ class Broker:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.groups = GroupDriver(node, node.config.kafka.groups)
+        self.producer_log = ProducerLog(node)
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 
@@ -89,8 +83,7 @@ class Broker:
 
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
-        view = self.node.coordinator.views.get(number)
-        return number == self.node.number or (view is not None and view.connected)
+        return self.node.is_there(number)
 
     def controller(self, listener: str) -> int:
         """A living node that changes topics for clients: any does."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from shiplog.kafka.api import Client
-from shiplog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
+from shiplog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from shiplog.kafka.conversation import Conversation, ConversationLimits, Request
 from shiplog.kafka.dispatch import Dispatcher, Started
 from shiplog.logformat.errors import InvariantError
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
+CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
@@ -118,7 +119,7 @@ class KafkaConnection(asyncio.Protocol):
                 self._wait(outcome, request.number, started)
             else:
                 self._conversation.answered(request.number, started.encode(outcome))
-        except (MalformedRequest, UnsupportedRequest) as error:
+        except CLIENTS_FAULTS as error:
             self.close(str(error))
         except InvariantError:
             raise
@@ -151,6 +152,9 @@ class KafkaConnection(asyncio.Protocol):
         if isinstance(error, InvariantError):
             context = {"message": "an invariant is broken", "exception": error}
             self._loop.call_exception_handler(context)
+        if isinstance(error, CLIENTS_FAULTS):
+            self.close(str(error))
+            return
         log.error("a request failed", exc_info=error)
         self.close("the node could not answer a request")
 

@@ -18,7 +18,6 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.fetch import (
     FetchAnswer,
     FetchedPartition,
@@ -27,6 +26,7 @@ from shiplog.kafka.codec.fetch import (
     TopicKey,
 )
 from shiplog.kafka.partitions import readable
+from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Call
-from shiplog.kafka.broker import Broker, Refusal
+from shiplog.kafka.broker import Broker
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import denied
 from shiplog.wire.errors import FaultCode
 

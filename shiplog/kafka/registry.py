@@ -24,6 +24,7 @@ from shiplog.kafka.apis import (
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -33,15 +34,18 @@ from shiplog.kafka.apis import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    produce,
     sync_group,
 )
 
 SERVED: tuple[Api, ...] = (
+    produce.API,
     fetch.API,
     list_offsets.API,
     metadata.API,
     create_topics.API,
     delete_topics.API,
+    init_producer_id.API,
     offset_for_leader_epoch.API,
     describe_configs.API,
     alter_configs.API,

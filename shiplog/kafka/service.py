@@ -37,6 +37,7 @@ class KafkaService:
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
         self._broker.groups.start()
+        self._broker.producer_log.start()
         for listener in self.listeners:
             await listener.start()
         self._advertising = asyncio.create_task(self._advertise())
@@ -60,3 +61,4 @@ class KafkaService:
             self._advertising.cancel()
         for listener in self.listeners:
             await listener.close()
+        self._broker.producer_log.close()

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.broker import Refusal
+from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import InvalidName
 from shiplog.logformat.names import check_topic_name
 from shiplog.sequencer.state_types import Topic

@@ -105,6 +105,8 @@ class _Request:
     outcome: asyncio.Future[bool]
     start: CopyPlace
     moved: bool = False
+    goes_on: bool = False
+    """It does not end when the peer has no more for now."""
 
 
 class RepairPull:
@@ -139,19 +141,31 @@ class RepairPull:
         """Pull one run of an input; all else as `merged`."""
         return await self._pull(lambda handle: OpenSession(handle, *name, *start), start, sink)
 
+    async def follow(self, name: SessionName, start: CopyPlace, sink: PullSink) -> None:
+        """As `session`, but go on for as long as the peer sends what is new."""
+        await self._pull(
+            lambda handle: OpenSession(handle, *name, *start), start, sink, goes_on=True
+        )
+
     def close(self) -> None:
         """End the connection; requests under way fail."""
         if self._puller is not None:
             self._puller.connection.close()
 
     async def _pull(
-        self, make_open: Callable[[int], OpenMerged | OpenSession], start: CopyPlace, sink: PullSink
+        self,
+        make_open: Callable[[int], OpenMerged | OpenSession],
+        start: CopyPlace,
+        sink: PullSink,
+        *,
+        goes_on: bool = False,
     ) -> bool:
         async with self._connecting:
             puller = self._puller
             if puller is None or not puller.connection.is_open:
                 puller = self._puller = await self._connect()
-        return await puller.pull(make_open, start, sink)
+        request = _Request(sink, asyncio.get_running_loop().create_future(), start, goes_on=goes_on)
+        return await puller.pull(make_open, request)
 
     async def _connect(self) -> _Puller:
         pullers: list[_Puller] = []
@@ -177,11 +191,10 @@ class _Puller(ReplicatorHandler):
         self._idle: asyncio.TimerHandle | None = None
 
     async def pull(
-        self, make_open: Callable[[int], OpenMerged | OpenSession], start: CopyPlace, sink: PullSink
+        self, make_open: Callable[[int], OpenMerged | OpenSession], request: _Request
     ) -> bool:
         """Run one request."""
         handle, self._next_handle = self._next_handle, self._next_handle + 1
-        request = _Request(sink, asyncio.get_running_loop().create_future(), start)
         self._requests[handle] = request
         self._keep()
         self.connection.send(make_open(handle))
@@ -195,7 +208,7 @@ class _Puller(ReplicatorHandler):
             done, _ = await asyncio.wait({request.outcome}, timeout=PROGRESS_S)
             if done:
                 return request.outcome.result()
-            if not request.moved:
+            if not request.moved and not request.goes_on:
                 raise DeadlinePassed(f"nothing came for {PROGRESS_S:g} s")
             request.moved = False
 
@@ -285,7 +298,8 @@ class _Puller(ReplicatorHandler):
 
     def _caught_up(self, request: _Request) -> None:
         """The peer has no more for now."""
-        request.outcome.set_result(request.sink.has_enough())
+        if not request.goes_on:
+            request.outcome.set_result(request.sink.has_enough())
 
     def _end(self, handle: int, refused: PullRefused) -> None:
         self._receiver.forget(handle)

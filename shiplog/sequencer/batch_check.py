@@ -9,6 +9,7 @@ Invariant: what passes can be scanned, decoded and sliced by every part of shipl
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import Attribute
@@ -20,11 +21,13 @@ from shiplog.wire.errors import FaultCode
 ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
 SLICED_LIMIT_BYTES = 7 << 20
 """What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
+ANY_PRODUCER: Final = -2
+"""Of a session into which Kafka clients write, each under its own producer id."""
 
 
 def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> None:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them. Raises Refused (INVALID_BATCH).
+    them (ANY_PRODUCER: whichever). Raises Refused (INVALID_BATCH).
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
@@ -33,9 +36,10 @@ def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
         raise _refused(message, "the sender resumes behind the last whole batch")
     if scan.attributes & ONLY_FOR_BROKERS:
         raise _refused("control, transactional and append-time batches are a broker's own")
-    if scan.has_producer:
+    is_twin = scan.has_producer and producer_id != ANY_PRODUCER
+    if is_twin:
         _check_producers(data, producer_id)
-    limit_bytes = SLICED_LIMIT_BYTES if scan.has_producer else LIMIT_BYTES_DEFAULT
+    limit_bytes = SLICED_LIMIT_BYTES if is_twin else LIMIT_BYTES_DEFAULT
     try:
         kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
     except LogFormatError as error:

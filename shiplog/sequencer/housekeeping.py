@@ -46,6 +46,7 @@ class Housekeeper:
             node.reporter.tick()
             node.coordinator.tick()
             node.repair.tick()
+            node.following.tick()
             node.changes.tick()
             if node.clock.now() >= self._next_marks:
                 self._next_marks = node.clock.now() + MARKS_INTERVAL_S
@@ -59,6 +60,7 @@ class Housekeeper:
         self._save_marks()
         self._care_about_doubt()
         node.listen_to_peers_again()
+        node.run_keeper.tick(node.clock.now(), is_leader=node.group.is_leader)
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
             self._expire()

@@ -29,9 +29,10 @@ from shiplog.replicator.interfaces import (
     RunEnds,
 )
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.batch_check import sound_batches
+from shiplog.sequencer.batch_check import ANY_PRODUCER, sound_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
+from shiplog.sequencer.node_sessions import check_owner, node_of
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.refusals import answered, refused
@@ -86,6 +87,7 @@ class Intake:
         self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
         sessions.on_unsynced = self._mark_dirty
         self.on_received: Callable[[int], None] = lambda number: None
+        self.on_verdicts: Callable[[Merge], None] = lambda merge: None
         self.on_ended: Callable[[str, str, Ends], None] = lambda *args: None
 
     # --- runs and inputs --------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class Intake:
         dedup_base: int | None,
     ) -> OpenedRun:
         """Claim or find a run. An older run of the session is ended first. Raises Refused."""
-        check_session_name(session)
+        check_owner(identity, check_session_name(session))
         command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base)
         if self._is_known(command):
             return self._opened(self._known_run(session, run_id))
@@ -296,6 +298,8 @@ class Intake:
     def _check(self, entry: Input, data: memoryview) -> tuple[memoryview, Refused | None]:
         run = self._replica.machine.open_run_of(entry.session)
         own = None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
+        if node_of(entry.session) is not None:
+            own = ANY_PRODUCER
         return sound_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
@@ -433,6 +437,7 @@ class Intake:
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
         self._tell({part.input for part in merge.ranges})
+        self.on_verdicts(merge)
 
     def released(self, inputs: list[int]) -> None:
         """A majority has more of these inputs merged-durable: say so, and let their files go."""

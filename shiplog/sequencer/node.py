@@ -32,6 +32,7 @@ from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
+from shiplog.sequencer.following import Following
 from shiplog.sequencer.group import TICK_S, Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service, Watch
 from shiplog.sequencer.housekeeping import Housekeeper
@@ -42,6 +43,7 @@ from shiplog.sequencer.log_source import NodeLogSource
 from shiplog.sequencer.members import Members, NotAMember
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
+from shiplog.sequencer.node_sessions import RunKeeper
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
 from shiplog.sequencer.proposer import Proposer
@@ -110,6 +112,7 @@ class Node:
         self._build_state(fs)
         self._build_sequencing()
         self._build_service()
+        self._build_upkeep()
         self._connect_parts()
 
     # --- building ---------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ class Node:
         )
 
     def _build_service(self) -> None:
-        """What talks to others: links to peers, reports, what may be read, repair."""
+        """What talks to others: links to peers, reports, what may be read."""
         config = self.config
         hello = make_hello(
             cluster=config.cluster,
@@ -218,6 +221,10 @@ class Node:
             leader=lambda: self.group.raft.leader,
         )
         self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
+
+    def _build_upkeep(self) -> None:
+        """What gets what is lacking, and looks after everything."""
+        config = self.config
         self.repair = Repair(
             config,
             machine=self.replica.machine,
@@ -229,7 +236,6 @@ class Node:
             boot=self.directory.record.boot,
             ask=self._peers_to_ask,
         )
-
         self.scrubber = Scrubber(
             self._fs,
             self.merging,
@@ -238,6 +244,17 @@ class Node:
             in_thread=self._host.in_thread,
             clock=self.clock,
         )
+        self.following = Following(
+            config,
+            self.number,
+            machine=self.replica.machine,
+            intake=self.intake,
+            tls=self._tls,
+            clock=self.clock,
+            boot=self.directory.record.boot,
+            is_there=self.is_there,
+        )
+        self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -336,6 +353,7 @@ class Node:
         if self._tls_watch is not None:
             self._tls_watch.close()
         await self.repair.close()
+        await self.following.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -408,6 +426,7 @@ class Node:
         members, peers = self.members.all, self.members.peers(self.number)
         self.links.follow(peers)
         self.repair.follow(peers)
+        self.following.follow(peers)
         self.rights.follow(member.identity for member in members.values())
         self.coordinator.follow(members)
 
@@ -417,6 +436,11 @@ class Node:
             self.group.raft.peer_restarted(number)
 
     # --- peers ------------------------------------------------------------------------------------
+
+    def is_there(self, number: int) -> bool:
+        """Whether a node is up, as far as is known here."""
+        view = self.coordinator.views.get(number)
+        return number == self.number or (view is not None and view.connected)
 
     def _peers_to_ask(self) -> list[int]:
         """Connected peers, the leader first: it has all merged bytes or can make them."""

@@ -13,9 +13,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
 from tests.e2e.harness import World, wait_for
-from tests.kafka.wire import Wire
+from tests.kafka.wire import Wire, fetch, metadata
 
-FETCH, LIST_OFFSETS, METADATA, EPOCH_END = 1, 2, 3, 23
+LIST_OFFSETS, EPOCH_END = 2, 23
 CREATE, DELETE, DESCRIBE_CONFIGS, ALTER, PARTITIONS, CLUSTER = 19, 20, 32, 44, 37, 60
 RECORDS = 300
 
@@ -49,17 +49,6 @@ def consumer(world: World, **options: Any) -> Any:
     )
 
 
-def metadata(wire: Wire, topic: str | None, version: int = 12, **more: Any) -> Any:
-    topics = None if topic is None else [{"name": topic, "topic_id": None}]
-    tree = {
-        "topics": topics,
-        "allow_auto_topic_creation": False,
-        "include_topic_authorized_operations": True,
-        "include_cluster_authorized_operations": True,
-    }
-    return wire.ask(METADATA, version, tree | more)
-
-
 def offset(wire: Wire, topic: str, timestamp: int, version: int = 10, epoch: int = -1) -> Any:
     partition = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": epoch}
     tree = {
@@ -69,34 +58,6 @@ def offset(wire: Wire, topic: str, timestamp: int, version: int = 10, epoch: int
         "topics": [{"name": topic, "partitions": [partition]}],
     }
     return wire.ask(LIST_OFFSETS, version, tree).topics[0].partitions[0]
-
-
-def fetch_tree(topic: str, at: int, **options: Any) -> dict[str, Any]:
-    partition = {
-        "partition": 0,
-        "current_leader_epoch": options.get("epoch", -1),
-        "fetch_offset": at,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": options.get("partition_max_bytes", 1 << 20),
-    }
-    return {
-        "replica_id": -1,
-        "max_wait": options.get("max_wait", 0),
-        "min_bytes": options.get("min_bytes", 1),
-        "max_bytes": options.get("max_bytes", 1 << 20),
-        "isolation_level": options.get("isolation", 0),
-        "session_id": options.get("session_id", 0),
-        "session_epoch": -1,
-        "topics": [{"topic": topic, "topic_id": options.get("id"), "partitions": [partition]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-
-
-def fetch(wire: Wire, topic: str, at: int, version: int = 12, **options: Any) -> Any:
-    answer = wire.ask(FETCH, version, fetch_tree(topic, at, **options))
-    return answer.responses[0].partitions[0] if answer.responses else answer
 
 
 # --- metadata -----------------------------------------------------------------------------------

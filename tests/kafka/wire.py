@@ -15,6 +15,7 @@ from shiplog.kafka.codec.schemas import write_request
 from shiplog.kafka.registry import APIS
 
 DEADLINE_S = 20.0
+FETCH, METADATA = 1, 3
 
 
 def request_bytes(
@@ -83,3 +84,42 @@ class Wire:
         payload = self.receive()
         assert int.from_bytes(payload[:4], "big") == self._correlation
         return response(key, version, payload)
+
+
+def metadata(wire: Wire, topic: str | None, version: int = 12, **more: Any) -> Any:
+    topics = None if topic is None else [{"name": topic, "topic_id": None}]
+    tree = {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    }
+    return wire.ask(METADATA, version, tree | more)
+
+
+def fetch_tree(topic: str, at: int, **options: Any) -> dict[str, Any]:
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": options.get("epoch", -1),
+        "fetch_offset": at,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": options.get("partition_max_bytes", 1 << 20),
+    }
+    return {
+        "replica_id": -1,
+        "max_wait": options.get("max_wait", 0),
+        "min_bytes": options.get("min_bytes", 1),
+        "max_bytes": options.get("max_bytes", 1 << 20),
+        "isolation_level": options.get("isolation", 0),
+        "session_id": options.get("session_id", 0),
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "topic_id": options.get("id"), "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+
+
+def fetch(wire: Wire, topic: str, at: int, version: int = 12, **options: Any) -> Any:
+    answer = wire.ask(FETCH, version, fetch_tree(topic, at, **options))
+    return answer.responses[0].partitions[0] if answer.responses else answer

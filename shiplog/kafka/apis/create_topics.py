@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka import configs
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import (
     check_name,
     check_partitions,

@@ -8,8 +8,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import denied, unknown
 from shiplog.sequencer.commands import DeleteTopic
 

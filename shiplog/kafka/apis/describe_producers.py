@@ -7,9 +7,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.partitions import readable
+from shiplog.kafka.refusal import Refusal
 
 
 def handle(call: Call, request: Any) -> Tree:

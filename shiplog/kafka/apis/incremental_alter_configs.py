@@ -8,8 +8,8 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.altering import alter_all, alterable
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import check_settings
 from shiplog.sequencer.setting_commands import AlterTopic
 from shiplog.sequencer.topic_settings import KNOWN

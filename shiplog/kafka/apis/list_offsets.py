@@ -13,9 +13,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import ANSWER_S, Refusal
+from shiplog.kafka.broker import ANSWER_S
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.partitions import Readable, readable, until_executed
+from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
 LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5

@@ -15,9 +15,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Broker, Refusal
+from shiplog.kafka.broker import Broker
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.operations import cluster_operations, topic_operations
+from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import check_name, denied, id_of, unknown
 from shiplog.sequencer.state_types import Topic
 

@@ -10,9 +10,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Refusal
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.partitions import Readable, readable
+from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
 

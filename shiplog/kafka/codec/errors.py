@@ -13,3 +13,9 @@ class MalformedRequest(Exception):
 
 class UnsupportedRequest(Exception):
     """A request of an API or a version that is not served here."""
+
+
+class Unanswerable(Exception):
+    """What a request asks for is refused, and the client expects no answer: all that is left is to
+    close the connection.
+    """

@@ -1,0 +1,77 @@
+"""What Kafka's broker demands of produced batches, and what it says when they are not so."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.record_check import check_records
+from shiplog.kafka.refusal import Refusal
+from tests.kafka.batches import batch, put
+
+LIMIT = 10_000
+
+
+def code_of(data: bytes | None, version: int = 9) -> ErrorCode:
+    view = None if data is None else memoryview(data)
+    try:
+        check_records(view, version=version, limit_bytes=LIMIT)
+    except Refusal as refusal:
+        return refusal.code
+    return ErrorCode.none
+
+
+def test_a_good_batch_passes() -> None:
+    data = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=3)
+    header = check_records(memoryview(data), version=3, limit_bytes=LIMIT)
+    assert (header.records, header.producer_id, header.base_sequence) == (2, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (None, ErrorCode.invalid_record),
+        (b"", ErrorCode.invalid_record),
+        (batch()[:10], ErrorCode.corrupt_message),
+        (batch()[:60], ErrorCode.corrupt_message),
+        (batch()[:-1], ErrorCode.corrupt_message),
+        (batch() + batch(), ErrorCode.invalid_record),
+        (batch() + b"x", ErrorCode.invalid_record),
+        (batch(b"x" * 8000, b"y" * 3000), ErrorCode.message_too_large),
+        (put(16, ">b", 1)(batch()), ErrorCode.invalid_record),
+        (put(16, ">b", 0)(batch()), ErrorCode.invalid_record),
+        (batch()[:-1] + b"!", ErrorCode.corrupt_message),
+        (put(8, ">i", -5)(batch()), ErrorCode.corrupt_message),
+        (put(21, ">H", 0x20)(batch()), ErrorCode.invalid_record),
+        (put(21, ">H", 0x10)(batch()), ErrorCode.invalid_txn_state),
+        (put(21, ">H", 0x08)(batch()), ErrorCode.invalid_record),
+        (put(21, ">H", 0x80)(batch()), ErrorCode.invalid_record),
+        (put(21, ">H", 7)(batch()), ErrorCode.invalid_record),
+        (put(23, ">i", 4)(batch()), ErrorCode.invalid_record),
+        (put(57, ">i", 0)(batch()), ErrorCode.invalid_record),
+        (put(43, ">qhi", 5, 0, -1)(batch()), ErrorCode.invalid_record),
+        (put(43, ">qhi", 5, -1, 0)(batch()), ErrorCode.invalid_record),
+    ],
+)
+def test_a_bad_one_is_refused_with_kafkas_code(data: bytes | None, code: ErrorCode) -> None:
+    assert code_of(data) == code
+
+
+def test_zstd_needs_a_newer_request() -> None:
+    zstd = put(21, ">H", 4)(batch())
+    assert code_of(zstd, 6) == ErrorCode.unsupported_compression_type
+    assert code_of(zstd, 7) == ErrorCode.none
+
+
+@given(data=st.binary(max_size=120), version=st.integers(3, 11))
+def test_any_bytes_pass_or_are_refused(data: bytes, version: int) -> None:
+    code_of(data, version)
+
+
+@given(at=st.integers(0, 70), value=st.integers(0, 255))
+def test_a_damaged_batch_passes_or_is_refused(at: int, value: int) -> None:
+    data = bytearray(batch(b"some value"))
+    data[at] = value
+    code_of(bytes(data))

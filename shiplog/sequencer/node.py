@@ -14,7 +14,7 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shiplog.config.authorisation import Rights
@@ -56,6 +56,7 @@ from shiplog.sequencer.scrubber import Scrubber
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.tasks import Tasks
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
 
@@ -92,9 +93,8 @@ class Node:
         self._rng = rng
         self._host = host
         self._fs = fs
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
-        self._failed: asyncio.Future[None] | None = None
         self._server: Server | None = None
         self._tls_watch: Watch | None = None
         self.directory = NodeDirectory.open(
@@ -296,7 +296,7 @@ class Node:
 
     async def start(self) -> int:
         """Open the port and join the cluster: the port that is listened on."""
-        self._failed = asyncio.get_running_loop().create_future()
+        self._tasks.begin()
         index = self.store.snapshot.last_index if self.store.snapshot else 0
         self._follow_members()
         self.replica.start(self._pending_at_start, index)
@@ -309,38 +309,24 @@ class Node:
             (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
         )
         self.group.pump()
-        self._spawn(self._tick())
-        self._spawn(self.group.run_saver())
-        self._spawn(self.intake.run_syncer())
-        self._spawn(self.merging.run_syncer())
-        self._spawn(self.snapshotter.run())
-        self._spawn(self._housekeeper.run())
-        self._spawn(self.scrubber.run())
-        self._spawn(come_up(self))
-        self.links.start(self._spawn)
+        self._tasks.spawn(self._tick())
+        self._tasks.spawn(self.group.run_saver())
+        self._tasks.spawn(self.intake.run_syncer())
+        self._tasks.spawn(self.merging.run_syncer())
+        self._tasks.spawn(self.snapshotter.run())
+        self._tasks.spawn(self._housekeeper.run())
+        self._tasks.spawn(self.scrubber.run())
+        self._tasks.spawn(come_up(self))
+        self.links.start(self._tasks.spawn)
         return self._server.port
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._task_done)
-        self._tasks.add(task)
-        return task
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """End the node: a part of it met an error it was not made for."""
-        if self._failed is not None and not self._failed.done():
-            self._failed.set_exception(error)
+        self._tasks.fail(error)
 
     async def run_until_failure(self) -> None:
         """Wait for a part to fail, and raise its error."""
-        if self._failed is not None:
-            await self._failed
+        await self._tasks.wait_failure()
 
     async def stop(self) -> None:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
@@ -354,10 +340,7 @@ class Node:
             self._tls_watch.close()
         await self.repair.close()
         await self.following.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self.merging.sync()
         await self.group.sync_now()
         for syncer in self._syncers:
@@ -465,7 +448,7 @@ class Node:
             case Cursors():
                 self.reporter.released(dict(message.merged))
             case Forward():
-                self._spawn(self.proposer.serve(node, message))
+                self._tasks.spawn(self.proposer.serve(node, message))
             case Forwarded():
                 self.proposer.answered(message)
             case RunEnded():

@@ -9,11 +9,13 @@ from ipaddress import ip_address
 
 from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.table import Table
-from shiplog.config.types import Address, KafkaConfig, KafkaListener, Security
+from shiplog.config.tls_files import TLS_KEYS, check_secret, load_tls
+from shiplog.config.types import Address, KafkaConfig, KafkaListener, KafkaUser, Security
 from shiplog.logformat.names import check_session_name
 
 KAFKA_KEYS = [
     "listeners",
+    "users",
     "num_partitions",
     "groups",
     "max_request_bytes",
@@ -22,7 +24,15 @@ KAFKA_KEYS = [
     "idle_s",
     "request_s",
 ]
-LISTENER_KEYS = ["name", "listen", "advertise", "security", "allow_plaintext_from_anywhere"]
+LISTENER_KEYS = [
+    "name",
+    "listen",
+    "advertise",
+    "security",
+    "allow_plaintext_from_anywhere",
+    "tls",
+]
+USER_KEYS = ["name", "password_file"]
 REQUEST_BYTES_MIN = 64 << 10
 REQUEST_BYTES_MAX = 256 << 20
 
@@ -35,8 +45,12 @@ def load_kafka(table: Table) -> KafkaConfig:
         for value in seen:
             if seen.count(value) > 1:
                 raise table.error("listeners", f"{value!r} is there twice")
+    users = tuple(_user(each) for each in table.tables("users", USER_KEYS))
+    if not users and any(each.security is Security.SASL_TLS for each in listeners):
+        raise table.error("users", 'a listener has security = "sasl_tls", and there is nobody')
     return KafkaConfig(
         listeners=listeners,
+        users=users,
         num_partitions=table.integer("num_partitions", 1, 1, 10_000),
         groups=_groups(table.table("groups", list(SETTINGS))),
         max_request_bytes=table.size(
@@ -68,7 +82,14 @@ def _listener(table: Table) -> KafkaListener:
         advertise=advertise,
         security=security,
         allow_plaintext_from_anywhere=is_allowed,
+        tls=load_tls(table.table("tls", TLS_KEYS)) if table.has("tls") else None,
     )
+
+
+def _user(table: Table) -> KafkaUser:
+    file = table.existing_file("password_file")
+    check_secret(table, "password_file", file)
+    return KafkaUser(name=table.text("name", check_session_name), password_file=file)
 
 
 def _groups(table: Table) -> GroupLimits:

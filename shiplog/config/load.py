@@ -6,12 +6,11 @@ wrong raises ConfigError, which names file, key, value and what is allowed.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable
 
 from shiplog.config.kafka import KAFKA_KEYS, load_kafka
 from shiplog.config.table import Table, read_toml
+from shiplog.config.tls_files import TLS_KEYS, load_tls
 from shiplog.config.types import (
     Address,
     ClientConfig,
@@ -25,7 +24,6 @@ from shiplog.config.types import (
     Quotas,
     Scrub,
     SubscriberConfig,
-    TlsFiles,
 )
 from shiplog.logformat.names import check_session_name
 
@@ -50,7 +48,6 @@ NODE_KEYS = [
     "snapshot_interval_s",
     "disk_stop_percent",
 ]
-TLS_KEYS = ["ca", "cert", "key"]
 NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"]
 SCRUB_KEYS = ["bytes_per_s", "interval_s"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
@@ -93,7 +90,7 @@ def load_node(path: str) -> NodeConfig:
         data=node.path("data"),
         listen=node.address("listen"),
         advertise=own if own and not node.has("advertise") else node.address("advertise"),
-        tls=_tls(file.table("tls", TLS_KEYS)),
+        tls=load_tls(file.table("tls", TLS_KEYS)),
         peers=peers,
         grants=tuple(_grant(grant) for grant in file.tables("grants", GRANT_KEYS)),
         fsync=node.choice("fsync", Fsync.ALWAYS),
@@ -117,7 +114,7 @@ def load_client(path: str) -> ClientConfig:
         nodes=_nodes(file),
         node_names=_node_names(file),
         cluster=file.text("cluster", check_session_name),
-        tls=_tls(file),
+        tls=load_tls(file),
         kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
         publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
         subscriber=_subscriber(file.table("subscriber", ["dir"])),
@@ -152,26 +149,6 @@ def _check_interval(node: Table) -> None:
     interval = node.choice("fsync", Fsync.ALWAYS) is Fsync.INTERVAL
     if node.has("fsync_interval_ms") and not interval:
         raise node.error("fsync_interval_ms", 'has no meaning without fsync = "interval"')
-
-
-def _tls(table: Table) -> TlsFiles:
-    files = TlsFiles(
-        ca=table.existing_file("ca"),
-        cert=table.existing_file("cert"),
-        key=table.existing_file("key"),
-    )
-    _check_secret(table, files.key)
-    return files
-
-
-def _check_secret(table: Table, path: str) -> None:
-    """PostgreSQL's rule: only the owner may read a key, or the group too if the owner is root."""
-    status = os.stat(path)
-    shared = 0o037 if status.st_uid == 0 else 0o077
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & shared:
-        reason = f"{path!r} can be used by others (mode {mode:04o}); run: chmod 600 {path!r}"
-        raise table.error("key", reason)
 
 
 def _peers(file: Table, own_name: str) -> tuple[PeerConfig, ...]:

@@ -16,6 +16,7 @@ from shiplog.config.types import (
     Grant,
     KafkaConfig,
     KafkaListener,
+    KafkaUser,
     NodeConfig,
     PeerConfig,
     PublisherConfig,
@@ -30,6 +31,7 @@ def render_node(config: NodeConfig) -> str:
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_table("[scrub]", asdict(config.scrub))]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
+    tables += map(_user, config.kafka.users)
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -70,7 +72,7 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    nested = ("listeners", "groups")
+    nested = ("listeners", "groups", "users")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
     groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
     return _table("[kafka]", values) + _table("[kafka.groups]", groups)
@@ -84,7 +86,14 @@ def _listener(listener: KafkaListener) -> str:
         "security": listener.security.value,
         "allow_plaintext_from_anywhere": listener.allow_plaintext_from_anywhere,
     }
-    return _table("[[kafka.listeners]]", values)
+    text = _table("[[kafka.listeners]]", values)
+    if listener.tls is not None:
+        text += _table("[kafka.listeners.tls]", asdict(listener.tls))
+    return text
+
+
+def _user(user: KafkaUser) -> str:
+    return _table("[[kafka.users]]", asdict(user))
 
 
 def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:

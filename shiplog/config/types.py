@@ -97,7 +97,8 @@ class Security(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaListener:
     """Where Kafka clients connect. `advertise`: what they are told, on every node under the same
-    `name`; `allow_plaintext_from_anywhere`: plaintext on an address other hosts may reach.
+    `name`; `allow_plaintext_from_anywhere`: plaintext on an address other hosts may reach; `tls`:
+    None for the node's own files.
     """
 
     name: str
@@ -105,6 +106,15 @@ class KafkaListener:
     advertise: Address
     security: Security = Security.PLAINTEXT
     allow_plaintext_from_anywhere: bool = False
+    tls: TlsFiles | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaUser:
+    """Somebody who authenticates by name and password; the file holds nothing but the password."""
+
+    name: str
+    password_file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +124,7 @@ class KafkaConfig:
     """
 
     listeners: tuple[KafkaListener, ...] = ()
+    users: tuple[KafkaUser, ...] = ()
     num_partitions: int = 1
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shiplog.kafka.codec.schemas import Tree, read_request, write_response
+from shiplog.kafka.sasl import Authenticator, Exchange
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -43,8 +44,12 @@ class Client:
     host: str
     software: str = ""
     """What it says of itself, for the log."""
-    exchange: Any = None
+    authenticator: Authenticator | None = None
+    """Of a listener that asks for names and passwords."""
+    exchange: Exchange | None = None
     """An authentication under way."""
+    rejected: str = ""
+    """Why it is not to be answered any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
+AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
@@ -48,6 +49,7 @@ class KafkaConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._conversation = Conversation(limits, self._loop.time())
         self._client: Client | None = None
+        self._opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self._waited: set[asyncio.Future[Any]] = set()
         self._is_busy = False
@@ -103,6 +105,9 @@ class KafkaConnection(asyncio.Protocol):
             if request is None or self._is_over:
                 break
             self._start(request)
+            if self._client is not None and self._client.rejected:
+                self.close(self._client.rejected)
+                return
         else:
             self._loop.call_soon(self._go_on)
         self._flush()
@@ -177,6 +182,9 @@ class KafkaConnection(asyncio.Protocol):
     def look(self, now: float) -> None:
         """Close it if the client has let a deadline pass."""
         reason = self._conversation.overdue(now)
+        if self._client is not None and not self._client.identity:
+            is_late = now - self._opened_at > AUTHENTICATE_S
+            reason = "not authenticated in time" if is_late else reason
         if reason is not None:
             self.close(reason)
 

@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import Counter
 
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from shiplog.config.authorisation import ANONYMOUS
-from shiplog.config.types import KafkaConfig, KafkaListener
+from shiplog.config.types import KafkaConfig, KafkaListener, Security, TlsFiles
 from shiplog.kafka.api import Client
 from shiplog.kafka.connection import KafkaConnection
 from shiplog.kafka.conversation import ConversationLimits
 from shiplog.kafka.dispatch import Dispatcher
+from shiplog.kafka.sasl import Authenticator
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.errors import IdentityFault, TlsFault
 from shiplog.runtime.log import RateLimitedLog
+from shiplog.runtime.tls import identity_of_certificate, open_context, renew
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 512
 LOOK_S = 1.0
 CLOSE_S = 2.0
+HANDSHAKE_S = 10.0
 
 
 class ListenerFault(Exception):
@@ -32,8 +39,19 @@ class ListenerFault(Exception):
 class Listener:
     """Accepts connections until closed."""
 
-    def __init__(self, config: KafkaListener, limits: KafkaConfig, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        config: KafkaListener,
+        limits: KafkaConfig,
+        dispatcher: Dispatcher,
+        *,
+        node_tls: TlsFiles,
+    ) -> None:
         self.config = config
+        self.authenticator: Authenticator | None = None
+        """Whom it lets in, where names and passwords are asked for."""
+        self.files = config.tls or node_tls
+        self._context: ssl.SSLContext | None = None
         self.port = 0
         self._limits = limits
         self._conversation = ConversationLimits(
@@ -52,17 +70,33 @@ class Listener:
     async def start(self) -> None:
         """Listen. Raises ListenerFault."""
         loop = asyncio.get_running_loop()
-        address = self.config.listen
+        address, security = self.config.listen, self.config.security
         try:
+            if security is not Security.PLAINTEXT:
+                is_mutual = security is Security.MTLS
+                self._context = open_context(self.files, ask_certificate=is_mutual)
             self._server = await loop.create_server(
-                self._accept, address.host, address.port, backlog=BACKLOG
+                self._accept,
+                address.host,
+                address.port,
+                backlog=BACKLOG,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_S if self._context else None,
+                ssl_shutdown_timeout=CLOSE_S if self._context else None,
             )
+        except TlsFault as fault:
+            raise ListenerFault(f"kafka listener {self.config.name!r}: {fault}") from fault
         except OSError as error:
             raise ListenerFault(
                 f"kafka listener {self.config.name!r} cannot listen on {address}: {error.strerror}"
             ) from error
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._timer = loop.call_later(LOOK_S, self._look)
+
+    def renew(self) -> None:
+        """Take changed certificates for new connections. Raises TlsFault, changing nothing."""
+        if self._context is not None:
+            renew(self._context, self.files)
 
     def _accept(self) -> KafkaConnection:
         return KafkaConnection(
@@ -75,10 +109,24 @@ class Listener:
         if problem is not None:
             self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=problem)
             return None
-        client = Client(identity=ANONYMOUS, listener=self.config.name, host=host)
+        try:
+            identity = self._identity(transport)
+        except IdentityFault as fault:
+            self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=fault)
+            return None
+        client = Client(identity, self.config.name, host, authenticator=self.authenticator)
         self._connections[connection] = client
         self._hosts[host] += 1
         return client
+
+    def _identity(self, transport: asyncio.Transport) -> str:
+        """Who the client is; empty if it has to say. Raises IdentityFault."""
+        if self.config.security is Security.SASL_TLS:
+            return ""
+        if self.config.security is not Security.MTLS:
+            return ANONYMOUS
+        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return str(identity_of_certificate(certificate, purpose=ExtendedKeyUsageOID.CLIENT_AUTH))
 
     def _too_many(self, host: str) -> str | None:
         limits = self._limits

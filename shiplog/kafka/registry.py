@@ -35,10 +35,14 @@ from shiplog.kafka.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 
 SERVED: tuple[Api, ...] = (
+    sasl_handshake.API,
+    sasl_authenticate.API,
     produce.API,
     fetch.API,
     list_offsets.API,

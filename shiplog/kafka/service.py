@@ -6,19 +6,30 @@ Invariant: nothing is answered before the node is as current as the cluster was 
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from shiplog.config.types import Security
 from shiplog.kafka.broker import Broker
 from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.listener import Listener, ListenerFault
 from shiplog.kafka.registry import APIS
+from shiplog.kafka.sasl import Authenticator
+from shiplog.runtime.errors import TlsFault
+from shiplog.runtime.log import log_event
+from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.setting_commands import Advertised, SetListeners
 
 if TYPE_CHECKING:
     from shiplog.sequencer.node import Node
 
+log = logging.getLogger(__name__)
+
 ADVERTISE_AGAIN_S = 0.05
+PASSWORD_CHARACTERS_MAX = 1024
 
 __all__ = ["KafkaService", "ListenerFault"]
 
@@ -28,19 +39,53 @@ class KafkaService:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._secret = secrets.token_bytes(32)
         self._advertising: asyncio.Task[None] | None = None
         config = node.config.kafka
         self._broker = Broker(node)
         dispatcher = Dispatcher(self._broker, APIS)
-        self.listeners = [Listener(each, config, dispatcher) for each in config.listeners]
+        self.listeners = [
+            Listener(each, config, dispatcher, node_tls=node.config.tls)
+            for each in config.listeners
+        ]
+        self._watch: FileWatch | None = None
 
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
         self._broker.groups.start()
         self._broker.producer_log.start()
+        self._read_users()
         for listener in self.listeners:
             await listener.start()
+        files = tuple(self._files())
+        self._watch = FileWatch(files, self._reload) if files else None
         self._advertising = asyncio.create_task(self._advertise())
+
+    def _files(self) -> Iterator[str]:
+        """Files that may be replaced while the node runs."""
+        secure = [x for x in self.listeners if x.config.security is not Security.PLAINTEXT]
+        for listener in secure:
+            yield from (listener.files.ca, listener.files.cert, listener.files.key)
+        yield from (user.password_file for user in self._node.config.kafka.users)
+
+    def _reload(self) -> None:
+        """Take changed files over for new connections; unusable ones change nothing."""
+        try:
+            self._read_users()
+            for listener in self.listeners:
+                listener.renew()
+        except (ListenerFault, TlsFault) as fault:
+            log_event(log, logging.ERROR, "Kafka listeners keep their old files", error=fault)
+
+    def _read_users(self) -> None:
+        """Raises ListenerFault."""
+        passwords = {
+            user.name: _password(user.password_file) for user in self._node.config.kafka.users
+        }
+        authenticator = Authenticator(passwords, self._secret)
+        for listener in self.listeners:
+            if listener.config.security is Security.SASL_TLS:
+                listener.authenticator = authenticator
 
     async def _advertise(self) -> None:
         """Let the cluster know where clients find this node, however long there is no leader."""
@@ -59,6 +104,21 @@ class KafkaService:
         self._broker.groups.close()
         if self._advertising is not None:
             self._advertising.cancel()
+        if self._watch is not None:
+            self._watch.close()
         for listener in self.listeners:
             await listener.close()
         self._broker.producer_log.close()
+
+
+def _password(path: str) -> str:
+    """What stands in a file, but for the line's end. Raises ListenerFault."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            password = file.read(PASSWORD_CHARACTERS_MAX + 1).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ListenerFault(f"password file {path!r} cannot be read: {error}") from error
+    if not 0 < len(password) <= PASSWORD_CHARACTERS_MAX:
+        text = f"password file {path!r} must hold 1 to {PASSWORD_CHARACTERS_MAX} characters"
+        raise ListenerFault(text)
+    return password

@@ -50,6 +50,28 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_CLIENT, files)
 
 
+def open_context(files: TlsFiles, *, ask_certificate: bool) -> ssl.SSLContext:
+    """The context of a listener for other programs than shiplog's: TLS 1.2 at least, no ALPN;
+    clients show a certificate of the authority only if asked for one. Raises TlsFault.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _check_key_is_private(files.key)
+    if ask_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_authority(context, files.ca)
+    _load_own(context, files)
+    return context
+
+
+def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Let a context take changed files for new connections. Raises TlsFault, changing nothing."""
+    open_context(files, ask_certificate=True)  # they may be half written
+    if context.verify_mode is ssl.CERT_REQUIRED:
+        _load_authority(context, files.ca)
+    _load_own(context, files)
+
+
 def identity_of(ssl_object: ssl.SSLObject, *, server_side: bool) -> Identity:
     """Who the peer of a finished handshake is. Raises IdentityFault."""
     protocol = ssl_object.selected_alpn_protocol()

@@ -1,0 +1,37 @@
+"""SaslHandshake (17): chooses how to authenticate. Version 0 is not served: its tokens would come
+without Kafka's frames.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.api import Api, Call
+from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.sasl import MECHANISMS
+
+
+def handle(call: Call, request: Any) -> Tree:
+    """Answer a request."""
+    client = call.client
+    if client.authenticator is None or client.identity:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    client.exchange = client.authenticator.begin(request.mechanism, secrets.token_hex(16))
+    is_known = client.exchange is not None
+    error = ErrorCode.none if is_known else ErrorCode.unsupported_sasl_mechanism
+    return {"error_code": error, "mechanisms": list(MECHANISMS)}
+
+
+API = Api(
+    key=17,
+    name="SaslHandshake",
+    first=1,
+    last=1,
+    flexible_from=99,
+    handle=handle,
+    before_authentication=True,
+    notes="PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, on listeners with `sasl_tls` only.",
+)

@@ -1,0 +1,171 @@
+"""Authentication by name and password: SASL/PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677).
+
+Pure: the nonce is given. A user that does not exist is treated as one that does, up to the same
+failure, so that names cannot be guessed by how the server answers.
+
+Invariant: an identity comes out of an exchange only when the client has proven that it knows the
+password; whatever bytes come, the exchange goes on or fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+PLAIN = "PLAIN"
+HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS = (PLAIN, *HASHES)
+ITERATIONS = 4096
+MESSAGE_BYTES_MAX = 4096
+VERIFIERS_KEPT = 1024
+
+
+class AuthenticationFailed(Exception):
+    """The client has not proven who it is; the message is for the node's log and the client."""
+
+
+WRONG = "authentication failed: invalid credentials"
+
+
+class Exchange(Protocol):
+    """One authentication under way."""
+
+    user: str | None
+    """Who the client has proven to be."""
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to a message of the client. Raises AuthenticationFailed."""
+
+
+class PlainExchange:
+    """One message: authorization id, name and password, each behind a NUL but the first."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self.user: str | None = None
+        self._passwords = passwords
+
+    def step(self, message: bytes) -> bytes:
+        """The answer, which is empty. Raises AuthenticationFailed."""
+        parts = message[:MESSAGE_BYTES_MAX].split(b"\0")
+        if len(parts) != 3 or len(message) > MESSAGE_BYTES_MAX:
+            raise AuthenticationFailed("the message is not that of SASL/PLAIN")
+        authorization, name, password = (part.decode("utf-8", "replace") for part in parts)
+        known = self._passwords.get(name)
+        is_right = hmac.compare_digest((known or "").encode(), password.encode())
+        if known is None or not is_right or authorization not in ("", name):
+            raise AuthenticationFailed(WRONG)
+        self.user = name
+        return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What a server keeps of a password to check proofs with."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+
+@lru_cache(maxsize=VERIFIERS_KEPT)
+def verifier(algorithm: str, password: str, salt: bytes) -> Verifier:
+    """The verifier of a password; takes some milliseconds the first time."""
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    return Verifier(salt, hashlib.new(algorithm, client_key).digest(), server_key)
+
+
+class ScramExchange:
+    """client-first, server-first, client-final, server-final."""
+
+    def __init__(
+        self, mechanism: str, passwords: Mapping[str, str], *, nonce: str, secret: bytes
+    ) -> None:
+        """`nonce`: this exchange's own; `secret`: the server's, from which salts come."""
+        self.user: str | None = None
+        self._algorithm = HASHES[mechanism]
+        self._passwords = passwords
+        self._nonce = nonce
+        self._secret = secret
+        self._name = ""
+        self._bare = ""
+        self._first = ""
+        self._verifier: Verifier | None = None
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to a message. Raises AuthenticationFailed."""
+        if len(message) > MESSAGE_BYTES_MAX:
+            raise AuthenticationFailed("the message is too long")
+        try:
+            text = message.decode("utf-8")
+            return (self._begin(text) if self._verifier is None else self._end(text)).encode()
+        except (ValueError, KeyError) as error:
+            raise AuthenticationFailed("the message is not that of SCRAM") from error
+
+    def _begin(self, text: str) -> str:
+        """client-first: `n,[a=authzid],n=name,r=nonce[,extensions]`."""
+        binding, authorization, bare = text.split(",", 2)
+        fields = _fields(bare)
+        self._name = fields["n"].replace("=2C", ",").replace("=3D", "=")
+        if binding not in ("n", "y") or authorization not in ("", f"a={fields['n']}"):
+            raise AuthenticationFailed("channel binding and other authorization ids are not taken")
+        salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:16]
+        password = self._passwords.get(self._name, "")
+        self._verifier = verifier(self._algorithm, password, salt)
+        self._nonce = fields["r"] + self._nonce
+        self._bare = bare
+        self._first = f"r={self._nonce},s={b64encode(salt).decode()},i={ITERATIONS}"
+        return self._first
+
+    def _end(self, text: str) -> str:
+        """client-final: `c=binding,r=nonce,p=proof`."""
+        without_proof, _, proof = text.rpartition(",p=")
+        fields = _fields(without_proof)
+        if b64decode(fields["c"], validate=True)[:1] not in (b"n", b"y"):
+            raise AuthenticationFailed("channel binding is not taken")
+        known = self._verifier
+        if known is None or fields["r"] != self._nonce:
+            raise AuthenticationFailed("the nonce is not that of this exchange")
+        signed = f"{self._bare},{self._first},{without_proof}".encode()
+        signature = hmac.digest(known.stored_key, signed, self._algorithm)
+        given = b64decode(proof, validate=True)
+        key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
+        is_right = hmac.compare_digest(hashlib.new(self._algorithm, key).digest(), known.stored_key)
+        if not is_right or self._name not in self._passwords:
+            raise AuthenticationFailed(WRONG)
+        self.user = self._name
+        return "v=" + b64encode(hmac.digest(known.server_key, signed, self._algorithm)).decode()
+
+
+def _fields(text: str) -> dict[str, str]:
+    """`a=b,c=d`. Raises ValueError."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, separator, value = part.partition("=")
+        if not separator:
+            raise ValueError(f"no attribute: {part!r}")
+        found[key] = value
+    return found
+
+
+class Authenticator:
+    """The users of a node's listeners."""
+
+    def __init__(self, passwords: Mapping[str, str], secret: bytes) -> None:
+        """`secret`: the node's own, never told; salts come from it."""
+        self._passwords = passwords
+        self._secret = hashlib.sha256(secret).digest()
+
+    def begin(self, mechanism: str, nonce: str) -> Exchange | None:
+        """An exchange; None if there is no such mechanism."""
+        if mechanism == PLAIN:
+            return PlainExchange(self._passwords)
+        if mechanism in HASHES:
+            return ScramExchange(mechanism, self._passwords, nonce=nonce, secret=self._secret)
+        return None

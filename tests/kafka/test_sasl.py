@@ -1,0 +1,104 @@
+"""Names and passwords: both sides of each exchange, and whatever else may come."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.kafka.sasl import HASHES, AuthenticationFailed, Authenticator, Exchange, verifier
+
+USERS = {"ann": "right", "b,o=b": "päss"}
+AUTHENTICATOR = Authenticator(USERS, b"secret")
+
+
+def begin(mechanism: str, nonce: str = "server") -> Exchange:
+    exchange = AUTHENTICATOR.begin(mechanism, nonce)
+    assert exchange is not None
+    return exchange
+
+
+def scram(mechanism: str, name: str, password: str, *, nonce: str = "client") -> Exchange:
+    """A client's side of SCRAM, by RFC 5802; checks the server's signature."""
+    algorithm, exchange = HASHES[mechanism], begin(mechanism)
+    bare = f"n={name.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    first = exchange.step(f"n,,{bare}".encode()).decode()
+    fields = dict(part.split("=", 1) for part in first.split(","))
+    assert fields["r"].startswith(nonce)
+    salted = hashlib.pbkdf2_hmac(
+        algorithm, password.encode(), b64decode(fields["s"]), int(fields["i"])
+    )
+    key = hmac.digest(salted, b"Client Key", algorithm)
+    final = f"c=biws,r={fields['r']}"
+    signed = f"{bare},{first},{final}".encode()
+    signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
+    proof = b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    answer = exchange.step(f"{final},p={proof}".encode())
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    assert answer == b"v=" + b64encode(hmac.digest(server_key, signed, algorithm))
+    return exchange
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("name", USERS)
+def test_scram_with_the_right_password(mechanism: str, name: str) -> None:
+    assert scram(mechanism, name, USERS[name]).user == name
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize(("name", "password"), [("ann", "wrong"), ("eve", "right"), ("eve", "")])
+def test_scram_with_anything_else(mechanism: str, name: str, password: str) -> None:
+    with pytest.raises(AuthenticationFailed, match="invalid credentials"):
+        scram(mechanism, name, password)
+
+
+def test_keys_are_those_of_the_rfcs_example() -> None:
+    """RFC 7677, section 3: user `user`, password `pencil`."""
+    known = verifier("sha256", "pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    signed = (
+        f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}"
+    ).encode()
+    signature = b64encode(hmac.digest(known.server_key, signed, "sha256"))
+    assert signature == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_plain() -> None:
+    for message in (b"\0ann\0right", b"ann\0ann\0right"):
+        exchange = begin("PLAIN")
+        assert exchange.step(message) == b""
+        assert exchange.user == "ann"
+    for message in (b"\0ann\0wrong", b"\0eve\0right", b"bob\0ann\0right", b"ann\0right", b"\0\0"):
+        exchange = begin("PLAIN")
+        with pytest.raises(AuthenticationFailed):
+            exchange.step(message)
+        assert exchange.user is None
+
+
+def test_there_are_no_other_mechanisms() -> None:
+    assert AUTHENTICATOR.begin("GSSAPI", "n") is None
+
+
+@given(
+    mechanism=st.sampled_from(["PLAIN", *HASHES]),
+    messages=st.lists(st.binary(max_size=99), max_size=3),
+)
+def test_whatever_comes_nobody_gets_in(mechanism: str, messages: list[bytes]) -> None:
+    exchange = begin(mechanism)
+    for message in [b"n,,n=ann,r=x", *messages][mechanism == "PLAIN" :]:
+        try:
+            exchange.step(message)
+        except AuthenticationFailed:
+            break
+    assert exchange.user is None
+
+
+def test_a_proof_for_another_nonce_is_worth_nothing() -> None:
+    exchange = begin("SCRAM-SHA-256")
+    exchange.step(b"n,,n=ann,r=x")
+    with pytest.raises(AuthenticationFailed, match="nonce"):
+        exchange.step(b"c=biws,r=other,p=AAAA")

@@ -1,0 +1,235 @@
+"""TLS, certificates, names and passwords, rights: with real clients."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kafka import KafkaProducer
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, free_ports
+from shiplog.config.load import load_node
+from shiplog.config.pki import Role, issue
+from shiplog.config.render import render_node
+from shiplog.config.types import Address, Grant, KafkaListener, KafkaUser, Security
+from tests.e2e.harness import World, wait_for
+from tests.kafka.wire import Wire, request, response
+
+HOST = "127.0.0.1"
+SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
+
+
+class Secure:
+    """One node with a listener of each kind."""
+
+    def __init__(self, world: World, ports: dict[str, int]) -> None:
+        self.world = world
+        self.ports = ports
+        self.pki = os.path.join(world.cluster.directory, "pki")
+
+    def options(self, listener: str, **more: str) -> dict[str, Any]:
+        """What a confluent client needs to be let in."""
+        protocol = "SASL_SSL" if listener == "sasl" else "SSL"
+        base = {
+            "bootstrap.servers": f"{HOST}:{self.ports[listener]}",
+            "security.protocol": protocol,
+            "ssl.ca.location": os.path.join(self.pki, "ca.pem"),
+            "log_level": 0,
+        }
+        return base | {key.replace("_", "."): value for key, value in more.items()}
+
+    def certificate(self, name: str) -> dict[str, str]:
+        """Files of a client's certificate."""
+        role, _, who = name.partition("-")
+        files = f"{role}-{who}"
+        return {
+            "ssl_certificate_location": os.path.join(self.pki, f"{files}.pem"),
+            "ssl_key_location": os.path.join(self.pki, f"{files}.key"),
+        }
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """One node, with listeners and users."""
+    path = tmp_path_factory.mktemp("secure")
+    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:
+        cluster.prepare()
+        ports = dict(zip(("tls", "mtls", "sasl"), free_ports(3), strict=True))
+        config_file = Path(cluster.nodes[0].config_file)
+        config = load_node(str(config_file))
+        password = path / "password"
+        password.write_text("right\n")
+        password.chmod(0o600)
+        kinds = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
+        listeners = tuple(
+            KafkaListener(
+                name=name,
+                listen=Address(HOST, port),
+                advertise=Address(HOST, port),
+                security=kinds[name],
+            )
+            for name, port in ports.items()
+        )
+        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in ("ann", "reader"))
+        grants = (
+            Grant(
+                identity="shiplog://user/ann",
+                publish_sessions=("kafka",),
+                publish_topics=("open*",),
+                subscribe_topics=("open*",),
+            ),
+            Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
+        )
+        kafka = replace(config.kafka, listeners=(*config.kafka.listeners, *listeners), users=users)
+        config = replace(config, kafka=kafka, grants=(*config.grants, *grants))
+        config_file.write_text(render_node(config))
+        issue(os.path.join(cluster.directory, "pki"), Role.SUBSCRIBER, "nobody")
+        cluster.start()
+        plain = AdminClient({"bootstrap.servers": cluster.client_config().kafka_bootstrap})
+        topics = [NewTopic("open", 1), NewTopic("closed", 1)]
+        for made in plain.create_topics(topics).values():
+            made.result(20)
+        yield Secure(World(cluster, path), ports)
+
+
+def send(options: dict[str, Any], topic: str = "open", **more: Any) -> Any:
+    """Produce one record: the error it ended with."""
+    producer = Producer(options | {"message.timeout.ms": 6000} | more)
+    errors: list[Any] = []
+    producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(15)
+    return errors[0]
+
+
+def topics_seen(options: dict[str, Any]) -> set[str]:
+    return set(AdminClient(options).list_topics(timeout=6).topics)
+
+
+def test_tls_without_a_certificate_is_anonymous(secure: Secure) -> None:
+    assert send(secure.options("tls")) is None
+    assert "closed" in topics_seen(secure.options("tls"))
+
+
+def test_a_foreign_authority_is_not_trusted_by_the_client(secure: Secure) -> None:
+    options = secure.options("tls")
+    del options["ssl.ca.location"]
+    with pytest.raises(KafkaException):
+        topics_seen(options)
+
+
+def test_plaintext_on_a_tls_port_is_refused(secure: Secure) -> None:
+    with Wire((HOST, secure.ports["tls"])) as wire:
+        wire.send(request(18, 0, {}))
+        assert wire.is_closed()
+
+
+def test_mutual_tls_takes_the_identity_from_the_certificate(secure: Secure) -> None:
+    assert send(secure.options("mtls", **secure.certificate("client-local"))) is None
+    nobody = secure.options("mtls", **secure.certificate("subscriber-nobody"))
+    assert topics_seen(nobody) == set()
+    assert send(nobody) is not None
+
+
+def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
+    with pytest.raises(KafkaException):
+        topics_seen(secure.options("mtls"))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
+    def login(name: str, password: str) -> dict[str, Any]:
+        return secure.options(
+            "sasl", sasl_mechanism=mechanism, sasl_username=name, sasl_password=password
+        )
+
+    assert send(login("ann", "right")) is None
+    assert topics_seen(login("ann", "right")) == {"open"}
+    for name, password in (("ann", "wrong"), ("eve", "right")):
+        with pytest.raises(KafkaException):
+            topics_seen(login(name, password))
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl_with_kafka_python(secure: Secure, mechanism: str) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=f"{HOST}:{secure.ports['sasl']}",
+        security_protocol="SASL_SSL",
+        ssl_cafile=os.path.join(secure.pki, "ca.pem"),
+        sasl_mechanism=mechanism,
+        sasl_plain_username="ann",
+        sasl_plain_password="right",
+    )
+    assert producer.send("open", b"x").get(15).topic == "open"
+    producer.close()
+
+
+def test_rights_decide(secure: Secure) -> None:
+    login = {"sasl_mechanism": "PLAIN", "sasl_password": "right"}
+    reader = secure.options("sasl", sasl_username="reader", **login)
+    ann = secure.options("sasl", sasl_username="ann", **login)
+    assert send(ann, "closed").code() == 29
+    assert send(reader, "open").code() == 29
+    assert send(ann, "open") is None
+    consumer = Consumer(reader | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("open", 0, 0)])
+    found: list[Any] = []
+    wait_for(lambda: bool(found.extend(consumer.consume(1, 0.5)) or found), "a record")  # type: ignore[func-returns-value]
+    consumer.close()
+    assert found[0].error() is None
+    admin = AdminClient(ann)
+    with pytest.raises(KafkaException) as refused:
+        admin.create_topics([NewTopic("mine", 1)])["mine"].result(10)
+    assert refused.value.args[0].code() == 29
+
+
+class SecureWire(Wire):
+    """Requests by hand, over TLS."""
+
+    def __init__(self, secure: Secure) -> None:
+        super().__init__((HOST, secure.ports["sasl"]))
+        context = ssl.create_default_context(cafile=os.path.join(secure.pki, "ca.pem"))
+        self.socket = context.wrap_socket(self.socket, server_hostname=HOST)
+
+
+def test_nothing_is_answered_before_authentication(secure: Secure) -> None:
+    with SecureWire(secure) as wire:
+        assert wire.ask(18, 0, {}).error_code == 0
+        wire.send(request(METADATA, 1, {"topics": None}))
+        assert wire.is_closed()
+
+
+def test_an_exchange_that_fails_is_answered_and_closed(secure: Secure) -> None:
+    with SecureWire(secure) as wire:
+        early = wire.ask(SASL_AUTHENTICATE, 1, {"auth_bytes": b"x"})
+        assert early.error_code == 34
+        assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "GSSAPI"}).error_code == 33
+        assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == 0
+        wire.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0ann\0wrong"}))
+        answer = response(SASL_AUTHENTICATE, 2, wire.receive())
+        assert answer.error_code == 58
+        assert "invalid credentials" in answer.error_message
+        assert wire.is_closed()
+
+
+def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
+    password = secure.world.directory / "password"
+    options = secure.options("sasl", sasl_mechanism="PLAIN", sasl_username="ann")
+    password.write_text("other\n")
+
+    def lets_in(word: str) -> bool:
+        try:
+            return bool(topics_seen(options | {"sasl.password": word}))
+        except KafkaException:
+            return False
+
+    wait_for(lambda: lets_in("other"), "the new password")
+    password.write_text("right\n")
+    wait_for(lambda: lets_in("right"), "the old one again")

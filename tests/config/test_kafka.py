@@ -108,3 +108,28 @@ def test_plaintext_on_loopback_is_fine(tmp_path: Path, host: str) -> None:
 def test_mistakes_are_said(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_node(load(tmp_path, text))
+
+
+USER = '[[kafka.users]]\nname = "ann"\npassword_file = "password"\n'
+SASL = OUTSIDE.replace('"tls"', '"sasl_tls"')
+
+
+def test_users_and_a_listeners_own_certificate(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("right")
+    (tmp_path / "password").chmod(0o600)
+    own = '[kafka.listeners.tls]\nca = "ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'
+    config = load_node(load(tmp_path, SASL + own + USER))
+    (user,) = config.kafka.users
+    assert (user.name, user.password_file) == ("ann", str(tmp_path / "password"))
+    assert config.kafka.listeners[0].tls == config.tls
+    (tmp_path / "again.toml").write_text(render_node(config))
+    assert load_node(str(tmp_path / "again.toml")) == config
+
+
+def test_passwords_are_nobody_elses_and_listeners_need_users(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="and there is nobody"):
+        load_node(load(tmp_path, SASL))
+    (tmp_path / "password").write_text("right")
+    (tmp_path / "password").chmod(0o644)
+    with pytest.raises(ConfigError, match="can be used by others"):
+        load_node(load(tmp_path, SASL + USER))

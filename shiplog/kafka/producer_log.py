@@ -108,7 +108,13 @@ class ProducerLog:
 
     def is_open(self, partition: int) -> bool:
         """Whether `append` may be called for a partition number."""
-        return self._run is not None and partition in self._run.inputs
+        if self._run is None:
+            return False
+        known = self._node.replica.machine.open_run_of(self._session)
+        if known is None or known.run_id != self._run.run_id:  # by a snapshot: nobody was told
+            self._end_run()
+            return False
+        return partition in self._run.inputs
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises Refusal."""
@@ -160,7 +166,7 @@ class ProducerLog:
         Raises Refusal.
         """
         run, intake = self._run, self._node.intake
-        if run is None or partition not in run.inputs:
+        if run is None or not self.is_open(partition):
             raise Refusal(NOT_TAKEN.error, "the run was closed meanwhile")
         number = run.inputs[partition]
         held = self._node.sessions.log(number)
@@ -205,9 +211,12 @@ class ProducerLog:
     ) -> None:
         """What is not merged of a closed run never will be."""
         if self._run is not None and run_id == self._run.run_id:
-            self._run = None
-            for number in tuple(self._waiting):
-                self._give_up(number, NOT_TAKEN)
+            self._end_run()
+
+    def _end_run(self) -> None:
+        self._run = None
+        for number in tuple(self._waiting):
+            self._give_up(number, NOT_TAKEN)
 
     def on_topic_gone(self, number: int) -> None:
         """A topic was deleted."""

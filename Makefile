@@ -20,6 +20,7 @@ demo: setup ## a cluster on this machine with data flowing through it
 	@$(PYTHON) -m shiplog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
+	@sh "$(HERE)/scripts/clients.sh"
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: setup ## style, types, import rules, tidiness

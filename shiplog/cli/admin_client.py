@@ -31,6 +31,7 @@ from shiplog.wire.admin import (
     Status,
     VoidRecords,
 )
+from shiplog.wire.admin_groups import ResetGroup
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Hello, Request, Response, Role, Welcome
 
@@ -39,7 +40,16 @@ RETRY_S = 0.2
 DEADLINES = Deadlines(close_s=0.5)
 REQUEST_ID = 1
 AnswerT = TypeVar("AnswerT")
-CHANGES = (CreateTopic, DeleteTopic, RetireSession, AddNode, RemoveNode, ReadmitNode, VoidRecords)
+CHANGES = (
+    CreateTopic,
+    DeleteTopic,
+    RetireSession,
+    AddNode,
+    RemoveNode,
+    ReadmitNode,
+    VoidRecords,
+    ResetGroup,
+)
 TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
 
 

@@ -22,6 +22,7 @@ SUBCOMMANDS = (
     "subscribe",
     "sidecar",
     "topic",
+    "group",
     "session",
     "status",
     "verify",

@@ -15,6 +15,7 @@ from shiplog.consensus import NotLeader
 from shiplog.logformat.errors import InvalidName
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
+from shiplog.sequencer.admin_groups import serve_groups
 from shiplog.sequencer.admin_members import leader_hint, serve_membership
 from shiplog.sequencer.admin_voids import void_records
 from shiplog.sequencer.changes import ChangeRefused
@@ -22,6 +23,7 @@ from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, Ret
 from shiplog.sequencer.state_types import Rejection
 from shiplog.sequencer.topic_settings import problem_with
 from shiplog.wire import admin
+from shiplog.wire import admin_groups as wire_groups
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Request, Response
 
@@ -95,6 +97,8 @@ class AdminServer:
                 return self._describe(request.name)
             case admin.GetStatus():
                 return status.status(self._node)
+            case wire_groups.ListGroups() | wire_groups.DescribeGroup() | wire_groups.ResetGroup():
+                return await serve_groups(self._node, request)
             case admin.VoidRecords():
                 return await void_records(self._node, request)
             case _:

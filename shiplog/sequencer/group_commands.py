@@ -27,6 +27,15 @@ class Phase(IntEnum):
     STABLE = 3
 
 
+STATE_NAMES = {
+    Phase.EMPTY: "Empty",
+    Phase.PREPARING: "PreparingRebalance",
+    Phase.COMPLETING: "CompletingRebalance",
+    Phase.STABLE: "Stable",
+}
+"""Kafka's words."""
+
+
 class ClassicMember(msgspec.Struct, frozen=True, array_like=True):
     """One member of a classic group; `protocols` are (name, metadata), the liked ones first."""
 
@@ -75,10 +84,11 @@ class CommitOffsets(Command, frozen=True, tag=41):
     """Committed offsets of one round, of any number of groups: (group, [(partition, offset)]).
 
     A group that does not exist begins with its first commit. A partition that is gone is passed
-    over.
+    over. `only_empty`: nothing is done if one of the groups has members.
     """
 
     commits: list[tuple[str, list[tuple[int, Offset]]]]
+    only_empty: bool = False
 
 
 class DropOffsets(Command, frozen=True, tag=42):

@@ -69,12 +69,17 @@ class Groups(msgspec.Struct):
         _change_members(group.members, command)
         return None
 
-    def _commit(self, command: CommitOffsets, living: Container[int]) -> None:
+    def _commit(self, command: CommitOffsets, living: Container[int]) -> str | None:
+        for group_id, _ in command.commits if command.only_empty else ():
+            group = self.by_id.get(group_id)
+            if group is not None and group.members:
+                return f"group {group_id!r} has members"
         for group_id, commits in command.commits:
             group = self.by_id.get(group_id)
             if group is None:
                 group = self.by_id[group_id] = Group()
             group.offsets.update((number, new) for number, new in commits if number in living)
+        return None
 
     def _drop(self, command: DropOffsets, living: Container[int]) -> None:
         for group_id, partition, at_ms in command.drops:

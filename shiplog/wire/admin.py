@@ -10,6 +10,7 @@ from enum import IntEnum, unique
 from typing import NamedTuple, TypeAlias
 
 from shiplog.logformat.names import check_session_name, check_topic_name
+from shiplog.wire.admin_groups import GroupRequest, GroupResponse
 from shiplog.wire.bounds import (
     Identifier,
     Message,
@@ -302,6 +303,7 @@ AdminRequest: TypeAlias = (
     | MoveLeadership
     | SetMaintenance
     | VoidRecords
+    | GroupRequest
 )
 AdminResponse: TypeAlias = (
     TopicCreated
@@ -317,4 +319,5 @@ AdminResponse: TypeAlias = (
     | LeadershipMoved
     | MaintenanceSet
     | RecordsVoided
+    | GroupResponse
 )

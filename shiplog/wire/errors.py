@@ -35,6 +35,8 @@ class FaultCode(IntEnum):
     ALREADY_EXISTS = 20
     NOT_A_MEMBER = 21
     CHANGE_PENDING = 22
+    UNKNOWN_GROUP = 23
+    GROUP_IN_USE = 24
 
 
 @unique

@@ -85,17 +85,17 @@ class Member:
         tree = {"assignments": mine, "protocol_type": "consumer", "protocol_name": "range"}
         return self.ask(SYNC, version, tree)
 
-    def commit(self, offset: int, version: int = 7, topic: str = "t") -> int:
-        """Commit partition 1; its error."""
-        partition = {
-            "partition_index": 1,
+    def commit(self, offset: int, version: int = 7, topic: str = "t", *, partition: int = 1) -> int:
+        """Commit one partition; its error."""
+        place = {
+            "partition_index": partition,
             "committed_offset": offset,
             "committed_leader_epoch": 3,
             "committed_metadata": "note",
         }
         tree = {
             "generation_id_or_member_epoch": self.generation,
-            "topics": [{"name": topic, "partitions": [partition]}],
+            "topics": [{"name": topic, "partitions": [place]}],
         }
         if 2 <= version <= 4:
             tree["retention_time"] = -1

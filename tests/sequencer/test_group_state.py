@@ -103,6 +103,15 @@ def test_an_offset_that_was_committed_again_does_not_expire(machine: StateMachin
     assert committed(machine) == {}
 
 
+def test_an_administrator_sets_only_groups_without_members(machine: StateMachine) -> None:
+    reset = CommitOffsets([("g", [(1, Offset(3, -1, "", 9))])], only_empty=True)
+    assert not isinstance(machine.apply(reset), Rejection)
+    machine.apply(save(1, member("m1")))
+    machine.apply(commit("g", 1, 7))
+    assert isinstance(machine.apply(reset), Rejection)
+    assert committed(machine) == {1: 7}
+
+
 def test_only_groups_without_members_are_deleted(machine: StateMachine) -> None:
     machine.apply(commit("offsets", 1, 7))
     machine.apply(CommitOffsets([("unused", [])]))

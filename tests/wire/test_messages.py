@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.wire import admin, messages
+from shiplog.wire import admin, admin_groups, messages
 from shiplog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
 from shiplog.wire.bounds import RunEnd
 from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
@@ -68,7 +68,7 @@ def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any
         return st.integers(int(meta.ge or 0), int(meta.le or 0))
     if meta.pattern is not None:
         return st.from_regex(meta.pattern)
-    return NAMED_FIELDS.get(field, st.text(max_size=meta.max_length))
+    return NAMED_FIELDS.get(field, st.text(min_size=meta.min_length or 0, max_size=meta.max_length))
 
 
 def fields_of(kind: type) -> dict[str, st.SearchStrategy[Any]]:
@@ -90,9 +90,10 @@ def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
 
 
 def test_every_message_is_in_the_union() -> None:
-    for module, union in ((messages, ALL), (admin, ADMIN)):
+    for modules, union in (((messages,), ALL), ((admin, admin_groups), ADMIN)):
         structs = {
             kind
+            for module in modules
             for kind in vars(module).values()
             if isinstance(kind, type)
             and issubclass(kind, msgspec.Struct)

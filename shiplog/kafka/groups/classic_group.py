@@ -12,15 +12,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shiplog.kafka.groups.desk import Waiter
-from shiplog.sequencer.group_commands import ClassicMember, Phase, SaveGroup
+from shiplog.sequencer.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
 from shiplog.sequencer.group_state import Group
 
-STATE_NAMES = {
-    Phase.EMPTY: "Empty",
-    Phase.PREPARING: "PreparingRebalance",
-    Phase.COMPLETING: "CompletingRebalance",
-    Phase.STABLE: "Stable",
-}
 DEAD = "Dead"
 
 

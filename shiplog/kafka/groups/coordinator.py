@@ -53,6 +53,8 @@ class GroupCoordinator:
             group = ClassicGroup.restored(group_id, remembered)
             self._groups[group_id] = group
             self._rebalance.take_over(group)
+        self._ending: set[str] = set()
+        """Groups whose deletion is proposed, and may not be committed yet."""
         self._next_expiry = now + self._check_s
 
     @property
@@ -96,11 +98,37 @@ class GroupCoordinator:
         return False
 
     def _expire(self) -> None:
+        self._ending.clear()
+        self._find_all()
         unused = self._offsets.expire(self._groups)
-        for group_id in unused:
-            del self._groups[group_id]
+        self._end(unused)
         if unused:
             self._desk.propose(DeleteGroups(unused, unused_only=True))
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def _find(self, group_id: str) -> ClassicGroup | None:
+        """A group, if it exists; an administrator's command may have made it."""
+        group = self._groups.get(group_id)
+        is_new = group_id in self._state.groups.by_id and group_id not in self._ending
+        return self._begin(group_id) if group is None and is_new else group
+
+    def _find_all(self) -> None:
+        known = self._state.groups.by_id
+        for group_id in [name for name in known if name not in self._groups]:
+            self._find(group_id)
+
+    def _begin(self, group_id: str) -> ClassicGroup:
+        """A group that is not known here; it may be about to end in the replicated state."""
+        remembered = self._state.groups.by_id.get(group_id, Group())
+        group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
+        self._ending.discard(group_id)
+        return group
+
+    def _end(self, group_ids: Sequence[str]) -> None:
+        for group_id in group_ids:
+            del self._groups[group_id]
+        self._ending.update(group_ids)
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -108,7 +136,7 @@ class GroupCoordinator:
         """JoinGroup."""
         caller = request.caller
         error = _check_id(caller.group) or self._joining.problem(request)
-        group = self._groups.get(caller.group)
+        group = self._find(caller.group)
         if not error and group is None:
             if caller.member_id:
                 error = GroupError.UNKNOWN_MEMBER_ID
@@ -119,15 +147,9 @@ class GroupCoordinator:
         else:
             self._joining.join(group, request, waiter)
 
-    def _begin(self, group_id: str) -> ClassicGroup:
-        """A group that is not known here; it may be about to end in the replicated state."""
-        remembered = self._state.groups.by_id.get(group_id, Group())
-        group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
-        return group
-
     def sync(self, request: Sync, waiter: Waiter) -> None:
         """SyncGroup."""
-        group = self._groups.get(request.caller.group)
+        group = self._find(request.caller.group)
         error = self._check_sync(group, request)
         if group is None or error:
             self._desk.answer(waiter, Synced(error))
@@ -168,7 +190,7 @@ class GroupCoordinator:
 
     def heartbeat(self, caller: Caller, waiter: Waiter) -> None:
         """Heartbeat."""
-        group = self._groups.get(caller.group)
+        group = self._find(caller.group)
         error = self._check_generation(group, caller)
         if group is not None and not error:
             self._rebalance.keep_alive(group, group.members[caller.member_id])
@@ -178,7 +200,7 @@ class GroupCoordinator:
 
     def leave(self, callers: Sequence[Caller], waiter: Waiter) -> None:
         """LeaveGroup: members of one group, each by its id or by its instance id alone."""
-        group = self._groups.get(callers[0].group) if callers else None
+        group = self._find(callers[0].group) if callers else None
         if group is None:
             self._desk.answer(waiter, tuple(GroupError.UNKNOWN_MEMBER_ID for _ in callers))
             return
@@ -210,14 +232,14 @@ class GroupCoordinator:
         if error:
             self._desk.answer(waiter, tuple(error for _ in commits))
             return
-        group = self._groups.get(caller.group) or self._begin(caller.group)
+        group = self._find(caller.group) or self._begin(caller.group)
         self._desk.answer(waiter, self._offsets.commit(group, commits))
 
     def _check_commit(self, caller: Caller) -> GroupError:
         """Who may commit: members of the present generation; if there are none, anybody who claims
         no generation.
         """
-        group, anonymous = self._groups.get(caller.group), caller.generation < 0
+        group, anonymous = self._find(caller.group), caller.generation < 0
         if group is None or (anonymous and not group.members):
             error = _check_id(caller.group)
             return error or (GroupError.NONE if anonymous else GroupError.ILLEGAL_GENERATION)
@@ -230,7 +252,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: str, partitions: Sequence[int], waiter: Waiter) -> None:
         """OffsetDelete: partitions that living members subscribe to are kept."""
-        group = self._groups.get(group_id)
+        group = self._find(group_id)
         if group is None:
             self._desk.answer(waiter, tuple(GroupError.GROUP_ID_NOT_FOUND for _ in partitions))
         else:
@@ -243,7 +265,7 @@ class GroupCoordinator:
         self._desk.answer(waiter, tuple(self._described(group_id) for group_id in group_ids))
 
     def _described(self, group_id: str) -> Described:
-        group = self._groups.get(group_id)
+        group = self._find(group_id)
         if group is None:
             return Described(GroupError.GROUP_ID_NOT_FOUND, group_id, DEAD)
         stable = group.phase is Phase.STABLE
@@ -265,6 +287,7 @@ class GroupCoordinator:
 
     def list_groups(self, waiter: Waiter) -> None:
         """ListGroups, of all states and kinds."""
+        self._find_all()
         self._desk.answer(
             waiter,
             tuple(
@@ -277,7 +300,7 @@ class GroupCoordinator:
         """DeleteGroups: those that have no members."""
         errors, gone = [], []
         for group_id in group_ids:
-            group = self._groups.get(group_id)
+            group = self._find(group_id)
             if group is None:
                 errors.append(GroupError.GROUP_ID_NOT_FOUND)
             elif group.phase is not Phase.EMPTY:
@@ -285,7 +308,7 @@ class GroupCoordinator:
             else:
                 errors.append(GroupError.NONE)
                 gone.append(group_id)
-                del self._groups[group_id]
+                self._end([group_id])
         if gone:
             self._desk.propose(DeleteGroups(gone))
         self._desk.answer(waiter, tuple(errors))

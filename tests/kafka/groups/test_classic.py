@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shiplog.kafka.groups.requests import Caller, GroupError, Sync
-from shiplog.kafka.groups.subscription import subscribed_topics
+from shiplog.kafka.groups.subscription import assigned_partitions, subscribed_topics
 from tests.kafka.groups.group_client import Bench, subscription
 
 E = GroupError
@@ -384,6 +384,7 @@ def test_only_groups_without_members_are_deleted(bench: Bench) -> None:
 
 @given(st.binary(max_size=40))
 def test_any_metadata_can_be_looked_at(data: bytes) -> None:
+    assert isinstance(assigned_partitions(data), list)
     topics = subscribed_topics(data)
     assert topics is None or all(isinstance(topic, str) for topic in topics)
 
@@ -391,3 +392,5 @@ def test_any_metadata_can_be_looked_at(data: bytes) -> None:
 def test_subscriptions_are_read() -> None:
     assert subscribed_topics(subscription("a", "bb")) == {"a", "bb"}
     assert subscribed_topics(subscription("a")[:-5]) is None
+    numbers = b"\0\0\0\2\0\0\0\4\0\0\0\5"
+    assert assigned_partitions(b"\0\1\0\0\0\1\0\1t" + numbers) == [("t", 4), ("t", 5)]

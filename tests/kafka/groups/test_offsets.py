@@ -8,7 +8,7 @@ import pytest
 
 from shiplog.kafka.groups.requests import Caller, Commit, GroupError
 from shiplog.sequencer.commands import DeleteTopic
-from shiplog.sequencer.group_commands import CommitOffsets
+from shiplog.sequencer.group_commands import CommitOffsets, Offset
 from tests.kafka.groups.group_client import Bench
 
 E = GroupError
@@ -122,6 +122,15 @@ def test_a_group_that_commits_again_after_it_was_forgotten_goes_on(bench: Bench)
     assert bench.state() == "Dead"
     assert bench.commit(Caller("g")) is E.NONE
     assert bench.stable()[0].generation == 1
+
+
+def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
+    bench.machine.apply(CommitOffsets([("made", [(1, Offset(5, -1, "", 0))])], only_empty=True))
+    assert bench.state("made") == "Empty"
+    listed = bench.answer(bench.coordinator.list_groups)
+    assert [each.group for each in listed] == ["made"]
+    assert bench.answer(bench.coordinator.delete, ["made"]) == (E.NONE,)
+    assert bench.state("made") == "Dead"
 
 
 def test_a_deleted_topic_leaves_no_offsets(bench: Bench) -> None:

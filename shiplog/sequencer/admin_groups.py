@@ -1,0 +1,114 @@
+"""Answers administrators about consumer groups: list, describe, reset.
+
+Any node answers, from the replicated state as it was when asked, or newer. Invariant: a group is
+reset only while it has no members; what is answered is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shiplog.sequencer.changes import ChangeRefused
+from shiplog.sequencer.group_commands import STATE_NAMES, CommitOffsets, Offset, Phase
+from shiplog.sequencer.group_state import Group
+from shiplog.sequencer.state_types import Rejection
+from shiplog.wire import admin_groups as wire
+from shiplog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.node import Node
+
+
+async def serve_groups(node: Node, request: wire.GroupRequest) -> wire.GroupResponse:
+    """Do what is asked. Raises ChangeRefused or TimeoutError."""
+    await node.proposer.catch_up()
+    match request:
+        case wire.ListGroups():
+            groups = node.replica.machine.state.groups.by_id
+            return wire.Groups(tuple(_info(name, group) for name, group in groups.items()))
+        case wire.DescribeGroup():
+            return _describe(node, request.group)
+        case wire.ResetGroup():
+            await _reset(node, request)
+            return _describe(node, request.group)
+
+
+def _info(name: str, group: Group) -> wire.GroupInfo:
+    return wire.GroupInfo(
+        name,
+        STATE_NAMES[Phase(group.phase)],
+        group.protocol_type[:1024],
+        (group.protocol or "")[:1024],
+        len(group.members),
+        group.generation,
+    )
+
+
+def _describe(node: Node, name: str) -> wire.GroupDescription:
+    group = node.replica.machine.state.groups.by_id.get(name)
+    if group is None:
+        raise ChangeRefused(
+            FaultCode.UNKNOWN_GROUP, f"there is no group {name!r}", "shiplog group list"
+        )
+    members = tuple(
+        wire.MemberInfo(
+            each.member_id, each.instance_id, each.client_id, each.client_host, each.assignment
+        )
+        for each in group.members.values()
+    )
+    partitions = sorted(_partition(node, number, known) for number, known in group.offsets.items())
+    return wire.GroupDescription(_info(name, group), members, tuple(partitions))
+
+
+def _partition(node: Node, number: int, known: Offset) -> wire.GroupPartition:
+    state = node.replica.machine.state
+    partition = state.partitions[number]
+    begin, end = _span(node, number)
+    return wire.GroupPartition(
+        state.topics[partition.topic_id].name,
+        partition.index,
+        begin,
+        end,
+        max(-1, known.offset),
+        max(0, end - max(known.offset, begin)),
+        known.at_ms,
+        known.metadata,
+    )
+
+
+def _span(node: Node, number: int) -> tuple[int, int]:
+    """The offsets of a partition that are there: the first, and the one behind the last."""
+    merged = node.merging.partitions.get(number)
+    begin = 0 if merged is None else merged.log.start_offset
+    return begin, node.replica.machine.state.partitions[number].next_offset
+
+
+async def _reset(node: Node, request: wire.ResetGroup) -> None:
+    topic = node.replica.machine.topic_named(request.topic)
+    if topic is None:
+        message = f"there is no topic {request.topic!r}"
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, message, "shiplog topic list")
+    numbers = topic.partition_numbers
+    if request.partition is not None:
+        numbers = numbers[request.partition : request.partition + 1]
+        if not numbers:
+            last = topic.partitions - 1
+            message = f"{request.topic!r} has no partition {request.partition}"
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, f"they are 0 to {last}")
+    now_ms = node.clock.wall_ms()
+    offsets = [(number, _target(node, number, request, now_ms)) for number in numbers]
+    command = CommitOffsets([(request.group, offsets)], only_empty=True)
+    outcome = await node.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise ChangeRefused(FaultCode.GROUP_IN_USE, outcome.message, "stop its consumers first")
+
+
+def _target(node: Node, number: int, request: wire.ResetGroup, now_ms: int) -> Offset:
+    begin, end = _span(node, number)
+    places = {wire.ResetTo.EARLIEST: begin, wire.ResetTo.LATEST: end}
+    offset = places.get(request.to, request.offset)
+    if not begin <= offset <= end:
+        partition = node.replica.machine.state.partitions[number].index
+        message = f"partition {partition} has the offsets {begin} to {end}, not {offset}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
+    return Offset(offset, -1, "", now_ms)

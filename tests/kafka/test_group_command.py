@@ -1,0 +1,51 @@
+"""`shiplog group` against a real cluster, as an operator types it."""
+
+from __future__ import annotations
+
+from tests.e2e.harness import World
+from tests.e2e.test_cli import as_json, shiplog
+from tests.kafka.test_groups import Member
+from tests.kafka.wire import Wire
+
+
+def test_a_group_is_listed_described_and_reset(world: World) -> None:
+    config = ("--config", world.cluster.client_file)
+    with world.publisher("s", "flights") as publisher:
+        for number in range(20):
+            publisher.append(str(number).encode())
+        publisher.wait_merged(timeout=30)
+    node = world.leader()
+    assert node.kafka is not None
+    with Wire(node.kafka) as wire:
+        member = Member(wire)
+        member.join()
+        assigned = b"\0\1\0\0\0\1\0\x07flights\0\0\0\1\0\0\0\0\0\0\0\0"
+        mine = [{"member_id": member.member_id, "assignment": assigned}]
+        member.ask(14, 0, {"assignments": mine})
+        assert member.commit(5, topic="flights", partition=0) == 0
+
+        listed = as_json(world, "group", "list", *config)
+        assert [(each["group"], each["state"]) for each in listed] == [(member.group, "Stable")]
+        found = as_json(world, "group", "describe", member.group, *config)
+        [partition] = found["partitions"]
+        shown = [partition[key] for key in ("topic", "begin", "end", "committed", "lag")]
+        assert shown == ["flights", 0, 20, 5, 15]
+        assert partition["member_id"] == member.member_id
+        assert found["members"][0]["partitions"] == [["flights", 0]]
+
+        reset = ("group", "reset", member.group, "--topic", "flights", *config, "--to")
+        refused = shiplog(world, *reset, "latest")
+        assert refused.returncode == 1
+        assert "has members" in refused.stderr
+        member.ask(13, 0, {})
+        assert as_json(world, *reset, "latest")["partitions"][0]["lag"] == 0
+        assert as_json(world, *reset, "7")["partitions"][0]["committed"] == 7
+        assert "0 to 20" in shiplog(world, *reset, "21").stderr
+        table = shiplog(world, *reset, "earliest").stdout.splitlines()
+        assert table[-1].split() == ["flights", "0", "0", "20", "0", "20"]
+    assert "no group 'x'" in shiplog(world, "group", "describe", "x", *config).stderr
+    assert (
+        "no topic 'x'"
+        in shiplog(world, "group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
+    )
+    assert shiplog(world, *reset, "sometime").returncode == 2

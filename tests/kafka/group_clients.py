@@ -1,0 +1,177 @@
+"""Consumers of real client libraries, each in a thread of its own, that count what they read."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+POLL_S = 0.1
+
+
+class Reader:
+    """What all consumers have in common. `seen` counts the values that were read; `assignments` how
+    often it was told what it has.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topic: str, **options: Any) -> None:
+        self.bootstrap, self.group, self.topic = bootstrap, group, topic
+        self.options = options
+        self.seen: Counter[str] = Counter()
+        self.assigned: set[int] = set()
+        self.assignments = 0
+        self.error: Exception | None = None
+        self._leaves = threading.Event()
+        self._thread = threading.Thread(target=self._guarded, daemon=True)
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - whoever looks at the reader raises it
+            self.error = error
+
+    def run(self) -> None:
+        """Read and commit until told to leave."""
+        raise NotImplementedError
+
+    def goes_on(self) -> bool:
+        return not self._leaves.is_set()
+
+    def took(self, value: bytes | None) -> None:
+        self.seen[(value or b"").decode()] += 1
+
+    def got(self, partitions: set[int]) -> None:
+        self.assigned = partitions
+        self.assignments += 1
+
+    def wait(self) -> None:
+        """Until it ends."""
+        self._thread.join()
+
+    def leave(self) -> None:
+        """Commit and leave the group."""
+        self._leaves.set()
+        self._thread.join(60)
+        assert self.error is None, self.error
+
+
+class Confluent(Reader):
+    """librdkafka."""
+
+    def run(self) -> None:
+        from confluent_kafka import Consumer
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+                **self.options,
+            }
+        )
+        cooperative = "cooperative" in self.options.get("partition.assignment.strategy", "")
+
+        def on_assign(client: Any, partitions: Any) -> None:
+            new = {each.partition for each in partitions}
+            self.got(self.assigned | new if cooperative else new)
+
+        def on_revoke(client: Any, partitions: Any) -> None:
+            self.assigned = self.assigned - {each.partition for each in partitions}
+
+        consumer.subscribe([self.topic], on_assign=on_assign, on_revoke=on_revoke)
+        while self.goes_on():
+            message = consumer.poll(POLL_S)
+            if message is not None and message.error() is None:
+                self.took(message.value())
+                consumer.commit(message=message, asynchronous=True)
+        consumer.close()
+
+
+class AioKafka(Reader):
+    """aiokafka."""
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        from aiokafka import AIOKafkaConsumer
+
+        consumer = AIOKafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=500,
+            **self.options,
+        )
+        await consumer.start()
+        while self.goes_on():
+            batches = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
+            for batch in batches.values():
+                for message in batch:
+                    self.took(message.value)
+            if batches:
+                await consumer.commit()
+            self._look(consumer)
+        await consumer.stop()
+
+    def _look(self, consumer: Any) -> None:
+        partitions = {each.partition for each in consumer.assignment()}
+        if partitions != self.assigned:
+            self.got(partitions)
+
+
+class KafkaPython(Reader):
+    """kafka-python."""
+
+    def run(self) -> None:
+        from kafka import KafkaConsumer
+
+        consumer = KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=500,
+            **self.options,
+        )
+        while self.goes_on():
+            for batch in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
+                for message in batch:
+                    self.took(message.value)
+                consumer.commit()
+            partitions = {each.partition for each in consumer.assignment()}
+            if partitions != self.assigned:
+                self.got(partitions)
+        consumer.close()
+
+
+CLIENTS: dict[str, Callable[..., Reader]] = {
+    "confluent-kafka": Confluent,
+    "aiokafka": AioKafka,
+    "kafka-python": KafkaPython,
+}
+
+
+def main() -> None:
+    """One confluent consumer, until it is killed: bootstrap servers, group, topic."""
+    reader = Confluent(*sys.argv[1:4])
+    while reader.error is None:
+        reader.wait()
+
+
+if __name__ == "__main__":
+    main()

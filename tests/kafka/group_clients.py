@@ -65,20 +65,22 @@ class Confluent(Reader):
     def run(self) -> None:
         from confluent_kafka import Consumer
 
+        is_new = self.options.get("group.protocol") == "consumer"
+        classic = {} if is_new else {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
         consumer = Consumer(
             {
+                **classic,
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
                 "topic.metadata.refresh.interval.ms": 1000,
                 "log_level": 0,
                 **self.options,
             }
         )
-        cooperative = "cooperative" in self.options.get("partition.assignment.strategy", "")
+        strategy = self.options.get("partition.assignment.strategy", "")
+        cooperative = is_new or "cooperative" in strategy
 
         def on_assign(client: Any, partitions: Any) -> None:
             new = {each.partition for each in partitions}

@@ -128,7 +128,7 @@ def _owners(found: GroupDescription) -> dict[tuple[str, int], str]:
     return {
         place: member.member_id
         for member in found.members
-        for place in assigned_partitions(member.assignment)
+        for place in (*member.partitions, *assigned_partitions(member.assignment))
     }
 
 

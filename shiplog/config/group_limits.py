@@ -20,6 +20,8 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 1_000
     group_bytes: int = 2 << 20
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -44,6 +46,8 @@ SETTINGS: Mapping[str, Bounds] = {
     "group.max.session.timeout.ms": Bounds("max_session_timeout_ms", 1, 1 << 31),
     "group.initial.rebalance.delay.ms": Bounds("initial_rebalance_delay_ms", 0, 1 << 31),
     "group.max.size": Bounds("max_size", 1, 10_000),
+    "group.consumer.session.timeout.ms": Bounds("consumer_session_timeout_ms", 100, 1 << 31),
+    "group.consumer.heartbeat.interval.ms": Bounds("consumer_heartbeat_interval_ms", 10, 1 << 31),
     "offset.metadata.max.bytes": Bounds("offset_metadata_max_bytes", 0, 4_096),
     "offsets.retention.minutes": Bounds("offsets_retention_minutes", 1, 1 << 31),
     "offsets.retention.check.interval.ms": Bounds(

@@ -12,6 +12,8 @@ from shiplog.kafka.api import Api
 from shiplog.kafka.apis import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -68,5 +70,7 @@ SERVED: tuple[Api, ...] = (
     list_groups.API,
     delete_groups.API,
     offset_delete.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
 )
 APIS: Mapping[int, Api] = {api.key: api for api in (*SERVED, api_versions.make(SERVED))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shiplog.sequencer.changes import ChangeRefused
-from shiplog.sequencer.group_commands import STATE_NAMES, CommitOffsets, Offset, Phase
+from shiplog.sequencer.group_commands import CommitOffsets, ConsumerMember, Offset
 from shiplog.sequencer.group_state import Group
 from shiplog.sequencer.state_types import Rejection
 from shiplog.wire import admin_groups as wire
@@ -36,10 +36,10 @@ async def serve_groups(node: Node, request: wire.GroupRequest) -> wire.GroupResp
 def _info(name: str, group: Group) -> wire.GroupInfo:
     return wire.GroupInfo(
         name,
-        STATE_NAMES[Phase(group.phase)],
+        group.state_name,
         group.protocol_type[:1024],
         (group.protocol or "")[:1024],
-        len(group.members),
+        len(group.members) + len(group.consumers),
         group.generation,
     )
 
@@ -56,8 +56,19 @@ def _describe(node: Node, name: str) -> wire.GroupDescription:
         )
         for each in group.members.values()
     )
+    consumers = tuple(_consumer(node, each) for each in group.consumers.values())
     partitions = sorted(_partition(node, number, known) for number, known in group.offsets.items())
-    return wire.GroupDescription(_info(name, group), members, tuple(partitions))
+    return wire.GroupDescription(_info(name, group), members + consumers, tuple(partitions))
+
+
+def _consumer(node: Node, member: ConsumerMember) -> wire.MemberInfo:
+    """A member by the consumer protocol, whose partitions the cluster knows itself."""
+    state = node.replica.machine.state
+    living = (state.partitions[n] for n in member.assigned if n in state.partitions)
+    places = tuple((state.topics[each.topic_id].name, each.index) for each in living)
+    return wire.MemberInfo(
+        member.member_id, member.instance_id, member.client_id, member.client_host, b"", places
+    )
 
 
 def _partition(node: Node, number: int, known: Offset) -> wire.GroupPartition:

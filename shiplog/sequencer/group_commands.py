@@ -110,4 +110,36 @@ class DeleteGroups(Command, frozen=True, tag=43):
     unused_only: bool = False
 
 
-GroupCommand = SaveGroup | CommitOffsets | DropOffsets | DeleteGroups
+class ConsumerMember(msgspec.Struct, frozen=True, array_like=True):
+    """One member of a group of the consumer protocol: what it said of itself, its epochs, the
+    partitions (by number) it may use, and those it was asked to give up and has not yet.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topics: list[str]
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    assigned: list[int] = []
+    revoking: list[int] = []
+
+
+class SaveConsumerGroup(Command, frozen=True, tag=44):
+    """A group of the consumer protocol, as its coordinator wants it remembered: new or changed
+    members, ids of those that are gone, and targets (member id, partitions) that changed. `epoch`
+    never falls. A group of the other protocol without members becomes one of this.
+    """
+
+    group: str
+    epoch: int
+    members: list[ConsumerMember]
+    gone: list[str]
+    targets: list[tuple[str, list[int]]]
+    at_ms: int
+
+
+GroupCommand = SaveConsumerGroup | SaveGroup | CommitOffsets | DropOffsets | DeleteGroups

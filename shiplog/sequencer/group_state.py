@@ -15,13 +15,16 @@ from typing import Any
 import msgspec
 
 from shiplog.sequencer.group_commands import (
+    STATE_NAMES,
     ClassicMember,
     CommitOffsets,
+    ConsumerMember,
     DeleteGroups,
     DropOffsets,
     GroupCommand,
     Offset,
     Phase,
+    SaveConsumerGroup,
     SaveGroup,
 )
 
@@ -38,6 +41,26 @@ class Group(msgspec.Struct):
     since_ms: int = 0
     offsets: dict[int, Offset] = {}
     """Partition number -> what was committed last."""
+    consumers: dict[str, ConsumerMember] = {}
+    """Members by the consumer protocol; then there are none by the classic one."""
+    targets: dict[str, list[int]] = {}
+    """What those are to have."""
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of where the group stands."""
+        if not self.consumers:
+            return STATE_NAMES[Phase(self.phase)]
+        settled = all(
+            not member.revoking and sorted(member.assigned) == self.targets.get(name, [])
+            for name, member in self.consumers.items()
+        )
+        return STATE_NAMES[Phase.STABLE] if settled else "Reconciling"
+
+    @property
+    def has_members(self) -> bool:
+        """Whether there are members of either protocol."""
+        return bool(self.members or self.consumers)
 
 
 class Groups(msgspec.Struct):
@@ -66,13 +89,30 @@ class Groups(msgspec.Struct):
         group.generation, group.phase = command.generation, command.phase
         group.protocol_type, group.protocol = command.protocol_type, command.protocol
         group.leader, group.since_ms = command.leader, command.at_ms
+        group.consumers.clear()
+        group.targets.clear()
         _change_members(group.members, command)
+        return None
+
+    def _save_consumers(self, command: SaveConsumerGroup, living: Container[int]) -> str | None:
+        group = self.by_id.get(command.group, Group())
+        if command.epoch < group.generation:
+            return f"epoch {command.epoch} after {group.generation}"
+        self.by_id[command.group] = group
+        for member_id in command.gone:
+            group.consumers.pop(member_id, None)
+            group.targets.pop(member_id, None)
+        group.consumers.update((member.member_id, member) for member in command.members)
+        group.targets.update(command.targets)
+        group.generation, group.since_ms = command.epoch, command.at_ms
+        group.phase = Phase.STABLE if group.consumers else Phase.EMPTY
+        group.protocol_type, group.protocol = "consumer", None
         return None
 
     def _commit(self, command: CommitOffsets, living: Container[int]) -> str | None:
         for group_id, _ in command.commits if command.only_empty else ():
             group = self.by_id.get(group_id)
-            if group is not None and group.members:
+            if group is not None and group.has_members:
                 return f"group {group_id!r} has members"
         for group_id, commits in command.commits:
             group = self.by_id.get(group_id)
@@ -91,7 +131,7 @@ class Groups(msgspec.Struct):
     def _delete(self, command: DeleteGroups, living: Container[int]) -> None:
         for group_id in command.groups:
             group = self.by_id.get(group_id)
-            if group is None or group.members or (command.unused_only and group.offsets):
+            if group is None or group.has_members or (command.unused_only and group.offsets):
                 continue
             del self.by_id[group_id]
 
@@ -108,6 +148,7 @@ def _change_members(members: dict[str, ClassicMember], command: SaveGroup) -> No
 
 _APPLY: dict[type, Callable[[Groups, Any, Container[int]], str | None]] = {
     SaveGroup: Groups._save,
+    SaveConsumerGroup: Groups._save_consumers,
     CommitOffsets: Groups._commit,
     DropOffsets: Groups._drop,
     DeleteGroups: Groups._delete,

@@ -38,13 +38,16 @@ class GroupInfo(NamedTuple):
 
 
 class MemberInfo(NamedTuple):
-    """One member; `assignment` is what its client was given, in the protocol's own encoding."""
+    """One member; `assignment` is what a member by the classic protocol was given, in its clients'
+    own encoding; `partitions` what one by the consumer protocol has.
+    """
 
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
     assignment: bytes
+    partitions: tuple[tuple[str, int], ...] = ()
 
 
 class GroupPartition(NamedTuple):

@@ -14,6 +14,7 @@ import pytest
 
 from shiplog.cli.admin_client import request
 from shiplog.wire.admin import CreateTopic, TopicCreated
+from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World, wait_for
 from tests.kafka.group_clients import CLIENTS, Confluent, Reader
 
@@ -185,3 +186,45 @@ def test_the_coordinator_dies(topic: Topic) -> None:
     topic.wait_read()
     last.leave()
     assert len(topic.seen() - seen) == 300, "commits were lost"
+
+
+NEW = {"group.protocol": "consumer"}
+
+
+def test_the_consumer_protocol(topic: Topic) -> None:
+    topic.write()
+    first = topic.read(options=NEW)
+    topic.wait_divided([first])
+    topic.wait_read()
+    config = topic.world.cluster.client_config()
+    told = request(config, DescribeGroup(topic.group), GroupDescription)
+    assert (told.group.state, told.group.members) == ("Stable", 1)
+    assert sorted(told.members[0].partitions) == [(topic.name, n) for n in range(PARTITIONS)]
+    second, third = topic.read(options=NEW), topic.read(options=NEW)
+    topic.wait_divided([first, second, third])
+    topic.write()
+    topic.wait_read()
+    first.leave()
+    topic.wait_divided([second, third])
+    topic.write()
+    topic.wait_read()
+    second.leave()
+    third.leave()
+    before = topic.seen()
+    topic.write()
+    topic.read(options={**NEW, "group.remote.assignor": "range"})
+    topic.wait_read()
+    assert len(topic.seen() - before) == 300, "what was committed was read again"
+
+
+def test_the_coordinator_of_the_consumer_protocol_dies(topic: Topic) -> None:
+    readers = [topic.read(options=NEW) for _ in range(2)]
+    topic.wait_divided(readers)
+    before = [set(reader.assigned) for reader in readers]
+    leader = topic.world.leader()
+    leader.kill()
+    topic.write()
+    topic.wait_read()
+    leader.start()
+    topic.world.wait_live(leader)
+    assert [reader.assigned for reader in readers] == before

@@ -263,3 +263,46 @@ def test_two_static_members_with_one_id(coordinator: Callable[[], Wire]) -> None
         second.join()
         assert first.ask(HEARTBEAT, 4, {}).error_code == 82
         assert second.sync().assignment == b"mine"
+
+
+def heartbeat_848(member: Member, version: int, epoch: int, **more: Any) -> Any:
+    tree = {
+        "member_epoch": epoch,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 10_000,
+        "subscribed_topic_names": ["t"],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+        **more,
+    }
+    return member.ask(68, version, tree)
+
+
+@pytest.mark.parametrize("version", versions(68))
+def test_the_consumer_protocol(member: Member, version: int) -> None:
+    member.member_id = "" if version == 0 else str(uuid.uuid4())
+    joined = heartbeat_848(member, version, 0)
+    assert (joined.error_code, joined.member_epoch) == (0, 1)
+    [topic] = joined.assignment.topic_partitions
+    assert topic.partitions == (0, 1, 2, 3)
+    member.member_id = joined.member_id
+    again = heartbeat_848(member, version, 1, topic_partitions=None)
+    assert (again.error_code, again.assignment) == (0, None)
+    tree = {"group_ids": [member.group, "x"], "include_authorized_operations": False}
+    mine, other = member.ask(69, version, tree).groups
+    assert (mine.group_state, mine.assignor_name, other.error_code) == ("Stable", "uniform", 69)
+    [described] = mine.members
+    assert described.assignment.topic_partitions[0].topic_name == "t"
+    member.generation = 1
+    assert member.commit(7, 9) == 0
+    member.generation = 0
+    assert member.commit(8, 9) == 113
+    assert heartbeat_848(member, version, -1).member_epoch == -1
+
+
+def test_expressions_are_refused(member: Member) -> None:
+    member.member_id = str(uuid.uuid4())
+    assert heartbeat_848(member, 1, 0, subscribed_topic_regex="^t.*").error_code == 128
+    assert heartbeat_848(member, 1, 0, server_assignor="best").error_code == 112

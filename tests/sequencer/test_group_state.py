@@ -17,10 +17,12 @@ from shiplog.sequencer.commands import (
 from shiplog.sequencer.group_commands import (
     ClassicMember,
     CommitOffsets,
+    ConsumerMember,
     DeleteGroups,
     DropOffsets,
     Offset,
     Phase,
+    SaveConsumerGroup,
     SaveGroup,
 )
 from shiplog.sequencer.state import StateMachine
@@ -29,6 +31,10 @@ from shiplog.sequencer.state_types import Rejection
 
 def member(name: str, assignment: bytes = b"") -> ClassicMember:
     return ClassicMember(name, None, "c", "/h", 10_000, 60_000, [("range", b"m")], assignment)
+
+
+def consumer(name: str, assigned: list[int]) -> ConsumerMember:
+    return ConsumerMember(name, None, "c", "/h", 60_000, ["flights"], None, 1, 0, assigned)
 
 
 def save(
@@ -125,6 +131,23 @@ def test_only_groups_without_members_are_deleted(machine: StateMachine) -> None:
     assert not machine.state.groups.by_id
 
 
+def test_consumers_come_move_and_go(machine: StateMachine) -> None:
+    both = [consumer("a", [1]), consumer("b", [2])]
+    machine.apply(SaveConsumerGroup("g", 2, both, [], [("a", [1]), ("b", [2])], 5))
+    group = machine.state.groups.by_id["g"]
+    assert (group.generation, group.state_name) == (2, "Stable")
+    machine.apply(DeleteGroups(["g"]))
+    machine.apply(SaveConsumerGroup("g", 3, [], ["b"], [("a", [1, 2])], 6))
+    assert (list(group.consumers), group.targets, group.state_name) == (
+        ["a"],
+        {"a": [1, 2]},
+        "Reconciling",
+    )
+    assert isinstance(machine.apply(SaveConsumerGroup("g", 2, [], ["a"], [], 7)), Rejection)
+    machine.apply(SaveConsumerGroup("g", 4, [], ["a"], [], 8))
+    assert group.state_name == "Empty"
+
+
 def test_a_snapshot_from_before_groups_has_none(machine: StateMachine) -> None:
     fields = msgspec.msgpack.decode(machine.encode())
     del fields["groups"]
@@ -152,6 +175,15 @@ commands = st.one_of(
     st.builds(
         CommitOffsets,
         st.lists(st.tuples(names, st.lists(st.tuples(numbers, offsets), max_size=3)), max_size=2),
+    ),
+    st.builds(
+        SaveConsumerGroup,
+        names,
+        st.integers(0, 4),
+        st.lists(st.builds(consumer, ids, st.lists(numbers, max_size=2)), max_size=3),
+        st.lists(ids, max_size=2),
+        st.lists(st.tuples(ids, st.lists(numbers, max_size=2)), max_size=2),
+        st.integers(0, 9),
     ),
     st.builds(DropOffsets, st.lists(st.tuples(names, numbers, st.integers(-1, 3)), max_size=3)),
     st.builds(DeleteGroups, st.lists(names, max_size=2), st.booleans()),

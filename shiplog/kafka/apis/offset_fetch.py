@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.groups.answering import by_topic, partition_number, problem
+from shiplog.kafka.groups.requests import Caller
 from shiplog.sequencer.group_commands import Offset
 
 MANY_FROM = 8
@@ -21,10 +22,20 @@ async def _handle(call: Call, request: Any) -> Tree:
     if error is ErrorCode.none and not await call.broker.groups.is_current():
         error = ErrorCode.not_coordinator
     if call.version >= MANY_FROM:
-        groups = [_group(call, group.group_id, group.topics, error) for group in request.groups]
+        groups = [
+            _group(call, group.group_id, group.topics, error or _check(call, group))
+            for group in request.groups
+        ]
         return {"throttle_time": 0, "groups": groups}
     tree = _group(call, request.group_id, request.topics, error)
     return {"throttle_time": 0, "topics": tree["topics"], "error_code": error}
+
+
+def _check(call: Call, group: Any) -> ErrorCode:
+    """From version 9 on a member of a group of the consumer protocol says that it is one."""
+    member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+    caller = Caller(group.group_id, member_id or "", None, epoch)
+    return ErrorCode(int(call.broker.groups.may_fetch(caller)))
 
 
 def _group(call: Call, group_id: str, topics: Any, error: ErrorCode) -> Tree:

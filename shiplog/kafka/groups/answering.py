@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -63,3 +64,21 @@ def by_topic(
     for topic, tree in partitions:
         topics.setdefault(topic, []).append(tree)
     return [{"name": topic, "partitions": trees} for topic, trees in topics.items()]
+
+
+def by_topic_id(call: Call, numbers: Iterable[int]) -> list[Tree]:
+    """Partitions, as the consumer protocol nests them; those that are gone are left out."""
+    state = call.broker.machine.state
+    topics: dict[str, list[int]] = {}
+    for number in numbers:
+        partition = state.partitions.get(number)
+        if partition is not None:
+            topics.setdefault(partition.topic_id, []).append(partition.index)
+    return [
+        {
+            "topic_id": UUID(topic_id),
+            "topic_name": state.topics[topic_id].name,
+            "partitions": indexes,
+        }
+        for topic_id, indexes in topics.items()
+    ]

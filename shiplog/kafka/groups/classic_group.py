@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shiplog.kafka.groups.desk import Waiter
+from shiplog.kafka.groups.subscription import CONSUMER, subscribed_topics
 from shiplog.sequencer.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
 from shiplog.sequencer.group_state import Group
 
@@ -81,6 +82,25 @@ class ClassicGroup:
         return group
 
     # --- questions --------------------------------------------------------------------------------
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody has an id and has not joined with it yet."""
+        return bool(self.pending)
+
+    def subscriptions(self) -> set[str] | None:
+        """The topics that members subscribe to; None if they are no consumers, or one cannot be
+        read.
+        """
+        if self.protocol_type != CONSUMER:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = subscribed_topics(member.metadata(self.protocol))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return topics
 
     @property
     def state_name(self) -> str:

@@ -14,15 +14,20 @@ from collections.abc import Sequence
 
 from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.classic_group import DEAD, ClassicGroup
+from shiplog.kafka.groups.consumer_group import ConsumerGroup
+from shiplog.kafka.groups.consumer_heartbeat import ConsumerGroups
 from shiplog.kafka.groups.desk import Desk, Round, Waiter
 from shiplog.kafka.groups.joining import Joining, check_member
 from shiplog.kafka.groups.limits import GROUP_ID_MAX
-from shiplog.kafka.groups.offsets import Offsets
+from shiplog.kafka.groups.offsets import AnyGroup, Offsets
 from shiplog.kafka.groups.rebalance import JOIN, MEMBER, PENDING, SYNC, Rebalance
 from shiplog.kafka.groups.requests import (
+    Beat,
+    Beaten,
     Caller,
     Commit,
     Described,
+    DescribedConsumers,
     DescribedMember,
     GroupError,
     Join,
@@ -49,7 +54,11 @@ class GroupCoordinator:
         self._joining = Joining(self._desk, limits, self._rebalance)
         self._offsets = Offsets(self._desk, limits, state)
         self._groups: dict[str, ClassicGroup] = {}
+        self._consumers = ConsumerGroups(self._desk, limits, state)
         for group_id, remembered in state.groups.by_id.items():
+            if remembered.consumers:
+                self._consumers.take_over(ConsumerGroup.restored(group_id, remembered))
+                continue
             group = ClassicGroup.restored(group_id, remembered)
             self._groups[group_id] = group
             self._rebalance.take_over(group)
@@ -77,6 +86,9 @@ class GroupCoordinator:
         short: dict[str, ClassicGroup] = {}
         while (due := self._desk.timers.due(now)) is not None:
             group = self._groups.get(due[0])
+            consumers = self._consumers.groups.get(due[0])
+            if consumers is not None:
+                self._consumers.lost(consumers, due[1].partition(" ")[2])
             if group is not None and self._loses_members(group, due[1]):
                 short[due[0]] = group
         for group in short.values():  # once, however many were lost
@@ -100,7 +112,7 @@ class GroupCoordinator:
     def _expire(self) -> None:
         self._ending.clear()
         self._find_all()
-        unused = self._offsets.expire(self._groups)
+        unused = self._offsets.expire({**self._groups, **self._consumers.groups})
         self._end(unused)
         if unused:
             self._desk.propose(DeleteGroups(unused, unused_only=True))
@@ -110,7 +122,11 @@ class GroupCoordinator:
     def _find(self, group_id: str) -> ClassicGroup | None:
         """A group, if it exists; an administrator's command may have made it."""
         group = self._groups.get(group_id)
-        is_new = group_id in self._state.groups.by_id and group_id not in self._ending
+        is_new = (
+            group_id in self._state.groups.by_id
+            and group_id not in self._ending
+            and group_id not in self._consumers.groups
+        )
         return self._begin(group_id) if group is None and is_new else group
 
     def _find_all(self) -> None:
@@ -118,16 +134,26 @@ class GroupCoordinator:
         for group_id in [name for name in known if name not in self._groups]:
             self._find(group_id)
 
+    def _find_any(self, group_id: str) -> AnyGroup | None:
+        """A group of either protocol."""
+        return self._consumers.groups.get(group_id) or self._find(group_id)
+
     def _begin(self, group_id: str) -> ClassicGroup:
-        """A group that is not known here; it may be about to end in the replicated state."""
+        """A group that is not known here, or was one of the other protocol; it may be about to end
+        in the replicated state.
+        """
         remembered = self._state.groups.by_id.get(group_id, Group())
         group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
+        before = self._consumers.groups.pop(group_id, None)
+        if before is not None:
+            group.generation = before.epoch
         self._ending.discard(group_id)
         return group
 
     def _end(self, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
-            del self._groups[group_id]
+            self._groups.pop(group_id, None)
+            self._consumers.groups.pop(group_id, None)
         self._ending.update(group_ids)
 
     # --- membership -------------------------------------------------------------------------------
@@ -136,6 +162,8 @@ class GroupCoordinator:
         """JoinGroup."""
         caller = request.caller
         error = _check_id(caller.group) or self._joining.problem(request)
+        if not error and self._has_consumers(caller.group):
+            error = GroupError.INCONSISTENT_GROUP_PROTOCOL
         group = self._find(caller.group)
         if not error and group is None:
             if caller.member_id:
@@ -146,6 +174,34 @@ class GroupCoordinator:
             self._desk.answer(waiter, Joined(error, caller.member_id))
         else:
             self._joining.join(group, request, waiter)
+
+    def _has_consumers(self, group_id: str) -> bool:
+        consumers = self._consumers.groups.get(group_id)
+        return consumers is not None and bool(consumers.members)
+
+    def beat(self, request: Beat, waiter: Waiter) -> None:
+        """ConsumerGroupHeartbeat."""
+        caller = request.caller
+        error = _check_id(caller.group)
+        group = None if error else self._for_consumers(caller)
+        if group is None:
+            error = error or GroupError.UNKNOWN_MEMBER_ID
+            self._desk.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
+        else:
+            self._consumers.beat(group, request, waiter)
+
+    def _for_consumers(self, caller: Caller) -> ConsumerGroup | None:
+        """The group, which becomes one of the consumer protocol if it has no members."""
+        known = self._consumers.groups.get(caller.group)
+        classic = self._find(caller.group) if known is None else None
+        is_free = classic is None or not (classic.members or classic.pending)
+        if known is not None or not is_free or caller.generation != 0:
+            return known
+        group = ConsumerGroup(caller.group, 0 if classic is None else classic.generation)
+        self._groups.pop(caller.group, None)
+        self._ending.discard(caller.group)
+        self._consumers.groups[caller.group] = group
+        return group
 
     def sync(self, request: Sync, waiter: Waiter) -> None:
         """SyncGroup."""
@@ -232,13 +288,15 @@ class GroupCoordinator:
         if error:
             self._desk.answer(waiter, tuple(error for _ in commits))
             return
-        group = self._find(caller.group) or self._begin(caller.group)
+        group = self._find_any(caller.group) or self._begin(caller.group)
         self._desk.answer(waiter, self._offsets.commit(group, commits))
 
     def _check_commit(self, caller: Caller) -> GroupError:
         """Who may commit: members of the present generation; if there are none, anybody who claims
         no generation.
         """
+        if self._has_consumers(caller.group):
+            return self._consumers.check_commit(self._consumers.groups[caller.group], caller)
         group, anonymous = self._find(caller.group), caller.generation < 0
         if group is None or (anonymous and not group.members):
             error = _check_id(caller.group)
@@ -250,9 +308,15 @@ class GroupCoordinator:
                 return GroupError.REBALANCE_IN_PROGRESS
         return error
 
+    def may_fetch(self, caller: Caller) -> GroupError:
+        """Whether somebody who says that it is a member of a group may see its offsets."""
+        if caller.generation < 0 or not self._has_consumers(caller.group):
+            return GroupError.NONE
+        return self._consumers.check_commit(self._consumers.groups[caller.group], caller)
+
     def delete_offsets(self, group_id: str, partitions: Sequence[int], waiter: Waiter) -> None:
         """OffsetDelete: partitions that living members subscribe to are kept."""
-        group = self._find(group_id)
+        group = self._find_any(group_id)
         if group is None:
             self._desk.answer(waiter, tuple(GroupError.GROUP_ID_NOT_FOUND for _ in partitions))
         else:
@@ -285,6 +349,11 @@ class GroupCoordinator:
             GroupError.NONE, group_id, group.state_name, group.protocol_type, protocol, members
         )
 
+    def describe_consumers(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+        """ConsumerGroupDescribe."""
+        groups = self._consumers.groups
+        self._desk.answer(waiter, tuple(_consumers(name, groups.get(name)) for name in group_ids))
+
     def list_groups(self, waiter: Waiter) -> None:
         """ListGroups, of all states and kinds."""
         self._find_all()
@@ -293,6 +362,10 @@ class GroupCoordinator:
             tuple(
                 Listed(group.group_id, group.protocol_type, group.state_name, "classic")
                 for group in self._groups.values()
+            )
+            + tuple(
+                Listed(group.group_id, group.protocol_type, group.state_name, "consumer")
+                for group in self._consumers.groups.values()
             ),
         )
 
@@ -300,7 +373,7 @@ class GroupCoordinator:
         """DeleteGroups: those that have no members."""
         errors, gone = [], []
         for group_id in group_ids:
-            group = self._find(group_id)
+            group = self._find_any(group_id)
             if group is None:
                 errors.append(GroupError.GROUP_ID_NOT_FOUND)
             elif group.phase is not Phase.EMPTY:
@@ -312,6 +385,17 @@ class GroupCoordinator:
         if gone:
             self._desk.propose(DeleteGroups(gone))
         self._desk.answer(waiter, tuple(errors))
+
+
+def _consumers(group_id: str, group: ConsumerGroup | None) -> DescribedConsumers:
+    if group is None:
+        return DescribedConsumers(GroupError.GROUP_ID_NOT_FOUND, group_id)
+    members = tuple(
+        (member, tuple(group.targets.get(name, ()))) for name, member in group.members.items()
+    )
+    return DescribedConsumers(
+        GroupError.NONE, group_id, group.state_name, group.epoch, group.assignor, members
+    )
 
 
 def _check_id(group_id: str) -> GroupError:

@@ -52,6 +52,10 @@ class Timers:
         """Let a deadline pass unnoticed."""
         self._at.pop((group, name), None)
 
+    def runs(self, group: str, name: str) -> bool:
+        """Whether there is such a deadline."""
+        return (group, name) in self._at
+
     def next(self) -> float | None:
         """When `due` is worth asking next; None: never, as far as is known."""
         return self._heap[0][0] if self._heap else None

@@ -19,7 +19,7 @@ from shiplog.config.group_limits import GroupLimits
 from shiplog.consensus import Busy, NotLeader
 from shiplog.kafka.groups.coordinator import GroupCoordinator
 from shiplog.kafka.groups.desk import Round, Waiter
-from shiplog.kafka.groups.requests import AnyAnswer
+from shiplog.kafka.groups.requests import AnyAnswer, Caller, GroupError
 from shiplog.logformat.errors import InvariantError
 from shiplog.sequencer.commands import AnyCommand, encode_commands
 from shiplog.sequencer.state_types import Rejection
@@ -86,6 +86,11 @@ class GroupDriver:
             return False
         await self._node.replica.wait_applied(index)
         return self._current() is not None
+
+    def may_fetch(self, caller: Caller) -> GroupError:
+        """Whether a member may see what its group committed."""
+        coordinator = self._current()
+        return GroupError.NOT_COORDINATOR if coordinator is None else coordinator.may_fetch(caller)
 
     def _current(self) -> GroupCoordinator | None:
         """The coordinator of this node's present reign, told what time it is."""

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from shiplog.config.group_limits import GroupLimits
 from shiplog.kafka.groups.classic_group import ClassicGroup
+from shiplog.kafka.groups.consumer_group import ConsumerGroup
 from shiplog.kafka.groups.desk import Desk
 from shiplog.kafka.groups.requests import Commit, GroupError
-from shiplog.kafka.groups.subscription import CONSUMER, subscribed_topics
 from shiplog.sequencer.group_commands import DropOffsets, Offset, Phase
 from shiplog.sequencer.state_types import State
+
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 class Offsets:
@@ -26,7 +28,7 @@ class Offsets:
         self._limits = limits
         self._state = state
 
-    def commit(self, group: ClassicGroup, commits: Sequence[Commit]) -> tuple[GroupError, ...]:
+    def commit(self, group: AnyGroup, commits: Sequence[Commit]) -> tuple[GroupError, ...]:
         """Have offsets committed that somebody may commit; an error for each."""
         errors = tuple(self._problem(commit) for commit in commits)
         taken = [
@@ -49,11 +51,11 @@ class Offsets:
             return GroupError.OFFSET_METADATA_TOO_LARGE
         return GroupError.NONE
 
-    def delete(self, group: ClassicGroup, partitions: Sequence[int]) -> tuple[GroupError, ...]:
+    def delete(self, group: AnyGroup, partitions: Sequence[int]) -> tuple[GroupError, ...]:
         """Forget offsets; an error for each."""
         topics: set[str] | None = set()
         if group.members:
-            topics = subscriptions(group)
+            topics = group.subscriptions()
         if topics is None:
             return tuple(GroupError.NON_EMPTY_GROUP for _ in partitions)
         kept = {number for number in partitions if self._topic(number) in topics}
@@ -65,7 +67,7 @@ class Offsets:
             for number in partitions
         )
 
-    def expire(self, groups: Mapping[str, ClassicGroup]) -> list[str]:
+    def expire(self, groups: Mapping[str, AnyGroup]) -> list[str]:
         """Have old offsets forgotten; the groups that then have neither members nor offsets."""
         drops: list[tuple[str, int, int]] = []
         unused = []
@@ -76,7 +78,7 @@ class Offsets:
                 (n, known.at_ms) for n, known in offsets.items() if self._is_old(group, n, known)
             ]
             drops += [(group_id, number, at_ms) for number, at_ms in old]
-            idle = group.phase is Phase.EMPTY and not group.pending
+            idle = group.phase is Phase.EMPTY and not group.is_waiting
             was_used, group.was_used = group.was_used, False  # commits may be on their way
             if idle and not was_used and len(old) == len(offsets):
                 unused.append(group_id)
@@ -84,7 +86,7 @@ class Offsets:
             self._desk.propose(DropOffsets(drops))
         return unused
 
-    def _is_old(self, group: ClassicGroup, number: int, known: Offset) -> bool:
+    def _is_old(self, group: AnyGroup, number: int, known: Offset) -> bool:
         limit_ms = self._desk.wall_ms - self._limits.offsets_retention_ms
         if known.at_ms > limit_ms:
             return False
@@ -92,24 +94,9 @@ class Offsets:
             return not group.protocol_type or group.since_ms <= limit_ms
         if group.phase is not Phase.STABLE:
             return False
-        topics = subscriptions(group)
+        topics = group.subscriptions()
         return topics is not None and self._topic(number) not in topics
 
     def _topic(self, number: int) -> str | None:
         partition = self._state.partitions.get(number)
         return None if partition is None else self._state.topics[partition.topic_id].name
-
-
-def subscriptions(group: ClassicGroup) -> set[str] | None:
-    """The topics that the members of a group of consumers subscribe to; None if it is another
-    kind of group, or one cannot be read.
-    """
-    if group.protocol_type != CONSUMER:
-        return None
-    topics: set[str] = set()
-    for member in group.members.values():
-        subscribed = subscribed_topics(member.metadata(group.protocol))
-        if subscribed is None:
-            return None
-        topics |= subscribed
-    return topics

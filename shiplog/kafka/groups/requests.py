@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from shiplog.sequencer.group_commands import ConsumerMember
+
 
 class GroupError(IntEnum):
     """Kafka's error codes, as far as groups use them."""
@@ -31,6 +33,11 @@ class GroupError(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_REQUEST = 42
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,32 @@ class Synced:
     assignment: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
+    for a while. `topics` and `owned` (partition numbers) are None where nothing has changed.
+    """
+
+    caller: Caller
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    assignor: str | None = None
+    owned: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """The answer; `assigned` (partition numbers) is None where the member knows it."""
+
+    error: GroupError
+    member_id: str
+    epoch: int
+    assigned: tuple[int, ...] | None
+    message: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One partition's offset; `partition` is its cluster-wide number, None if there is none."""
@@ -130,6 +163,18 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribedConsumers:
+    """A group of the consumer protocol: its members, each with the partitions it is to have."""
+
+    error: GroupError
+    group: str
+    state: str = "Dead"
+    epoch: int = 0
+    assignor: str = ""
+    members: tuple[tuple[ConsumerMember, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A group, as ListGroups tells it; `kind` is `classic` or `consumer`."""
 
@@ -142,8 +187,10 @@ class Listed:
 AnyAnswer = (
     Joined
     | Synced
+    | Beaten
     | GroupError
     | tuple[GroupError, ...]
     | tuple[Described, ...]
+    | tuple[DescribedConsumers, ...]
     | tuple[Listed, ...]
 )

@@ -1,0 +1,285 @@
+"""KIP-848: rule by rule, in random lives, and the assignors by their properties."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.kafka.groups.assignors import ASSIGNORS, uniform
+from shiplog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
+from shiplog.sequencer.commands import CreateTopic, DeleteTopic
+from tests.kafka.groups.group_client import Bench
+
+E = GroupError
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def beat(
+    bench: Bench,
+    member: str,
+    epoch: int,
+    *,
+    topics: Sequence[str] | None = None,
+    owned: Sequence[int] | None = None,
+    **more: Any,
+) -> Beaten:
+    joins = {"rebalance_timeout_ms": 30_000} if epoch == 0 else {}
+    request = Beat(
+        caller=Caller("g", member, more.pop("instance", None), epoch),
+        client_id="c",
+        client_host="/h",
+        topics=["t"] if epoch == 0 and topics is None else topics,
+        owned=[] if epoch == 0 and owned is None else owned,
+        **{**joins, **more},
+    )
+    answer: Beaten = bench.answer(bench.coordinator.beat, request)
+    return answer
+
+
+def test_a_member_alone_has_everything(bench: Bench) -> None:
+    answer = beat(bench, "a", 0)
+    assert answer == Beaten(E.NONE, "a", 1, (1, 2))
+    assert beat(bench, "a", 1).assigned is None
+    assert beat(bench, "a", 1, owned=[1, 2]).assigned == (1, 2)
+
+
+def test_a_partition_changes_hands_only_when_it_was_given_up(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    assert beat(bench, "b", 0) == Beaten(E.NONE, "b", 2, ())
+    told = beat(bench, "a", 1)
+    assert (told.epoch, told.assigned) == (1, (1,))
+    assert beat(bench, "b", 2).assigned is None
+    assert beat(bench, "a", 1, owned=[1, 2]).epoch == 1
+    assert beat(bench, "a", 1, owned=[1]).epoch == 2
+    assert beat(bench, "b", 2).assigned == (2,)
+
+
+def test_a_member_that_does_not_give_up_is_fenced(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    beat(bench, "b", 0)
+    for _ in range(4):
+        assert beat(bench, "a", 1, owned=[1, 2]).error is E.NONE
+        beat(bench, "b", 2)
+        bench.pass_time(9)
+    assert beat(bench, "a", 1).error is E.UNKNOWN_MEMBER_ID
+    assert beat(bench, "b", 2).assigned == (1, 2)
+
+
+def test_a_lost_answer_may_be_asked_for_again(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    beat(bench, "b", 0)
+    beat(bench, "a", 1)
+    beat(bench, "a", 1, owned=[1])
+    assert beat(bench, "a", 1, owned=[1]) == Beaten(E.NONE, "a", 2, (1,))
+    assert beat(bench, "a", 7).error is E.FENCED_MEMBER_EPOCH
+    assert beat(bench, "a", 0).assigned == (1,)
+
+
+def test_a_silent_member_is_lost(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    beat(bench, "b", 0)
+    bench.pass_time(40)
+    beat(bench, "b", 2)
+    bench.pass_time(10)
+    assert beat(bench, "b", 2).assigned == (1, 2)
+
+
+def test_leaving_frees_at_once(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    beat(bench, "b", 0)
+    assert beat(bench, "a", -1).epoch == -1
+    assert beat(bench, "b", 2).assigned == (1, 2)
+
+
+def test_a_static_member_comes_back_to_what_it_had(bench: Bench) -> None:
+    had = beat(bench, "a", 0, instance="i").assigned
+    assert beat(bench, "x", 0, instance="i").error is E.UNRELEASED_INSTANCE_ID
+    assert beat(bench, "a", -2, instance="i").epoch == -2
+    assert beat(bench, "b", 0).assigned == ()
+    back = beat(bench, "a2", 0, instance="i")
+    assert had is not None
+    assert back.assigned is not None
+    assert set(back.assigned) < set(had)
+    assert beat(bench, "a", 2, instance="i").error is E.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"assignor": "best"}, E.UNSUPPORTED_ASSIGNOR),
+        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
+    ],
+)
+def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: GroupError) -> None:
+    assert beat(bench, "a", 0, **more).error is error
+    assert beat(bench, "a", 3).error is E.UNKNOWN_MEMBER_ID
+
+
+def test_sizes_are_bounded() -> None:
+    bench = Bench(max_size=1, group_bytes=10)
+    assert beat(bench, "a", 0, topics=["x" * 11]).error is E.GROUP_MAX_SIZE_REACHED
+    beat(bench, "a", 0)
+    assert beat(bench, "b", 0).error is E.GROUP_MAX_SIZE_REACHED
+
+
+def test_topics_that_come_grow_and_go_are_followed(bench: Bench) -> None:
+    beat(bench, "a", 0, topics=["t", "v"])
+    bench.machine.apply(CreateTopic("v1", "v", 1, {}, 1))
+    told = beat(bench, "a", 1)
+    assert (told.epoch, told.assigned) == (2, (1, 2, 4))
+    bench.machine.apply(DeleteTopic("t1"))
+    assert beat(bench, "a", 2).assigned == (4,)
+    assert beat(bench, "a", 2, owned=[4]).epoch == 3
+
+
+def test_commits_need_the_present_epoch(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    assert bench.commit(Caller("g", "a", None, 1)) is E.NONE
+    assert bench.commit(Caller("g", "a", None, 0)) is E.STALE_MEMBER_EPOCH
+    assert bench.commit(Caller("g", "b", None, 1)) is E.UNKNOWN_MEMBER_ID
+    assert bench.commit(Caller("g")) is E.UNKNOWN_MEMBER_ID
+    assert bench.coordinator.may_fetch(Caller("g", "a", None, 0)) is E.STALE_MEMBER_EPOCH
+    assert bench.coordinator.may_fetch(Caller("g")) is E.NONE
+
+
+def test_a_group_without_members_may_change_its_protocol(bench: Bench) -> None:
+    [classic] = bench.stable()
+    assert beat(bench, "a", 0).error is E.UNKNOWN_MEMBER_ID
+    bench.answer(bench.coordinator.leave, [Caller("g", classic.member_id)])
+    assert beat(bench, "a", 0).epoch == 3
+    assert bench.joined().error is E.INCONSISTENT_GROUP_PROTOCOL
+    bench.elect()
+    assert bench.joined().error is E.INCONSISTENT_GROUP_PROTOCOL
+    beat(bench, "a", -1)
+    assert bench.stable()[0].generation > 3
+    assert not bench.machine.state.groups.by_id["g"].consumers
+
+
+def test_groups_are_described_listed_and_deleted(bench: Bench) -> None:
+    beat(bench, "a", 0)
+    [group, none] = bench.answer(bench.coordinator.describe_consumers, ["g", "x"])
+    assert (group.state, group.epoch, group.assignor) == ("Stable", 1, "uniform")
+    [(member, target)] = group.members
+    assert (member.assigned, target) == ([1, 2], (1, 2))
+    assert none.error is E.GROUP_ID_NOT_FOUND
+    assert [one.kind for one in bench.answer(bench.coordinator.list_groups)] == ["consumer"]
+    assert bench.answer(bench.coordinator.delete, ["g"]) == (E.NON_EMPTY_GROUP,)
+    beat(bench, "a", -1)
+    assert bench.answer(bench.coordinator.delete, ["g"]) == (E.NONE,)
+    assert not bench.machine.state.groups.by_id
+
+
+# --- random lives -------------------------------------------------------------------------------
+
+
+class Client:
+    """A consumer that loses answers now and then."""
+
+    def __init__(self, bench: Bench, name: str, topics: list[str]) -> None:
+        self.bench, self.name, self.topics = bench, name, topics
+        self.epoch = 0
+        self.owned: set[int] = set()
+        self.tells_all = True
+
+    def act(self, *, is_lost: bool) -> None:
+        full = self.tells_all or self.epoch == 0
+        topics = self.topics if full else None
+        owned = sorted(self.owned) if full else None
+        answer = beat(self.bench, self.name, self.epoch, topics=topics, owned=owned)
+        self.tells_all = is_lost
+        if is_lost:
+            return
+        if answer.error:
+            self.epoch, self.owned, self.tells_all = 0, set(), True
+        else:
+            self.epoch = answer.epoch
+            if answer.assigned is not None:
+                self.tells_all = set(answer.assigned) != self.owned
+                self.owned = set(answer.assigned)
+
+
+def check_disjoint(bench: Bench, clients: Sequence[Client]) -> None:
+    group = bench.machine.state.groups.by_id.get("g")
+    members = {} if group is None else group.consumers
+    held = [n for m in members.values() for n in (*m.assigned, *m.revoking)]
+    assert len(held) == len(set(held))
+    owned = [n for client in clients if client.name in members for n in client.owned]
+    assert len(owned) == len(set(owned))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_promises_hold_in_a_random_life(seed: int) -> None:
+    chance = random.Random(seed)
+    bench = Bench()
+    clients: list[Client] = []
+    for step in range(300):
+        kind = chance.choice(["beat"] * 12 + ["add", "crash", "leave", "elect", "topic"])
+        if kind == "add" and len(clients) < 6:
+            clients.append(Client(bench, f"c{step}", chance.choice([["t"], ["t", "u"], ["u"]])))
+        elif kind == "crash" and clients:
+            clients.pop(chance.randrange(len(clients)))
+        elif kind == "leave" and clients:
+            client = clients.pop(chance.randrange(len(clients)))
+            beat(bench, client.name, -1)
+        elif kind == "elect":
+            bench.elect()
+        elif kind == "topic" and step % 7 == 0:
+            bench.machine.apply(CreateTopic(f"u{step}", "u", 3, {}, 1))
+        elif clients:
+            chance.choice(clients).act(is_lost=chance.random() < 0.15)
+            bench.pass_time(chance.choice([0.1, 1.0, 5.0]))
+        check_disjoint(bench, clients)
+    clients = clients or [Client(bench, "last", ["t", "u"])]
+    for _ in range(30):
+        for client in clients:
+            client.act(is_lost=False)
+        bench.pass_time(5)
+        check_disjoint(bench, clients)
+    wanted = {topic for client in clients for topic in client.topics}
+    state = bench.machine.state
+    numbers = [n for t in wanted for n in state.topics[state.names[t]].partition_numbers]
+    assert sorted(n for client in clients for n in client.owned) == sorted(numbers), f"seed {seed}"
+    [described] = bench.answer(bench.coordinator.describe_consumers, ["g"])
+    assert described.state == "Stable"
+
+
+# --- assignors ----------------------------------------------------------------------------------
+
+names = st.sampled_from(["a", "b", "c"])
+subscriptions = st.dictionaries(st.sampled_from("pqrst"), st.sets(names), min_size=1)
+sizes = st.dictionaries(names, st.integers(0, 6))
+
+
+@given(subscriptions, sizes, st.sampled_from(sorted(ASSIGNORS)))
+def test_every_partition_goes_to_one_subscriber(
+    subscribed: dict[str, set[str]], counts: dict[str, int], name: str
+) -> None:
+    topics = {t: [100 * ord(t) + i for i in range(count)] for t, count in counts.items()}
+    hands = ASSIGNORS[name](subscribed, topics, {})
+    given_out = sorted(number for hand in hands.values() for number in hand)
+    wanted = {topic for topics_of in subscribed.values() for topic in topics_of}
+    assert given_out == sorted(n for t, numbers in topics.items() if t in wanted for n in numbers)
+    for member, hand in hands.items():
+        assert all(chr(number // 100) in subscribed[member] for number in hand)
+
+
+@given(st.integers(1, 6), st.integers(0, 20), st.integers(1, 6))
+def test_uniform_is_even_and_moves_little(members: int, count: int, later: int) -> None:
+    topics = {"a": list(range(count))}
+    before = uniform({f"m{i}": {"a"} for i in range(members)}, topics, {})
+    after = uniform({f"m{i}": {"a"} for i in range(later)}, topics, before)
+    for hands in (before, after):
+        loads = [len(hand) for hand in hands.values()]
+        assert max(loads) - min(loads) <= 1
+    kept = sum(len(set(after[m]) & set(before.get(m, ()))) for m in after)
+    most = sum(min(len(after[m]), len(before.get(m, ()))) for m in after)
+    assert kept >= most - (count % later != 0) * later

@@ -407,6 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._tls.say_goodbye()
             self._flush()
+        if not self._transport.is_closing():  # a write that fails at once closes it
             self._transport.write_eof()
         self._read_socket(going_on=True)
         self._check_deadlines()

@@ -65,36 +65,22 @@ class Confluent(Reader):
     def run(self) -> None:
         from confluent_kafka import Consumer
 
-<<<<<<< HEAD
-        consumer = Consumer(
-            {
-=======
         is_new = self.options.get("group.protocol") == "consumer"
         classic = {} if is_new else {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
         consumer = Consumer(
             {
                 **classic,
->>>>>>> kg
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-<<<<<<< HEAD
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
-=======
->>>>>>> kg
                 "topic.metadata.refresh.interval.ms": 1000,
                 "log_level": 0,
                 **self.options,
             }
         )
-<<<<<<< HEAD
-        cooperative = "cooperative" in self.options.get("partition.assignment.strategy", "")
-=======
         strategy = self.options.get("partition.assignment.strategy", "")
         cooperative = is_new or "cooperative" in strategy
->>>>>>> kg
 
         def on_assign(client: Any, partitions: Any) -> None:
             new = {each.partition for each in partitions}

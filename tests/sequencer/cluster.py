@@ -67,6 +67,8 @@ async def join(path: Path, node: Node) -> Node:
     config = load_node(cluster.join().config_file)
     await node.changes.add(config.name, str(config.listen))
     tls = ReloadingContext(config.tls)
+    async with asyncio.timeout(DEADLINE_S):
+        place = await find_place(config, tls)
     joined = Node(
         config,
         fs=OsFileSystem(),
@@ -74,7 +76,7 @@ async def join(path: Path, node: Node) -> Node:
         tls=tls,
         rng=random.Random(99),
         bootstrap=False,
-        place=await find_place(config, tls),
+        place=place,
     )
     await joined.start()
     return joined

@@ -82,10 +82,10 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
 
 def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
-        old = await leader_of(nodes)
-        await old.changes.hand_over()
-        leader = await leader_of(nodes)
-        assert leader is not old
+        old = leader = await leader_of(nodes)
+        while leader is old:  # on a busy machine the next one may give up, and the old one win
+            await old.changes.hand_over()
+            leader = await leader_of(nodes)
         await leader.changes.remove(old.config.name)
         with pytest.raises(NotAMember):
             await asyncio.wait_for(old.run_until_failure(), 10)

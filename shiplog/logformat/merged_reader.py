@@ -51,6 +51,10 @@ class MergedReader:
         """(segment, byte) where the next byte goes."""
         return self._chain.growing.base_offset, self._chain.growing.size
 
+    def segment(self, base: int) -> Segment | None:
+        """The segment that begins at this offset; None if there is none."""
+        return self._chain.segment(base)
+
     def segments(self) -> list[Segment]:
         """All segments, in order; the last one grows."""
         return self._chain.segments()

@@ -89,29 +89,24 @@ class SegmentChain:
         begin = before[-1] if before else self.start.checksum
         return begin, None if sealed is None else sealed.checksum
 
+    def segment(self, base: int) -> Segment | None:
+        """One segment; None if there is none."""
+        is_sealed = base != self.growing.base_offset
+        found = self.sealed.get(base) if is_sealed else self.growing
+        if found is None:
+            return None
+        return Segment(
+            base,
+            found.size,
+            sealed=is_sealed,
+            next_offset=found.next_offset,
+            max_timestamp=found.max_timestamp,
+        )
+
     def segments(self) -> list[Segment]:
         """All segments, in order."""
-        growing = self.growing
-        last = Segment(
-            growing.base_offset,
-            growing.size,
-            sealed=False,
-            next_offset=growing.next_offset,
-            max_timestamp=growing.max_timestamp,
-        )
-        return [
-            *(
-                Segment(
-                    segment.base_offset,
-                    segment.size,
-                    sealed=True,
-                    next_offset=segment.next_offset,
-                    max_timestamp=segment.max_timestamp,
-                )
-                for segment in self.sealed.values()
-            ),
-            last,
-        ]
+        found = (self.segment(base) for base in self.bases)
+        return [segment for segment in found if segment is not None]
 
     def index_mark(self, base: int) -> IndexMark:
         """What the index files of a segment hold now."""

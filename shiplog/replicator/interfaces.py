@@ -181,6 +181,14 @@ class SegmentView(Protocol):
     def size(self) -> int:
         """Bytes in it."""
 
+    @property
+    def sealed(self) -> bool:
+        """Whether it will never grow again."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind its last record; of a sealed one: the name of the next."""
+
 
 class MergedReading(Protocol):
     """What a pull server reads of a merged log; `logformat.merged_log.MergedLog` has it all."""
@@ -195,6 +203,9 @@ class MergedReading(Protocol):
 
     def end(self) -> Place:
         """(base offset of the active segment, bytes in it)."""
+
+    def segment(self, base: int) -> SegmentView | None:
+        """The segment that begins at this offset; None if there is none."""
 
     def segments(self) -> Sequence[SegmentView]:
         """All segments in order, the active one last."""

@@ -8,7 +8,6 @@ on is refused.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from shiplog.logformat import _kernels as kernels
@@ -109,14 +108,10 @@ class ServedMerged:
 
     def extent(self, file: int) -> Extent | None:
         """How far a segment reaches."""
-        newest, size = self.stream.log.end()
-        if file == newest:
-            return Extent(size, None)
-        segments = self.stream.log.segments()
-        for segment, following in pairwise(segments):
-            if segment.base_offset == file:
-                return Extent(segment.size, following.base_offset)
-        return None
+        segment = self.stream.log.segment(file)
+        if segment is None:
+            return None
+        return Extent(segment.size, segment.next_offset if segment.sealed else None)
 
     def end(self) -> Place:
         """Where the log ends."""

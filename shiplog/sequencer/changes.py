@@ -23,7 +23,7 @@ from shiplog.consensus import ChangePending, NotLeader, ProgressState, Role
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
 from shiplog.sequencer.commands import Member, Place, SetMembers
-from shiplog.sequencer.group import TICK_S, Group, ProposalLost
+from shiplog.sequencer.group import Group, ProposalLost
 from shiplog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 VOTERS_LIMIT = 7
 NUMBERS_LIMIT = 254
 CLOSE_ENTRIES = 256
+LOOK_S = 0.02
 ROUND_S = 1.0
 """A learner that needs no longer than this for what came in meanwhile is close enough."""
 HAND_OVER_TICKS = 50
@@ -280,7 +281,7 @@ class Changes:
                 raise ChangeRefused(
                     FaultCode.CHANGE_PENDING, "the last change is not settled", "try again later"
                 )
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LOOK_S)
         if not self._group.is_leader:
             raise NotLeader(self._group.raft.leader)
 
@@ -332,7 +333,7 @@ class Changes:
         for _ in range(HAND_OVER_TICKS):
             if self._group.raft.role is not Role.LEADER:
                 return True
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LOOK_S)
         return False
 
     async def transfer(self, name: str | None) -> str:
@@ -349,5 +350,5 @@ class Changes:
         for _ in range(HAND_OVER_TICKS):
             if (leader := self._group.raft.leader) is not None:
                 return self._members.name(leader)
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(LOOK_S)
         raise ChangeRefused(FaultCode.TIMEOUT, "no leader is known yet", "shiplog status")

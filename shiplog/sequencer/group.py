@@ -34,7 +34,8 @@ from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import AnyCommand, SetMembers, encode_commands
 from shiplog.sequencer.raft_store import RaftStore
 
-TICK_S = 0.02
+SHORTEST_TICK_S = 0.002
+"""Deadlines are kept no more exactly than this."""
 
 
 class Applier(Protocol):
@@ -100,6 +101,8 @@ class Group:
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
         self._syncing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_at = 0.0
 
     @property
     def is_leader(self) -> bool:
@@ -117,7 +120,7 @@ class Group:
         self.pump()
 
     def tick(self) -> None:
-        """Let time pass; to be called every TICK_S."""
+        """Let time pass; `run_ticks` does, whenever the core has something to do."""
         self.raft.tick(self._clock.now())
         self.pump()
 
@@ -184,6 +187,8 @@ class Group:
             self._on_fault(error)
         finally:
             self._pumping = False
+        if self._timer is not None and self.raft.next_deadline() < self._tick_at:
+            self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
         self._send_all(effects.send)
@@ -260,6 +265,29 @@ class Group:
             if not future.done():
                 future.set_exception(ProposalLost())
         self._waiting.clear()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    async def run_ticks(self) -> None:
+        """Keep the core's deadlines, until cancelled: between them an idle node sleeps."""
+        self._set_timer()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick_at = self.raft.next_deadline()
+        delay = max(SHORTEST_TICK_S, self._tick_at - self._clock.now())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick_now)
+
+    def _tick_now(self) -> None:
+        self.tick()
+        self._set_timer()
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -224,12 +224,13 @@ class Intake:
     def position(self, entry: Input) -> InputPosition:
         """Where the sender resumes: behind what is written here. If nothing is, where the first
         byte is needed: what is merged, but for committed instructions that wait for their bytes
-        here (a publisher that still has them ships them again).
+        here (a publisher that still has them ships them again). At the start of a file no batch is
+        before that in it.
         """
         held = self._sessions.log(entry.number)
         roll, byte = held.end(entry.run)
         last = held.last_batch(entry.run)
-        start, crc = last if last is not None else (-1, 0)
+        start, crc = last if last is not None and last[0] < byte else (-1, 0)
         if (roll, byte) == (0, 0) and entry.place > Place(entry.run, 0, 0):
             _, roll, byte = self._replica.needed(entry)
             held.start_at(entry.run, roll, byte)

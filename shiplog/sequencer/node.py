@@ -9,7 +9,6 @@ it started (DESIGN §11.14).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -33,7 +32,7 @@ from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.following import Following
-from shiplog.sequencer.group import TICK_S, Group
+from shiplog.sequencer.group import Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service, Watch
 from shiplog.sequencer.housekeeping import Housekeeper
 from shiplog.sequencer.intake import Intake
@@ -309,7 +308,7 @@ class Node:
             (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
         )
         self.group.pump()
-        self._tasks.spawn(self._tick())
+        self._tasks.spawn(self.group.run_ticks())
         self._tasks.spawn(self.group.run_saver())
         self._tasks.spawn(self.intake.run_syncer())
         self._tasks.spawn(self.merging.run_syncer())
@@ -359,11 +358,6 @@ class Node:
                 log_event(log, logging.INFO, "certificates reloaded", cert=self.config.tls.cert)
         except TlsFault as fault:
             log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            self.group.tick()
 
     # --- events -----------------------------------------------------------------------------------
 

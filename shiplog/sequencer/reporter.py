@@ -102,9 +102,10 @@ class Reporter:
     # --- telling peers ----------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Tell all peers what changed since the last time, and which runs wait to be closed."""
-        for session, (run_id, ends) in list(self._intake.ended.items()):
-            self.run_ended(session, run_id, ends)
+        """Tell all peers what changed since the last time, and the leader which runs wait to be
+        closed.
+        """
+        self._tell_ended(self._leader())
         merged = self._coordinator.views[self._number].merged_durable
         changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
         if not self._may_state or not (self._unreported or changed):
@@ -123,6 +124,7 @@ class Reporter:
 
     def tell_everything(self, number: int) -> None:
         """Tell one peer all there is: it just connected, or just became leader."""
+        self._tell_ended(number)
         if not self._may_state:
             return
         view = self._coordinator.views[self._number]
@@ -133,6 +135,14 @@ class Reporter:
             samples=self._samples(),
         )
         self._links[number].send(report)
+
+    def _tell_ended(self, number: int | None) -> None:
+        """Tell one node which runs wait to be closed: it may not have known of a run before."""
+        for session, (run_id, ends) in list(self._intake.ended.items()):
+            if number == self._number:
+                self._coordinator.run_ended(session, run_id, ends)
+            elif number is not None and number in self._links:
+                self._links[number].send(make_run_ended(session, run_id, ends))
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender connected here has finished a run: the leader has to know."""

@@ -69,6 +69,9 @@ class Actor:
         """What its certificate says."""
         return f"shiplog://{self.role}/{self.host}"
 
+    def look(self) -> None:
+        """See whether all is as it must be, after a step of the process. Raises Violation."""
+
     # --- living and dying -------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -77,6 +80,7 @@ class Actor:
             return
         self.starts += 1
         process = Process(f"{self.host}.{self.starts}", self.host, seed=self.world.options.seed)
+        process.actor = self
         process.on_fuse = lambda: self.kill(why="at an effect")
         self.process = process
         self.world.processes.append(process)

@@ -9,7 +9,7 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shiplog.consensus import Entry, Role
@@ -23,10 +23,12 @@ from shiplog.sequencer.state_types import Rejection
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode
-from tests.cluster_sim.process import Process
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
+    from shiplog.logformat.segment import Segment
+    from shiplog.replicator.pull_client import PullClient
+    from shiplog.sequencer.node import Node
     from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.publisher import PublisherActor
@@ -52,28 +54,30 @@ class Checker:
         self._topic_ids: dict[tuple[str, int], str] = {}
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
+        self._looked_when: dict[str, tuple[int, int, int]] = {}
+        """Host -> (changes of its disk, starts, logs) at the last look."""
 
     # --- after every step -------------------------------------------------------------------------
 
-    def after_step(self, process: Process) -> None:
-        """Look at what this process may have changed. Raises Violation."""
-        actor = self.world.actors.get(process.host)
-        if actor is None or actor.process is not process or not process.is_alive:
-            return
-        if actor.role == "node":
-            self._look_at_node(actor)  # type: ignore[arg-type]
-        elif actor.role == "subscriber":
-            self._look_at_subscriber(actor)  # type: ignore[arg-type]
-
-    def _look_at_node(self, actor: NodeActor) -> None:
-        node = actor.node
-        if node is None:
-            return
+    def look_at_node(self, actor: NodeActor, node: Node) -> None:
+        """Who leads, and the logs where the disk has changed: they change with it alone."""
         raft = node.group.raft
-        if raft.role is Role.LEADER:
+        if raft.role is Role.LEADER and self.leaders.get(raft.term) != actor.host:
             self._leads(actor, raft.term)
-        for partition in node.merging.partitions.values():
-            self._look_at_log(actor, partition.log, may_be_first=True)
+        partitions = node.merging.partitions
+        if self._has_changed(actor, len(partitions)):
+            for partition in partitions.values():
+                self._look_at_log(actor, partition.log, may_be_first=True)
+
+    def _has_changed(self, actor: Actor, logs: int) -> bool:
+        """Whether anything was written on its machine, or another log opened, since the last
+        look.
+        """
+        now = (actor.disk.changes, actor.starts, logs)
+        if self._looked_when.get(actor.host) == now:
+            return False
+        self._looked_when[actor.host] = now
+        return True
 
     def _leads(self, actor: NodeActor, term: int) -> None:
         known = self.leaders.get(term)
@@ -84,9 +88,10 @@ class Checker:
         elif known != actor.host:
             raise Violation("one leader", f"{known} and {actor.host} lead in term {term}")
 
-    def _look_at_subscriber(self, actor: SubscriberActor) -> None:
-        if actor.client is not None:
-            for copy in actor.client.copies.values():
+    def look_at_subscriber(self, actor: SubscriberActor, client: PullClient) -> None:
+        """Its copies, where its disk has changed."""
+        if self._has_changed(actor, len(client.copies)):
+            for copy in client.copies.values():
                 self._look_at_log(actor, copy.log, may_be_first=False)
 
     def _look_at_log(self, actor: Actor, log: MergedLog, *, may_be_first: bool) -> None:
@@ -100,7 +105,7 @@ class Checker:
             self._take_up(log)
         canonical = self.logs[log.topic_id, log.partition]
         start = seen if seen is not None and seen <= end else End(-1, 0)
-        for segment in log.segments():
+        for segment in _segments_from(log, start.base):
             if segment.size and segment.base_offset >= start.base:
                 begin = start.byte if segment.base_offset == start.base else 0
                 data = self._bytes(actor, log, segment.base_offset, (begin, segment.size))
@@ -307,19 +312,25 @@ class Checker:
 
     def check_end(self) -> None:
         """Everything is quiet: look at all of it. Raises Violation."""
-        ends: dict[str, dict[tuple[str, int], object]] = {}
         for session, number in sorted(self.world.history.acknowledged):
             log = self._log_named(self.world.history.published[session, number])
             if log is None or (session, number) not in log.ends:
                 raise Violation("acknowledged is merged", f"{session} {number} is lost")
         for actor in self.world.actors.values():
             if actor.is_up:
-                self._compare_whole(actor, ends)
+                self._looked_at.clear()
+                self._looked_when.clear()
+                actor.look()
 
-    def _compare_whole(self, actor: Actor, ends: dict[str, dict[tuple[str, int], object]]) -> None:
-        self._looked_at.clear()
-        if actor.process is not None:
-            self.after_step(actor.process)
+
+def _segments_from(log: MergedLog, base: int) -> Iterator[Segment]:
+    """The segment that begins there and all behind it; all, if there is none."""
+    segment = log.segment(base)
+    if segment is None:
+        yield from log.segments()
+    while segment is not None:
+        yield segment
+        segment = log.segment(segment.next_offset) if segment.sealed else None
 
 
 def _is_durable(actor: Actor, path: str, size: int) -> bool:

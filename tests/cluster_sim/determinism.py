@@ -58,9 +58,11 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that died
         open_files.clear()
         gc.disable()
+        gc.freeze()  # what is there already need not be looked through when the world is collected
         try:
             yield
         finally:
+            gc.unfreeze()
             gc.enable()
 
 

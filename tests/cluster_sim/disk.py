@@ -10,11 +10,18 @@ import copy
 import os
 import random
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from tests.cluster_sim.inode import Directory, Inode
 from tests.cluster_sim.process import Process
 
 NO_LIMIT_BYTES = 1 << 40
+
+
+@lru_cache(maxsize=1 << 12)
+def parts(path: str) -> tuple[str, str]:
+    """(directory, name): the same few paths are looked up all the time."""
+    return os.path.split(path)
 
 
 class Disk:
@@ -37,8 +44,9 @@ class Disk:
         self.on_unlink: Callable[[Process, str, Inode], None] = lambda *args: None
         self.on_cut: Callable[[str, Inode, int], None] = lambda *args: None
         self.note: Callable[[Process, str], None] = lambda *args: None
+        self.changes = 0
+        """How often anything in it was changed."""
         self._flat: dict[str, Inode | Directory] = {"/": self.root}
-        self._clock = 0
 
     # --- names ------------------------------------------------------------------------------------
 
@@ -48,7 +56,7 @@ class Disk:
 
     def directory_of(self, path: str) -> Directory | None:
         """The directory that a path is in."""
-        found = self._flat.get(os.path.dirname(path))
+        found = self._flat.get(parts(path)[0])
         return found if isinstance(found, Directory) else None
 
     def link(self, path: str, to: Inode | Directory) -> None:
@@ -56,7 +64,7 @@ class Disk:
         parent = self.directory_of(path)
         if parent is None:
             raise FileNotFoundError(path)
-        parent.link(os.path.basename(path), to)
+        parent.link(parts(path)[1], to)
         self._flat[path] = to
         self.stamp(parent)
 
@@ -65,7 +73,7 @@ class Disk:
         parent = self.directory_of(path)
         if parent is None:
             raise FileNotFoundError(path)
-        parent.unlink(os.path.basename(path))
+        parent.unlink(parts(path)[1])
         gone = self._flat.pop(path)
         if isinstance(gone, Inode):
             self.used_bytes -= len(gone.data)
@@ -77,9 +85,9 @@ class Disk:
         if parent is None or to is None:
             raise FileNotFoundError(source)
         if to is parent:
-            parent.rename(os.path.basename(source), os.path.basename(target))
+            parent.rename(parts(source)[1], parts(target)[1])
         else:
-            parent.move(os.path.basename(source), to, os.path.basename(target))
+            parent.move(parts(source)[1], to, parts(target)[1])
         if isinstance(self._flat[source], Directory):
             self._flat = self._names()
         else:
@@ -92,23 +100,25 @@ class Disk:
 
     def stamp(self, changed: Inode | Directory) -> None:
         """It has changed: times are never equal, so nothing depends on their grain."""
-        self._clock += 1
-        changed.modified = self._clock
+        self.changes += 1
+        changed.modified = self.changes
 
     def is_named_durably(self, path: str) -> bool:
         """Whether no name on the way to a file would go with the power."""
         while path != "/":
-            parent = self.directory_of(path)
-            if parent is None or not parent.is_durable(os.path.basename(path)):
+            above, name = parts(path)
+            parent = self._flat.get(above)
+            if not isinstance(parent, Directory) or not parent.is_durable(name):
                 return False
-            path = os.path.dirname(path)
+            path = above
         return True
 
     def tell(self, path: str, mask: int) -> None:
         """Something has happened to a file or a name."""
-        directory = os.path.dirname(path)
-        for watcher in tuple(self.watchers.get(directory, ())):
-            watcher(os.path.basename(path), mask)
+        if self.watchers:
+            directory, name = parts(path)
+            for watcher in tuple(self.watchers.get(directory, ())):
+                watcher(name, mask)
 
     def files(self, under: str = "/") -> Iterator[tuple[str, Inode]]:
         """All regular files, by path."""
@@ -158,7 +168,7 @@ class Disk:
         parent = self.directory_of(under)
         if parent is None:
             raise FileNotFoundError(under)
-        parent.children[os.path.basename(under)] = restored
+        parent.children[parts(under)[1]] = restored
         parent.sync()
         self.is_lossy = True
         self._settle()

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
+from asyncio.futures import _set_result_unless_cancelled  # type: ignore[attr-defined]
 from collections import deque
 from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster_sim.process import Process, ProcessDied
@@ -81,13 +82,24 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- running ----------------------------------------------------------------------------------
 
     def run_until(self, end: float, after_step: Callable[[Process], bool]) -> bool:
-        """Run steps until `after_step` says so (True) or it is `end` (False)."""
+        """Run steps until `after_step` says so (True) or it is `end` (False).
+
+        A step that only wakes a sleeper is not looked at: what that one does is the next step.
+        """
         asyncio._set_running_loop(self)
         try:
             while (handle := self._next(end)) is not None:
-                process = handle.process
-                self._step(handle)
-                if after_step(process):
+                process = self.current = handle.process
+                callback = handle._callback
+                self.steps += 1
+                self._looks = 0
+                try:
+                    handle._context.run(callback, *handle._args)
+                except ProcessDied:
+                    pass
+                except Exception as error:  # noqa: BLE001 - the seam: as asyncio's own loop does it
+                    self._on_error(process, {"message": f"{callback!r} failed", "exception": error})
+                if callback is not _set_result_unless_cancelled and after_step(process):
                     return True
             self._now = max(self._now, end)
             return False
@@ -97,11 +109,12 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _next(self, end: float) -> Handle | None:
         """The next handle that may run; time moves to it."""
+        ready, timers = self._ready, self._timers
         while True:
-            if self._ready:
-                handle = self._ready.popleft()
-            elif self._timers and self._timers[0][0] <= end:
-                when, _, handle = heapq.heappop(self._timers)
+            if ready:
+                handle = ready.popleft()
+            elif timers and timers[0][0] <= end:
+                when, _, handle = heappop(timers)
                 self._now = max(self._now, when)
             else:
                 return None
@@ -112,18 +125,6 @@ class SimLoop(asyncio.AbstractEventLoop):
                 process.backlog.append(handle)
                 continue
             return handle
-
-    def _step(self, handle: Handle) -> None:
-        self.current = handle.process
-        self.steps += 1
-        self._looks = 0
-        try:
-            handle._context.run(handle._callback, *handle._args)
-        except ProcessDied:
-            pass
-        except Exception as error:  # noqa: BLE001 - the seam: as asyncio's own loop does it
-            context = {"message": f"{handle._callback!r} failed", "exception": error}
-            self._on_error(handle.process, context)
 
     def resume(self, process: Process) -> None:
         """Let a paused process go on: everything that it missed is due now."""
@@ -189,7 +190,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+        when = self._now + delay if delay > 0 else self._now
+        return self.call_at(when, callback, *args, context=context)
 
     def call_in(
         self, process: Process, delay: float, callback: Callable[..., object], *args: Any
@@ -202,7 +204,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _add(self, handle: Handle) -> None:
         if not self._over:
             self._sequence += 1
-            heapq.heappush(self._timers, (handle._when, self._sequence, handle))
+            heappush(self._timers, (handle._when, self._sequence, handle))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -105,6 +105,10 @@ class NodeActor(Actor):
     def identity(self) -> str:
         return f"shiplog://node/{self.name}"
 
+    def look(self) -> None:
+        if self.node is not None:
+            self.world.checker.look_at_node(self, self.node)
+
     @property
     def is_leader(self) -> bool:
         """Whether it believes to lead."""

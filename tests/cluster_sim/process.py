@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.loop import Handle
 
 
@@ -24,6 +25,8 @@ class Process:
 
     def __init__(self, name: str, host: str, *, seed: int = 0) -> None:
         self.name = name
+        self.actor: Actor | None = None
+        """Whose process it is; None: the world's own."""
         self.host = host
         self.chance = random.Random(f"{name} {seed}")
         self.is_alive = True

@@ -47,6 +47,10 @@ class SubscriberActor(Actor):
         self.client.start()
         await self.world.loop.create_future()
 
+    def look(self) -> None:
+        if self.client is not None:
+            self.world.checker.look_at_subscriber(self, self.client)
+
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")
         if isinstance(error, DiskFault | LogFormatError) and self.disk.is_lossy:

@@ -96,10 +96,12 @@ class World:
 
     def _after_step(self, process: Process) -> bool:
         """Whether to stop here."""
-        try:
-            self.checker.after_step(process)
-        except Violation as violation:
-            self._violation = self._violation or violation
+        actor = process.actor
+        if actor is not None and process.is_alive:
+            try:
+                actor.look()
+            except Violation as violation:
+                self.violated(violation)
         if self._violation is not None:
             return True
         now = self.loop.time()

@@ -61,6 +61,23 @@ def test_bytes_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
+def test_bytes_behind_a_sealed_file_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
+    """The others stand at byte 0 of the next file: there is no batch before that in it."""
+
+    async def body(nodes: list[Node]) -> None:
+        session, first, second = Session("s"), batch(b"sealed"), batch(b"only here")
+        await session.send(nodes, first)
+        for node in nodes:
+            number = (await session.open(node)).input
+            node.intake.seal(number, 0, 0, len(first))
+        alone = next(node for node in nodes if not node.group.is_leader)
+        alone.intake.append((await session.open(alone)).input, 0, 1, 0, second)
+        await until(lambda: all(offset(node) == 2 for node in nodes), "merged everywhere")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, body)
+
+
 def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         first, second = Session("a"), Session("a")

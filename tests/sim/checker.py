@@ -50,39 +50,49 @@ class Checker:
         """A message leaves a node."""
         if isinstance(message, VoteReply) and message.granted:
             known = self._votes.setdefault((node.number, message.term), to)
-            self._require(known == to, f"{node} votes for {known} and {to} in {message.term}")
+            if known != to:
+                raise Violation(f"{node} votes for {known} and {to} in {message.term}")
 
     def state(self, node: SimNode) -> None:
         """A node has changed."""
         raft = node.raft
-        if raft.role is Role.LEADER and node.led_term != raft.term:
-            node.led_term = raft.term
+        term, commit = raft.term, raft.commit_index
+        if node.led_term != term and raft.role is Role.LEADER:
+            node.led_term = term
             self._elected(node)
-        for index in range(max(node.seen_commit + 1, raft.first_index), raft.commit_index + 1):
+        if commit == node.seen_commit and term == node.seen_term:
+            return
+        for index in range(max(node.seen_commit + 1, raft.first_index), commit + 1):
             self._commit(node, index, raft.term_at(index))
-        self._require(raft.commit_index >= node.seen_commit, f"{node} un-commits")
-        self._require(raft.term >= node.seen_term, f"{node} goes back in terms")
-        node.seen_commit, node.seen_term = raft.commit_index, raft.term
+        if commit < node.seen_commit:
+            raise Violation(f"{node} un-commits")
+        if term < node.seen_term:
+            raise Violation(f"{node} goes back in terms")
+        node.seen_commit, node.seen_term = commit, term
 
     def applied(self, node: SimNode, entry: Entry, chain: int) -> None:
         """A node's state machine has taken an entry; `chain` stands for its whole state."""
-        self._require(
-            entry.index == node.applied + 1, f"{node} applies {entry.index} after {node.applied}"
-        )
-        known_term, _ = self._committed.get(entry.index, (None, 0))
-        self._require(known_term == entry.term, f"{node} applies ({entry.index}, {entry.term})")
-        known = self._chains.setdefault(entry.index, chain)
-        self._require(known == chain, f"{node} reaches another state at {entry.index}")
+        index = entry.index
+        if index != node.applied + 1:
+            raise Violation(f"{node} applies {index} after {node.applied}")
+        known_term, _ = self._committed.get(index, (None, 0))
+        if known_term != entry.term:
+            raise Violation(f"{node} applies ({index}, {entry.term})")
+        if self._chains.setdefault(index, chain) != chain:
+            raise Violation(f"{node} reaches another state at {index}")
 
     def installed(self, node: SimNode, index: int, chain: int) -> None:
         """A node's state machine was replaced by a snapshot."""
-        self._require(index >= node.applied, f"{node} goes back to the snapshot {index}")
-        self._require(self._chains.get(index) == chain, f"{node} installs a false snapshot {index}")
+        if index < node.applied:
+            raise Violation(f"{node} goes back to the snapshot {index}")
+        if self._chains.get(index) != chain:
+            raise Violation(f"{node} installs a false snapshot {index}")
 
     def read_answered(self, node: SimNode, floor: int, index: int) -> None:
         """A read that was asked for when `floor` was committed was answered with `index`."""
         self.reads += 1
-        self._require(index >= floor, f"{node} reads at {index}, but {floor} was committed")
+        if index < floor:
+            raise Violation(f"{node} reads at {index}, but {floor} was committed")
 
     def chain_at(self, index: int) -> int:
         """The state that everybody has after applying this entry."""
@@ -95,46 +105,46 @@ class Checker:
             node.raft.term_at(entry.index - 1) if entry.index > node.raft.first_index - 1 else 0
         )
         known = self._entries.setdefault((entry.index, entry.term), (entry.data, before))
-        self._require(
-            known == (entry.data, before), f"{node} holds another {entry.index, entry.term}"
-        )
+        if known != (entry.data, before):
+            raise Violation(f"{node} holds another {entry.index, entry.term}")
 
     def _elected(self, node: SimNode) -> None:
         raft = node.raft
         self.elections += 1
         known = self._leaders.setdefault(raft.term, node.number)
-        self._require(known == node.number, f"{known} and {node} lead term {raft.term}")
+        if known != node.number:
+            raise Violation(f"{known} and {node} lead term {raft.term}")
         for index in range(raft.first_index, self.committed_index + 1):
             term, commit_term = self._committed[index]
-            if commit_term < raft.term:
-                self._require(
-                    index <= raft.last_index and raft.term_at(index) == term,
-                    f"{node} leads {raft.term} without committed entry {index, term}",
-                )
+            if commit_term >= raft.term:
+                continue
+            if index > raft.last_index or raft.term_at(index) != term:
+                raise Violation(f"{node} leads {raft.term} without committed entry {index, term}")
 
     def _commit(self, node: SimNode, index: int, term: int) -> None:
         known = self._committed.get(index)
         own = node.raft.membership_at(index)
         members = self._members.setdefault(index, own)
-        self._require(
-            own == members or not own.voters,  # one that joins may not have read so far
-            f"{node} goes by {own} at {index}, others by {members}",
-        )
+        if own != members and own.voters:  # one that joins may not have read so far
+            raise Violation(f"{node} goes by {own} at {index}, others by {members}")
         if known is not None:
-            self._require(known[0] == term, f"{node} commits {index, term}, not {known[0]}")
+            if known[0] != term:
+                raise Violation(f"{node} commits {index, term}, not {known[0]}")
             return
-        self._require(index == self.committed_index + 1, f"{node} commits {index} too early")
+        self._newly_committed(node, index, term)
+
+    def _newly_committed(self, node: SimNode, index: int, term: int) -> None:
+        if index != self.committed_index + 1:
+            raise Violation(f"{node} commits {index} too early")
         self._committed[index] = (term, node.raft.term)
         self.committed_index = index
-        self.membership = members
+        self.membership = self._members[index]
         voters = node.raft.membership.voters
         holders = [
             number for number in voters if self._nodes[number].trusted_disk.holds(index, term)
         ]
-        self._require(
-            len(holders) >= majority(len(voters)),
-            f"{node} commits {index, term}, durable on {holders} of {voters} only",
-        )
+        if len(holders) < majority(len(voters)):
+            raise Violation(f"{node} commits {index, term}, durable on {holders} of {voters} only")
         self._check_final(node, index, term)
 
     def _check_final(self, node: SimNode, index: int, term: int) -> None:
@@ -147,11 +157,6 @@ class Checker:
                 last = candidate.disk.last()
                 asked = [self._nodes[number] for number in voters]
                 grants = sum(voter.disk.last() <= last for voter in asked if not voter.wiped)
-                self._require(
-                    grants < majority(len(voters)),
-                    f"{node} commits {index, term}, but {candidate} could lead without it",
-                )
-
-    def _require(self, holds: bool, breach: str) -> None:
-        if not holds:
-            raise Violation(breach)
+                if grants >= majority(len(voters)):
+                    breach = f"{node} commits {index, term}, but {candidate} could lead without it"
+                    raise Violation(breach)

@@ -286,8 +286,12 @@ class Group:
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick_now)
 
     def _tick_now(self) -> None:
-        self.tick()
-        self._set_timer()
+        try:
+            self.tick()
+        except Exception as error:  # noqa: BLE001 - a timer's error would end nothing
+            self._on_fault(error)
+        else:
+            self._set_timer()
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ ALL = (
     "failover",
     "rolling",
     "backlog",
+    "kafka",
 )
 
 

@@ -15,7 +15,7 @@ import time
 
 import psutil
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.config.types import Fsync

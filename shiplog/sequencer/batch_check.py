@@ -12,10 +12,13 @@ from functools import partial
 from typing import Final
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import Attribute
+from shiplog.logformat.batch import HELD_BATCH_BYTES, Attribute
 from shiplog.logformat.compression import LIMIT_BYTES_DEFAULT, decompress
+from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.errors import LogFormatError
 from shiplog.replicator.interfaces import Refused
+from shiplog.sequencer.node_sessions import node_of
+from shiplog.sequencer.state_types import Run
 from shiplog.wire.errors import FaultCode
 
 ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
@@ -25,15 +28,27 @@ ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
 
 
+def whole_batches(data: memoryview) -> tuple[memoryview, Refused | None]:
+    """Batches with valid headers and CRCs up to the first one that is not, and what is wrong with
+    that: enough for those that a peer has looked into.
+    """
+    scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
+    return data[: scan.end], None if scan.end == len(data) else _not_whole(scan)
+
+
+def _not_whole(scan: kernels.Scan) -> Refused:
+    reason = scan.error or "the last batch is cut"
+    message = f"batch at byte {scan.end} of the frame: {reason}"
+    return _refused(message, "the sender resumes behind the last whole batch")
+
+
 def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> None:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
     them (ANY_PRODUCER: whichever). Raises Refused (INVALID_BATCH).
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
-        reason = scan.error or "the last batch is cut"
-        message = f"batch at byte {scan.end} of the frame: {reason}"
-        raise _refused(message, "the sender resumes behind the last whole batch")
+        raise _not_whole(scan)
     if scan.attributes & ONLY_FOR_BROKERS:
         raise _refused("control, transactional and append-time batches are a broker's own")
     is_twin = scan.has_producer and producer_id != ANY_PRODUCER
@@ -44,6 +59,13 @@ def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
         kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
     except LogFormatError as error:
         raise _refused(str(error)) from error
+
+
+def own_producer(session: str, run: Run | None) -> int | None:
+    """The only producer id that a session's batches may carry now; None: none at all."""
+    if node_of(session) is not None:
+        return ANY_PRODUCER
+    return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 
 
 def sound_batches(

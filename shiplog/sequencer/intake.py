@@ -17,7 +17,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 
-from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import DiskFault, DiskFull
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.replicator.interfaces import (
@@ -29,10 +28,10 @@ from shiplog.replicator.interfaces import (
     RunEnds,
 )
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.batch_check import ANY_PRODUCER, sound_batches
+from shiplog.sequencer.batch_check import own_producer, sound_batches, whole_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
-from shiplog.sequencer.node_sessions import check_owner, node_of
+from shiplog.sequencer.node_sessions import check_owner
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.refusals import answered, refused
@@ -251,19 +250,29 @@ class Intake:
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
-        """Take whole batches from a publisher at a position, but those held already. Raises
-        Refused.
-        """
+        """Take a publisher's whole batches, but those held already. Raises Refused."""
         entry = self._open_entry(number, run_number)
         self._quotas.take(entry.session, len(data))
-        self.restore(number, run_number, roll, byte, data)
+        self._take(entry, (roll, byte), data, lambda fresh: self._check(entry, fresh))
 
     def restore(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
-        """As `append`, from a peer, whatever the publisher's quota. Raises Refused."""
-        entry = self._open_entry(number, run_number)
-        held = self._sessions.log(number)
+        """As `append`, from a peer, which has looked into the records, whatever the publisher's
+        quota. Raises Refused.
+        """
+        self._take(self._open_entry(number, run_number), (roll, byte), data, whole_batches)
+
+    def _take(
+        self,
+        entry: Input,
+        place: tuple[int, int],
+        data: bytes | memoryview,
+        check: Callable[[memoryview], tuple[memoryview, Refused | None]],
+    ) -> None:
+        """Write what is new of `data`, as far as it passes the check. Raises Refused."""
+        roll, byte = place
+        held = self._sessions.log(entry.number)
         at = held.end(entry.run)
         skip = at[1] - byte if (roll, byte) < at and roll == at[0] else 0
         if roll < at[0] or skip >= len(data):
@@ -274,11 +283,11 @@ class Intake:
                 f"bytes for {(roll, byte)}, this node holds up to {at}",
                 "resume there",
             )
-        fresh, refusal = self._check(entry, memoryview(data)[skip:])
+        fresh, refusal = check(memoryview(data)[skip:])
         if fresh:
             self._use_room(len(fresh))
             self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
-            self._mark_dirty(number)
+            self._mark_dirty(entry.number)
         if refusal is not None:
             raise refusal
 
@@ -297,10 +306,7 @@ class Intake:
         return entry
 
     def _check(self, entry: Input, data: memoryview) -> tuple[memoryview, Refused | None]:
-        run = self._replica.machine.open_run_of(entry.session)
-        own = None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
-        if node_of(entry.session) is not None:
-            own = ANY_PRODUCER
+        own = own_producer(entry.session, self._replica.machine.open_run_of(entry.session))
         return sound_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+from shiplog.config.broker_defaults import NAMES, BrokerDefaults
 from shiplog.config.group_limits import SETTINGS, GroupLimits
+from shiplog.config.kafka_settings import read_defaults, read_groups
 from shiplog.config.table import Table
 from shiplog.config.tls_files import TLS_KEYS, check_secret, load_tls
 from shiplog.config.types import Address, KafkaConfig, KafkaListener, KafkaUser, Security
@@ -16,7 +18,7 @@ from shiplog.logformat.names import check_session_name
 KAFKA_KEYS = [
     "listeners",
     "users",
-    "num_partitions",
+    *NAMES,
     "groups",
     "max_request_bytes",
     "max_connections",
@@ -51,8 +53,8 @@ def load_kafka(table: Table) -> KafkaConfig:
     return KafkaConfig(
         listeners=listeners,
         users=users,
-        num_partitions=table.integer("num_partitions", 1, 1, 10_000),
-        groups=_groups(table.table("groups", list(SETTINGS))),
+        defaults=read_defaults(table, BrokerDefaults()),
+        groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
         max_request_bytes=table.size(
             "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
         ),
@@ -90,23 +92,6 @@ def _user(table: Table) -> KafkaUser:
     file = table.existing_file("password_file")
     check_secret(table, "password_file", file)
     return KafkaUser(name=table.text("name", check_session_name), password_file=file)
-
-
-def _groups(table: Table) -> GroupLimits:
-    """The table [kafka.groups]; its keys are Kafka's own names, in quotes."""
-    defaults = GroupLimits()
-    values = {
-        bounds.field: table.integer(
-            name, getattr(defaults, bounds.field), bounds.least, bounds.most
-        )
-        for name, bounds in SETTINGS.items()
-    }
-    limits = GroupLimits(**values)
-    if limits.min_session_timeout_ms > limits.max_session_timeout_ms:
-        longest = limits.max_session_timeout_ms
-        reason = f"longer than group.max.session.timeout.ms, which is {longest}"
-        raise table.error("group.min.session.timeout.ms", reason)
-    return limits
 
 
 def _is_loopback(address: Address) -> bool:

@@ -21,6 +21,7 @@ KAFKA_KEYS = [
     *NAMES,
     "groups",
     "max_request_bytes",
+    "max_memory_bytes",
     "max_connections",
     "max_connections_per_host",
     "idle_s",
@@ -37,6 +38,7 @@ LISTENER_KEYS = [
 USER_KEYS = ["name", "password_file"]
 REQUEST_BYTES_MIN = 64 << 10
 REQUEST_BYTES_MAX = 256 << 20
+MEMORY_BYTES_MAX = 1 << 40
 
 
 def load_kafka(table: Table) -> KafkaConfig:
@@ -50,14 +52,14 @@ def load_kafka(table: Table) -> KafkaConfig:
     users = tuple(_user(each) for each in table.tables("users", USER_KEYS))
     if not users and any(each.security is Security.SASL_TLS for each in listeners):
         raise table.error("users", 'a listener has security = "sasl_tls", and there is nobody')
+    longest = table.size("max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
     return KafkaConfig(
         listeners=listeners,
         users=users,
         defaults=read_defaults(table, BrokerDefaults()),
         groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
-        max_request_bytes=table.size(
-            "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
-        ),
+        max_request_bytes=longest,
+        max_memory_bytes=table.size("max_memory_bytes", 256 << 20, longest, MEMORY_BYTES_MAX),
         max_connections=table.integer("max_connections", 4096, 1, 100_000),
         max_connections_per_host=table.integer("max_connections_per_host", 4096, 1, 100_000),
         idle_s=table.seconds("idle_s", 600.0, 1.0, 86_400.0),

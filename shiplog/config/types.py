@@ -127,6 +127,7 @@ class KafkaConfig:
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20
+    max_memory_bytes: int = 256 << 20
     max_connections: int = 4096
     max_connections_per_host: int = 4096
     idle_s: float = 600.0

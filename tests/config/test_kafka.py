@@ -142,6 +142,7 @@ def test_plaintext_on_loopback_is_fine(tmp_path: Path, host: str) -> None:
         (INSIDE.replace("name", "nam"), "did you mean 'name'"),
         (INSIDE + 'security = "ssl"\n', "'ssl' is not"),
         ("[kafka]\nmax_request_bytes = 5\n", "5 is not a size"),
+        ('[kafka]\nmax_memory_bytes = "15Mi"\n', "'15Mi' is not a size from 16777216"),
         ("[kafka]\nmax_connections = 0\n", "0 is not a whole number"),
     ],
 )

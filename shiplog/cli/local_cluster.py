@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shiplog.config.authorisation import ANONYMOUS
 from shiplog.config.group_limits import GroupLimits
@@ -39,6 +39,8 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
+LOCAL_KAFKA = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0))
+"""As Kafka's own quickstart."""
 
 
 class ClusterError(Exception):
@@ -55,6 +57,8 @@ class ClusterOptions:
     cluster: str = "local"
     fsync: Fsync = Fsync.ALWAYS
     segment_bytes: int = 1 << 30
+    kafka: KafkaConfig = LOCAL_KAFKA
+    """But for its listeners."""
     base_port: int | None = None
     """The first node's port; None: free ones."""
 
@@ -233,9 +237,9 @@ class LocalCluster:
             fsync=self.options.fsync,
             segment_bytes=self.options.segment_bytes,
             grants=(everything("shiplog://client/*"), everything(ANONYMOUS)),
-            kafka=KafkaConfig(
+            kafka=replace(
+                self.options.kafka,
                 listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),),
-                groups=GroupLimits(initial_rebalance_delay_ms=0),  # as Kafka's own quickstart
             ),
         )
         _write(os.path.join(directory, "node.toml"), render_node(config))

@@ -11,9 +11,10 @@ import threading
 
 import click
 
-from shiplog.cli.local_cluster import ClusterError, ClusterOptions, LocalCluster
+from shiplog.cli.local_cluster import LOCAL_KAFKA, ClusterError, ClusterOptions, LocalCluster
 from shiplog.cli.output import fail, json_option, print_json, talk
-from shiplog.config.types import Fsync
+from shiplog.config.kafka_settings import with_settings
+from shiplog.config.types import ConfigError, Fsync
 
 WATCH_S = 0.5
 
@@ -33,9 +34,21 @@ WATCH_S = 0.5
     type=click.Choice([mode.value for mode in Fsync]),
     help="When data must be on disk.",
 )
+@click.option(
+    "--kafka-set",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting under Kafka's own name, of a new cluster; may be there many times.",
+)
 @json_option
 def command(
-    directory: str, *, nodes: int, base_port: int | None, fsync: str, as_json: bool
+    directory: str,
+    *,
+    nodes: int,
+    base_port: int | None,
+    fsync: str,
+    kafka_set: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
 
@@ -47,18 +60,20 @@ def command(
     Examples:
       shiplog up --dir /tmp/sl
       shiplog up --dir /tmp/sl --nodes 1 --base-port 7101 --json
+      shiplog up --dir /tmp/sl --kafka-set num.partitions=3 --kafka-set message.max.bytes=1Mi
       seq 1000 | shiplog publish --config /tmp/sl/client.toml --topic numbers --session demo --wait
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port)
     try:
+        kafka = with_settings(LOCAL_KAFKA, kafka_set, "--kafka-set")
+        options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port, kafka=kafka)
         with LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)
             _announce(cluster, as_json=as_json)
             _watch(cluster, stop)
-    except ClusterError as error:
+    except (ClusterError, ConfigError) as error:
         fail(str(error))
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+from shiplog.config.broker_defaults import NAMES, BrokerDefaults
 from shiplog.config.group_limits import SETTINGS, GroupLimits
+from shiplog.config.kafka_settings import read_defaults, read_groups
 from shiplog.config.table import Table
 from shiplog.config.tls_files import TLS_KEYS, check_secret, load_tls
 from shiplog.config.types import Address, KafkaConfig, KafkaListener, KafkaUser, Security
@@ -16,9 +18,10 @@ from shiplog.logformat.names import check_session_name
 KAFKA_KEYS = [
     "listeners",
     "users",
-    "num_partitions",
+    *NAMES,
     "groups",
     "max_request_bytes",
+    "max_memory_bytes",
     "max_connections",
     "max_connections_per_host",
     "idle_s",
@@ -35,6 +38,7 @@ LISTENER_KEYS = [
 USER_KEYS = ["name", "password_file"]
 REQUEST_BYTES_MIN = 64 << 10
 REQUEST_BYTES_MAX = 256 << 20
+MEMORY_BYTES_MAX = 1 << 40
 
 
 def load_kafka(table: Table) -> KafkaConfig:
@@ -48,14 +52,14 @@ def load_kafka(table: Table) -> KafkaConfig:
     users = tuple(_user(each) for each in table.tables("users", USER_KEYS))
     if not users and any(each.security is Security.SASL_TLS for each in listeners):
         raise table.error("users", 'a listener has security = "sasl_tls", and there is nobody')
+    longest = table.size("max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
     return KafkaConfig(
         listeners=listeners,
         users=users,
-        num_partitions=table.integer("num_partitions", 1, 1, 10_000),
-        groups=_groups(table.table("groups", list(SETTINGS))),
-        max_request_bytes=table.size(
-            "max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX
-        ),
+        defaults=read_defaults(table, BrokerDefaults()),
+        groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
+        max_request_bytes=longest,
+        max_memory_bytes=table.size("max_memory_bytes", 256 << 20, longest, MEMORY_BYTES_MAX),
         max_connections=table.integer("max_connections", 4096, 1, 100_000),
         max_connections_per_host=table.integer("max_connections_per_host", 4096, 1, 100_000),
         idle_s=table.seconds("idle_s", 600.0, 1.0, 86_400.0),
@@ -90,23 +94,6 @@ def _user(table: Table) -> KafkaUser:
     file = table.existing_file("password_file")
     check_secret(table, "password_file", file)
     return KafkaUser(name=table.text("name", check_session_name), password_file=file)
-
-
-def _groups(table: Table) -> GroupLimits:
-    """The table [kafka.groups]; its keys are Kafka's own names, in quotes."""
-    defaults = GroupLimits()
-    values = {
-        bounds.field: table.integer(
-            name, getattr(defaults, bounds.field), bounds.least, bounds.most
-        )
-        for name, bounds in SETTINGS.items()
-    }
-    limits = GroupLimits(**values)
-    if limits.min_session_timeout_ms > limits.max_session_timeout_ms:
-        longest = limits.max_session_timeout_ms
-        reason = f"longer than group.max.session.timeout.ms, which is {longest}"
-        raise table.error("group.min.session.timeout.ms", reason)
-    return limits
 
 
 def _is_loopback(address: Address) -> bool:

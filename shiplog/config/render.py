@@ -72,8 +72,9 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    nested = ("listeners", "groups", "users")
+    nested = ("listeners", "defaults", "groups", "users")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
+    values |= {_value(name): value for name, value in kafka.defaults.by_name().items()}
     groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
     return _table("[kafka]", values) + _table("[kafka.groups]", groups)
 

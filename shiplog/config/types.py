@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from shiplog.config.broker_defaults import BrokerDefaults
 from shiplog.config.group_limits import GroupLimits
 
 
@@ -119,15 +120,14 @@ class KafkaUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
-    """A node's Kafka listeners, and what a client may have at each of them. `num_partitions`: of
-    topics that clients make without saying how many.
-    """
+    """A node's Kafka listeners, and what a client may have at each of them."""
 
     listeners: tuple[KafkaListener, ...] = ()
     users: tuple[KafkaUser, ...] = ()
-    num_partitions: int = 1
+    defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20
+    max_memory_bytes: int = 256 << 20
     max_connections: int = 4096
     max_connections_per_host: int = 4096
     idle_s: float = 600.0

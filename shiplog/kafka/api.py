@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shiplog.kafka.codec.schemas import Tree, read_request, write_response
+from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator, Exchange
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Client:
     """An authentication under way."""
     rejected: str = ""
     """Why it is not to be answered any more."""
+    memory: Memory[Any] | None = None
+    """What all clients of the listener hold together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class Broker:
         self.node = node
         self.groups = GroupDriver(node, node.config.kafka.groups)
         self.producer_log = ProducerLog(node)
+        self.defaults = node.config.kafka.defaults
+        """What counts for topics that set nothing."""
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 
@@ -147,6 +149,12 @@ class Broker:
         if topic is None or not 0 <= index < topic.partitions:
             return 0
         return self.machine.state.partitions[topic.partition_numbers[index]].next_offset
+
+    @property
+    def auto_creates(self) -> bool:
+        """Whether asking for a topic makes it."""
+        given = self.defaults.auto_create
+        return self.node.config.auto_create_topics if given is None else given
 
     async def create_topic(
         self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]

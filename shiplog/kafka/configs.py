@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from shiplog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.types import NodeConfig
 from shiplog.kafka.broker import Broker
 from shiplog.sequencer.state_types import Topic
@@ -55,9 +56,9 @@ _KINDS: Mapping[str, Kind] = {
     "min.insync.replicas": Kind.INT,
     "retention.bytes": Kind.LONG,
     "retention.ms": Kind.LONG,
-    "auto.create.topics.enable": Kind.BOOLEAN,
-    "message.max.bytes": Kind.INT,
-    "num.partitions": Kind.INT,
+    AUTO_CREATE: Kind.BOOLEAN,
+    MESSAGE_MAX_BYTES: Kind.INT,
+    NUM_PARTITIONS: Kind.INT,
     "log.segment.bytes": Kind.INT,
     "broker.id": Kind.INT,
     "default.replication.factor": Kind.INT,
@@ -66,16 +67,17 @@ _KINDS: Mapping[str, Kind] = {
 
 def max_message_bytes(broker: Broker, topic: Topic | None) -> int:
     """How long a record batch of the topic may be, with its header."""
-    limit = broker.node.batch_bytes
-    given = None if topic is None else topic.settings.get(MAX_MESSAGE_BYTES)
-    return limit if given is None else min(limit, int(given))
+    longest = broker.node.batch_bytes
+    by_default = broker.defaults.message_max_bytes or longest
+    given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
+    return min(longest, int(given))
 
 
 def topic_defaults(broker: Broker) -> dict[str, str]:
     """What counts for a topic that sets nothing."""
     return {
         **FIXED,
-        MAX_MESSAGE_BYTES: str(broker.node.batch_bytes),
+        MAX_MESSAGE_BYTES: str(max_message_bytes(broker, None)),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.node.config.segment_bytes),
         "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
@@ -100,12 +102,12 @@ def of_node(broker: Broker) -> list[Tree]:
     """What this node's configuration file says, under Kafka's names."""
     config: NodeConfig = broker.node.config
     values = {
-        "auto.create.topics.enable": str(config.auto_create_topics).lower(),
+        AUTO_CREATE: str(broker.auto_creates).lower(),
         "broker.id": str(broker.node.number),
         "default.replication.factor": str(len(broker.nodes())),
         "log.segment.bytes": str(config.segment_bytes),
-        "message.max.bytes": str(broker.node.batch_bytes),
-        "num.partitions": str(config.kafka.num_partitions),
+        MESSAGE_MAX_BYTES: str(max_message_bytes(broker, None)),
+        NUM_PARTITIONS: str(broker.defaults.num_partitions),
     }
     return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]
 

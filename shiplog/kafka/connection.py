@@ -17,6 +17,7 @@ from shiplog.kafka.api import Client
 from shiplog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from shiplog.kafka.conversation import Conversation, ConversationLimits, Request
 from shiplog.kafka.dispatch import Dispatcher, Started
+from shiplog.kafka.memory import Memory
 from shiplog.logformat.errors import InvariantError
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class KafkaConnection(asyncio.Protocol):
         self,
         dispatcher: Dispatcher,
         limits: ConversationLimits,
+        memory: Memory[KafkaConnection],
         *,
         admit: Callable[[KafkaConnection, asyncio.Transport], Client | None],
         ended: Callable[[KafkaConnection, str], None],
@@ -46,6 +48,7 @@ class KafkaConnection(asyncio.Protocol):
         self._dispatcher = dispatcher
         self._admit = admit
         self._ended = ended
+        self._memory = memory
         self._loop = asyncio.get_running_loop()
         self._conversation = Conversation(limits, self._loop.time())
         self._client: Client | None = None
@@ -92,6 +95,7 @@ class KafkaConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         self._is_over = True
+        self._memory.hold(self, 0)
         for future in tuple(self._waited):
             future.cancel()
         self._ended(self, self._reason)
@@ -101,7 +105,7 @@ class KafkaConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Start what can be started, write what can be written, read on if more is wanted."""
         for _ in range(TURN_REQUESTS):
-            request = None if self._is_busy else self._conversation.next_request()
+            request = self._conversation.next_request() if self._may_start() else None
             if request is None or self._is_over:
                 break
             self._start(request)
@@ -111,6 +115,21 @@ class KafkaConnection(asyncio.Protocol):
         else:
             self._loop.call_soon(self._go_on)
         self._flush()
+
+    def _may_start(self) -> bool:
+        """While memory is short, nothing is answered to who has not read the last answers."""
+        return not self._is_busy and not (self._memory.is_short and self._unsent_bytes())
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _account(self) -> None:
+        if not self._is_over:
+            self._memory.hold(self, self._conversation.held_bytes + self._unsent_bytes())
+
+    def _answered(self, number: int, started: Started, answer: Any) -> None:
+        self._conversation.answered(number, started.encode(answer))
+        self._account()
 
     def _start(self, request: Request) -> None:
         started: Started | None = None
@@ -123,7 +142,7 @@ class KafkaConnection(asyncio.Protocol):
             elif asyncio.isfuture(outcome):
                 self._wait(outcome, request.number, started)
             else:
-                self._conversation.answered(request.number, started.encode(outcome))
+                self._answered(request.number, started, outcome)
         except CLIENTS_FAULTS as error:
             self.close(str(error))
         except InvariantError:
@@ -150,7 +169,7 @@ class KafkaConnection(asyncio.Protocol):
         if asyncio.isfuture(answer):
             self._wait(answer, number, started)
         else:
-            self._conversation.answered(number, started.encode(answer))
+            self._answered(number, started, answer)
         self._go_on()
 
     def _failed(self, error: BaseException) -> None:
@@ -170,7 +189,22 @@ class KafkaConnection(asyncio.Protocol):
         output = self._conversation.take_output(self._loop.time())
         if output:
             transport.writelines(cast(list[bytes], output))
-        wants = self._conversation.wants_input
+        self._account()
+        self._pace()
+
+    def paced(self) -> None:
+        """Memory has got short: stop reading; or it is no longer: go on."""
+        if self._memory.is_short:
+            self._pace()
+        else:
+            self._loop.call_soon(self._go_on)
+
+    def _pace(self) -> None:
+        """Read from the client, or do not, as the bounds demand."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        wants = self._conversation.wants_input and not self._memory.is_short
         if wants and self._is_paused:
             transport.resume_reading()
         elif not wants and not self._is_paused:
@@ -187,6 +221,8 @@ class KafkaConnection(asyncio.Protocol):
             reason = "not authenticated in time" if is_late else reason
         if reason is not None:
             self.close(reason)
+        elif self._memory.is_short:
+            self._go_on()
 
     def close(self, reason: str) -> None:
         """Send what is ready, and close."""

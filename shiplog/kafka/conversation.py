@@ -54,6 +54,10 @@ class _Slot:
     is_done: bool = False
 
 
+def _size(buffers: list[Buffer]) -> int:
+    return sum(memoryview(part).nbytes for part in buffers)
+
+
 class Conversation:
     """Times are seconds of one clock that never goes backwards."""
 
@@ -66,6 +70,8 @@ class Conversation:
         """The number of the first slot."""
         self._next = 0
         self._waiting_bytes = 0
+        self._answer_bytes = 0
+        """Of answers that are not taken for writing yet."""
         self._output: list[Buffer] = []
         self._active_at = now
         self._begun_at: float | None = None
@@ -103,25 +109,32 @@ class Conversation:
             and self._waiting_bytes <= self._limits.waiting_bytes
         )
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that are not answered yet, whole or begun, and of answers not taken."""
+        return self._frames.held_bytes + self._waiting_bytes + self._answer_bytes
+
     # --- answers ----------------------------------------------------------------------------------
 
     def answered(self, number: int, buffers: list[Buffer] | None) -> None:
         """The answer to a request, without its length; None: the client expects none."""
         slot = self._slots[number - self._first]
         slot.buffers, slot.is_done = buffers, True
+        if buffers is not None:
+            self._answer_bytes += LENGTH_BYTES + _size(buffers)
         while self._slots and self._slots[0].is_done:
             done = self._slots.popleft()
             self._first += 1
             self._waiting_bytes -= done.size
             if done.buffers is not None:
-                size = sum(memoryview(part).nbytes for part in done.buffers)
-                self._output.append(size.to_bytes(LENGTH_BYTES, "big"))
+                self._output.append(_size(done.buffers).to_bytes(LENGTH_BYTES, "big"))
                 self._output.extend(done.buffers)
 
     def take_output(self, now: float) -> list[Buffer]:
         """What is to be written now."""
         output, self._output = self._output, []
         if output:
+            self._answer_bytes -= _size(output)
             self._active_at = now
         return output
 

@@ -4,7 +4,7 @@ A fetch is answered when an error is to be told, when `min_bytes` are there or a
 that is wanted of it, or when its time is over. Until then it costs nothing: the merger wakes it.
 
 Invariant: the first batch that is there is answered whole, however large (KIP-74); an answer is
-never empty when there is something to read.
+never empty when there is something to read, and memory to read it into.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Fetching:
         """An offset is wanted that is not known to exist: only the leader can tell."""
         self._is_confirmed = False
         self._is_woken = False
-        self._answer: asyncio.Future[FetchAnswer] | None = None
+        self._answer: asyncio.Future[Fetching] | None = None
         for wanted in self._wanted:
             self._look(wanted)
 
@@ -122,9 +122,11 @@ class Fetching:
 
     def answer(self) -> FetchAnswer:
         """What there is now."""
-        left = max(0, min(self._request.max_bytes, ANSWER_BYTES))
+        memory = self._call.client.memory
+        room = ANSWER_BYTES if memory is None else memory.left
+        left = max(0, min(self._request.max_bytes, ANSWER_BYTES, room))
         topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
-        is_first = True
+        is_first = room > 0
         wanted = iter(self._wanted)
         for key, partitions in self._request.topics:
             answers = []
@@ -160,10 +162,10 @@ class Fetching:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def wait(self) -> asyncio.Future[FetchAnswer]:
-        """The answer, once it is time for one."""
+    def wait(self) -> asyncio.Future[Fetching]:
+        """This, once it is time for an answer: what it holds is read only when it can be sent."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[FetchAnswer] = loop.create_future()
+        future: asyncio.Future[Fetching] = loop.create_future()
         self._answer = future
         streams = set(self._streams())
         for stream in streams:
@@ -171,7 +173,7 @@ class Fetching:
         timer = loop.call_later(max(0, self._request.max_wait_ms) / 1000, self._finish)
         asking = asyncio.create_task(self._confirm()) if self._ahead else None
 
-        def clean_up(_: asyncio.Future[FetchAnswer]) -> None:
+        def clean_up(_: asyncio.Future[Fetching]) -> None:
             timer.cancel()
             if asking is not None:
                 asking.cancel()
@@ -212,4 +214,4 @@ class Fetching:
 
     def _finish(self) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(self.answer())
+            self._answer.set_result(self)

@@ -18,6 +18,7 @@ from shiplog.kafka.api import Client
 from shiplog.kafka.connection import KafkaConnection
 from shiplog.kafka.conversation import ConversationLimits
 from shiplog.kafka.dispatch import Dispatcher
+from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.errors import IdentityFault, TlsFault
@@ -61,6 +62,8 @@ class Listener:
             idle_s=limits.idle_s,
         )
         self._dispatcher = dispatcher
+        self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
+        self._spells_seen = 0
         self._connections: dict[KafkaConnection, Client] = {}
         self._hosts: Counter[str] = Counter()
         self._log = RateLimitedLog(log, SystemClock())
@@ -100,7 +103,7 @@ class Listener:
 
     def _accept(self) -> KafkaConnection:
         return KafkaConnection(
-            self._dispatcher, self._conversation, admit=self._admit, ended=self._ended
+            self._dispatcher, self._conversation, self._memory, admit=self._admit, ended=self._ended
         )
 
     def _admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Client | None:
@@ -114,7 +117,13 @@ class Listener:
         except IdentityFault as fault:
             self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=fault)
             return None
-        client = Client(identity, self.config.name, host, authenticator=self.authenticator)
+        client = Client(
+            identity,
+            self.config.name,
+            host,
+            authenticator=self.authenticator,
+            memory=self._memory,
+        )
         self._connections[connection] = client
         self._hosts[host] += 1
         return client
@@ -154,7 +163,22 @@ class Listener:
         now = loop.time()
         for connection in tuple(self._connections):
             connection.look(now)
+        self._make_room()
         self._timer = loop.call_later(LOOK_S, self._look)
+
+    def _pace(self) -> None:
+        """Memory has got short, or is no longer."""
+        for connection in tuple(self._connections):
+            connection.paced()
+
+    def _make_room(self) -> None:
+        """Close who holds most if memory has been short since the last look: what lies there may
+        be begun requests, of which none can go on.
+        """
+        largest = self._memory.largest()
+        if self._memory.is_short and self._memory.spells == self._spells_seen and largest:
+            largest.close("the memory for clients is full, and this one has most of it")
+        self._spells_seen = self._memory.spells
 
     async def close(self) -> None:
         """Take no more connections, and end those there are."""

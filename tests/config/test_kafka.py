@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from shiplog.config.broker_defaults import BrokerDefaults
+from shiplog.config.group_limits import GroupLimits
+from shiplog.config.kafka_settings import with_settings
 from shiplog.config.load import load_node
 from shiplog.config.render import render_node
-from shiplog.config.types import Address, ConfigError, KafkaListener, Security
+from shiplog.config.types import Address, ConfigError, KafkaConfig, KafkaListener, Security
 
 NODE = """
 [node]
@@ -74,6 +77,43 @@ def test_senseless_limits_of_groups_are_refused(tmp_path: Path, line: str) -> No
         load_node(load(tmp_path, f"[kafka.groups]\n{line}\n"))
 
 
+def test_broker_defaults_have_kafkas_names(tmp_path: Path) -> None:
+    lines = (
+        '"num.partitions" = 3\n"auto.create.topics.enable" = false\n"message.max.bytes" = "64Ki"\n'
+    )
+    config = load_node(load(tmp_path, "[kafka]\n" + lines))
+    given = BrokerDefaults(num_partitions=3, auto_create=False, message_max_bytes=65536)
+    assert config.kafka.defaults == given
+    (tmp_path / "again.toml").write_text(render_node(config))
+    assert load_node(str(tmp_path / "again.toml")) == config
+    assert load_node(load(tmp_path, "")).kafka.defaults == BrokerDefaults()
+
+
+def test_settings_are_taken_one_by_one() -> None:
+    before = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0), idle_s=5)
+    texts = ["num.partitions=3", "message.max.bytes=64Ki", "group.max.size=7"]
+    after = with_settings(before, texts, "--set")
+    assert after.defaults == BrokerDefaults(num_partitions=3, message_max_bytes=65536)
+    assert after.groups == GroupLimits(initial_rebalance_delay_ms=0, max_size=7)
+    assert with_settings(before, [], "--set") == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("num.partitions", "'num.partitions' is not NAME=VALUE"),
+        ("num.partitons=3", "did you mean 'num.partitions'"),
+        ("num.partitions=0", "--set: num.partitions: 0 is not a whole number from 1"),
+        ("num.partitions=three", "'three' is not a whole number"),
+        ("message.max.bytes=5", "5 is not a size"),
+        ("auto.create.topics.enable=1", "1 is not true or false"),
+    ],
+)
+def test_senseless_settings_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        with_settings(KafkaConfig(), [text], "--set")
+
+
 def test_without_the_table_nothing_listens(tmp_path: Path) -> None:
     assert load_node(load(tmp_path, "")).kafka.listeners == ()
 
@@ -102,6 +142,7 @@ def test_plaintext_on_loopback_is_fine(tmp_path: Path, host: str) -> None:
         (INSIDE.replace("name", "nam"), "did you mean 'name'"),
         (INSIDE + 'security = "ssl"\n', "'ssl' is not"),
         ("[kafka]\nmax_request_bytes = 5\n", "5 is not a size"),
+        ('[kafka]\nmax_memory_bytes = "15Mi"\n', "'15Mi' is not a size from 16777216"),
         ("[kafka]\nmax_connections = 0\n", "0 is not a whole number"),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from shiplog.cli.admin_client import AdminError, all_statuses
 from shiplog.config.load import load_client
@@ -23,6 +24,7 @@ from tests.e2e.harness import wait_for
 def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The running command, and what it announced."""
     command = [sys.executable, "-m", "shiplog", "up", "--dir", str(tmp_path / "up"), "--json"]
+    command += ["--kafka-set", "num.partitions=3", "--kafka-set", "message.max.bytes=64Ki"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -56,3 +58,17 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
     wait_for(lambda: not Path(f"/proc/{victim}/cmdline").exists(), "it is gone and noticed")
     wait_for(lambda: live_nodes(client) == 3, "all three are Live again")
     assert process.poll() is None
+
+
+def test_settings_under_kafkas_names_count(
+    up: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    boot = load_client(up[1]["client"]).kafka_bootstrap
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": boot, "message.max.bytes": 200_000})
+    for size in (1000, 100_000):
+        producer.produce("made", bytes(size), on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(20) == 0
+    assert [error and error.code() for error in errors] == [None, KafkaError.MSG_SIZE_TOO_LARGE]
+    topics = producer.list_topics("made", timeout=20).topics
+    assert sorted(topics["made"].partitions) == [0, 1, 2]

@@ -87,7 +87,7 @@ def _partitions(call: Call, wanted: Any) -> int:
         return len(indexes)
     check_replicas(wanted.replication_factor, len(call.broker.nodes()))
     if wanted.num_partitions == -1:
-        return call.broker.node.config.kafka.num_partitions
+        return call.broker.defaults.num_partitions
     return int(wanted.num_partitions)
 
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 NO_SESSION = int(ErrorCode.fetch_session_id_not_found)
 
 
-def handle(call: Call, request: FetchRequest) -> FetchAnswer | Future[FetchAnswer]:
+def handle(call: Call, request: FetchRequest) -> Fetching | FetchAnswer | Future[Fetching]:
     """Answer a request, now or when there is something to read."""
     if request.session_id != 0 or request.session_epoch > 0:
         return FetchAnswer(NO_SESSION, [])
     fetching = Fetching(call, request)
     if fetching.is_ready() or request.max_wait_ms <= 0:
-        return fetching.answer()
+        return fetching
     return fetching.wait()
 
 
@@ -43,7 +43,8 @@ def _read(api: Api, version: int, body: memoryview) -> FetchRequest:
     return read_fetch(version, body)
 
 
-def _write(api: Api, version: int, answer: FetchAnswer) -> list[Buffer]:
+def _write(api: Api, version: int, found: FetchAnswer | Fetching) -> list[Buffer]:
+    answer = found.answer() if isinstance(found, Fetching) else found
     return write_fetch(version, answer)
 
 

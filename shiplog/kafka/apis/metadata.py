@@ -106,12 +106,12 @@ def _may_create(call: Call, name: str, request: Any) -> bool:
     broker = call.broker
     wanted = getattr(request, "allow_auto_topic_creation", True)
     may = broker.may_write(call.client, name) or broker.may_administer(call.client)
-    return bool(wanted and broker.node.config.auto_create_topics and may)
+    return bool(wanted and broker.auto_creates and may)
 
 
 async def _create(broker: Broker, name: str) -> None:
     try:
-        await broker.create_topic(name, uuid.uuid4(), broker.node.config.kafka.num_partitions, {})
+        await broker.create_topic(name, uuid.uuid4(), broker.defaults.num_partitions, {})
     except Refusal as refusal:
         if refusal.code is not ErrorCode.topic_already_exists:  # somebody else was faster
             raise

@@ -158,8 +158,11 @@ class SessionWriter:
     def _roll(self, output: Output) -> None:
         """Seal the file and begin the next. That one comes first: if it cannot be made, nothing has
         changed; once it is there, nothing may be added to the old one, because whoever ships it
-        takes the old one for complete.
+        takes the old one for complete. The old one's name is durable before: a power failure that
+        took it and left the next one would leave a gap, which looks like what was merged and
+        removed, and nothing behind it could ever be shipped.
         """
+        self._fs.sync_directory(self._input_path(output))
         run, roll, length = self._current_run(), output.roll, output.byte
         following = self._open_file(output, run, roll + 1)
         try:

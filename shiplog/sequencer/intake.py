@@ -146,11 +146,14 @@ class Intake:
 
     async def _close_open_run(self, wanted: OpenRun, deadline: float) -> None:
         """A newer run wants to start: end the open one at what reached the cluster, and wait for
-        its close. It may have been started through another node meanwhile.
+        its close. It may have been started through another node meanwhile, and even be closed:
+        then the open one is the newer.
         """
-        session = wanted.session
-        run = self._replica.machine.open_run_of(session)
-        if run is None or run.run_id == wanted.run_id:
+        session, machine = wanted.session, self._replica.machine
+        run = machine.open_run_of(session)
+        if run is None or machine.run_of(session, wanted.run_id) is not None:
+            return
+        if wanted.number <= machine.state.sessions[session].forgotten:
             return
         self.end_run(session, run.run_id, {})
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

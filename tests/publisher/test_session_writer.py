@@ -110,6 +110,23 @@ def test_a_full_file_is_sealed_and_the_next_follows(tmp_path: Path) -> None:
     assert reading.values(tmp_path / "s") == [value] * 10
 
 
+def test_a_file_has_its_name_for_good_before_the_next_one_has_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[list[str]] = []
+    sync = OsFileSystem.sync_directory
+
+    def note(self: OsFileSystem, path: StrPath) -> None:
+        synced.append(sorted(name for name in os.listdir(path) if name.startswith("log.")))
+        sync(self, path)
+
+    monkeypatch.setattr(OsFileSystem, "sync_directory", note)
+    with Publisher("t", session="s", directory=tmp_path, roll_bytes=1 << 12) as publisher:
+        for _ in range(2):
+            publisher.append(bytes(3000))
+    assert ["log.0.0"] in synced
+
+
 def test_what_is_reserved_ahead_is_given_back(tmp_path: Path) -> None:
     publish(tmp_path, b"a")
     facts = (tmp_path / "s" / "t-0" / "log.0.0").stat()

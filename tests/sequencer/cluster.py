@@ -121,6 +121,17 @@ class Session:
 
     async def open(self, node: Node, *, run: int = 0) -> Any:
         """Open the run and the input at a node."""
+        await self.open_run(node, run=run)
+        return await node.intake.open_input(
+            identity="shiplog://publisher/x",
+            session=self.name,
+            run_id=self.run_id,
+            topic=self.topic,
+            partition=0,
+        )
+
+    async def open_run(self, node: Node, *, run: int = 0) -> None:
+        """Open the run at a node."""
         await node.intake.open_run(
             identity="shiplog://publisher/x",
             session=self.name,
@@ -129,13 +140,6 @@ class Session:
             run_id=self.run_id,
             dedup_id=None,
             dedup_base=None,
-        )
-        return await node.intake.open_input(
-            identity="shiplog://publisher/x",
-            session=self.name,
-            run_id=self.run_id,
-            topic=self.topic,
-            partition=0,
         )
 
     async def send(self, nodes: list[Node], data: bytes, *, run: int = 0) -> None:

@@ -115,6 +115,32 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
     run_with(tmp_path, 1, body)
 
 
+def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This node hears that an older run is open when that, and the wanted one, are closed."""
+
+    async def body(nodes: list[Node]) -> None:
+        intake, session, newer = nodes[0].intake, Session("s"), Session("s")
+        newer.session_id = session.session_id
+        propose = intake._propose
+
+        async def propose_late(command: AnyCommand) -> object:
+            monkeypatch.setattr(intake, "_propose", propose)
+            await propose(command)
+            await newer.open(nodes[0], run=1)
+            return Rejection("RUN_OPEN", "an older run is open")
+
+        monkeypatch.setattr(intake, "_propose", propose_late)
+        await session.open_run(nodes[0])
+        run = nodes[0].replica.machine.open_run_of("s")
+        assert run is not None
+        assert run.run_id == newer.run_id
+        assert not intake.ended
+
+    run_with(tmp_path, 1, body)
+
+
 def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         session, good, bad = Session("s"), batch(b"good"), bytearray(batch(b"bad"))

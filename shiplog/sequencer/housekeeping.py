@@ -76,7 +76,7 @@ class Housekeeper:
         pending = sum(merge.size for merge in node.merging.pending())
         limit = total * node.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending
-        node.intake.set_room(room, resume_at_bytes=total // 20)
+        node.intake.room.set(room, resume_at_bytes=total // 20)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones."""

@@ -36,6 +36,7 @@ from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.refusals import answered, refused
 from shiplog.sequencer.replica import Replica
+from shiplog.sequencer.room import FREE_SPACE, Room
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state_types import Input, Rejection, Run, Topic
 from shiplog.wire.errors import FaultCode
@@ -43,7 +44,6 @@ from shiplog.wire.errors import FaultCode
 log = logging.getLogger(__name__)
 
 CLOSE_WAIT_S = 30.0
-FREE_SPACE = "free space on this node"
 
 
 class Intake:
@@ -76,9 +76,7 @@ class Intake:
         self._wake = asyncio.Event()
         self._listeners: list[IntakeListener] = []
         self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
-        self._stopped_for_good = False
-        self._room_bytes = 0
-        self.stopped: str | None = None
+        self.room = Room()
         """Why this node takes nothing in, if it does not."""
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
@@ -288,7 +286,7 @@ class Intake:
             )
         fresh, refusal = check(memoryview(data)[skip:])
         if fresh:
-            self._use_room(len(fresh))
+            self.room.use(len(fresh))
             self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
             self._mark_dirty(entry.number)
         if refusal is not None:
@@ -346,7 +344,7 @@ class Intake:
         try:
             change()
         except DiskFault as fault:
-            self.stop(str(fault), for_good=not isinstance(fault, DiskFull))
+            self.room.stop(str(fault), for_good=not isinstance(fault, DiskFull))
             raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
@@ -386,7 +384,7 @@ class Intake:
             try:
                 await self._round()
             except DiskFault as fault:
-                self.stop(str(fault), for_good=True)
+                self.room.stop(str(fault), for_good=True)
                 return
 
     async def _round(self) -> None:
@@ -407,32 +405,10 @@ class Intake:
             self.on_durable(places)
             self._tell(places)
 
-    def stop(self, reason: str, *, for_good: bool = False) -> None:
-        """Take nothing in: the disk is full, or failing (`for_good`)."""
-        if self.stopped is None:
-            self.stopped = reason
-            self._stopped_for_good = for_good
-            log.error("intake stopped: %s", reason)
-
-    def set_room(self, room_bytes: int, *, resume_at_bytes: int) -> None:
-        """How many bytes the disk still takes, session and merged logs together. What was stopped
-        resumes only at `resume_at_bytes`, so as not to start and stop all the time.
-        """
-        self._room_bytes = room_bytes
-        if room_bytes <= 0:
-            self.stop("the disk is full, but for Raft's own files")
-        elif self.stopped is None or self._stopped_for_good:
-            return
-        elif room_bytes >= resume_at_bytes:
-            log.warning("intake resumed")
-            self.stopped = None
-
-    def _use_room(self, size: int) -> None:
-        """What is accepted is written twice: here, and to the merged log. Raises Refused."""
-        self._room_bytes -= 2 * size
-        if self._room_bytes <= 0:
-            self.stop("the disk is full, but for Raft's own files")
-            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", FREE_SPACE)
+    @property
+    def stopped(self) -> str | None:
+        """Why nothing is taken in; None if something is."""
+        return self.room.stopped
 
     # --- acknowledgements -------------------------------------------------------------------------
 

@@ -10,12 +10,14 @@ committed.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Client
+from shiplog.kafka.fetch_sessions import FetchSessions
 from shiplog.kafka.groups.driver import GroupDriver
 from shiplog.kafka.producer_log import ProducerLog
 from shiplog.kafka.refusal import Refusal
@@ -50,6 +52,7 @@ class Broker:
         self.producer_log = ProducerLog(node)
         self.defaults = node.config.kafka.defaults
         """What counts for topics that set nothing."""
+        self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 

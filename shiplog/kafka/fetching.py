@@ -25,6 +25,7 @@ from shiplog.kafka.codec.fetch import (
     FetchRequest,
     TopicKey,
 )
+from shiplog.kafka.fetch_sessions import FetchContext
 from shiplog.kafka.partitions import readable
 from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
@@ -68,11 +69,13 @@ class _Wanted:
 class Fetching:
     """A request under way."""
 
-    def __init__(self, call: Call, request: FetchRequest) -> None:
+    def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
+        """`context`: what the request's session makes of it."""
         self._call = call
         self._request = request
+        self._context = context
         self._wanted = [
-            _Wanted(key, asked) for key, partitions in request.topics for asked in partitions
+            _Wanted(key, asked) for key, partitions in context.topics for asked in partitions
         ]
         self._ahead = False
         """An offset is wanted that is not known to exist: only the leader can tell."""
@@ -128,7 +131,7 @@ class Fetching:
         topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
         is_first = room > 0
         wanted = iter(self._wanted)
-        for key, partitions in self._request.topics:
+        for key, partitions in self._context.topics:
             answers = []
             for _, found in zip(partitions, wanted, strict=False):
                 part = self._read(found, left, is_first=is_first)
@@ -136,7 +139,9 @@ class Fetching:
                 left, is_first = max(0, left - size), is_first and size == 0
                 answers.append(part)
             topics.append((key, answers))
-        return FetchAnswer(0, topics, self._request.isolation == READ_COMMITTED)
+        answer = FetchAnswer(0, topics, self._request.isolation == READ_COMMITTED)
+        broker = self._call.broker
+        return broker.fetch_sessions.finish(self._context, answer, broker.node.clock.now())
 
     def _read(self, wanted: _Wanted, left: int, *, is_first: bool) -> FetchedPartition:
         index, stream = wanted.asked.partition, wanted.stream

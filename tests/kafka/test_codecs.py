@@ -105,21 +105,22 @@ def test_fetch_requests_are_read_as_the_library_writes_them(
         isolation,
         *((session, epoch) if version >= 7 else (0, -1)),
         [(topic_id if by_id else name, wanted) for name, topic_id in keys],
+        [(uuid.UUID(int=5).bytes if by_id else "x", [1, 2])] if version >= 7 else [],
     )
 
 
 @settings(max_examples=150)
 @given(
     version=st.sampled_from(FETCH_VERSIONS),
-    error=codes,
-    aborted=st.booleans(),
+    head=st.tuples(codes, st.booleans(), int32),
     partitions=st.lists(st.tuples(int32, codes, int64, int64, st.binary(max_size=9)), max_size=3),
     keys=st.lists(st.tuples(names, ids), max_size=3),
 )
 def test_fetch_answers_are_what_the_library_writes(
-    version: int, error: int, aborted: bool, partitions: list[Any], keys: Any
+    version: int, head: tuple[int, bool, int], partitions: list[Any], keys: Any
 ) -> None:
     by_id = version >= 13
+    error, aborted, session = head
     mine = FetchAnswer(
         error,
         [
@@ -133,6 +134,7 @@ def test_fetch_answers_are_what_the_library_writes(
             for name, topic_id in keys
         ],
         aborted,
+        session,
     )
     theirs = [
         {
@@ -154,6 +156,7 @@ def test_fetch_answers_are_what_the_library_writes(
         for name, topic_id in keys
     ]
     tree = {"throttle_time": 0, "error_code": ErrorCode(error), "responses": theirs}
+    tree |= {"session_id": session}
     assert joined(write_fetch(version, mine)) == library(FETCH, version, tree)
 
 

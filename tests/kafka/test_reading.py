@@ -181,7 +181,7 @@ def test_fetches_that_are_refused(flights: str, wire: Wire) -> None:
     assert fetch(wire, flights, 0, 13, id=uuid.uuid4()).error_code == 100
     assert fetch(wire, flights, 0, epoch=epoch - 1).error_code == 74
     assert fetch(wire, flights, 0, epoch=epoch + 1).error_code == 75
-    assert fetch(wire, flights, 0, session_id=5).error_code == 70
+    assert fetch(wire, flights, 0, session_id=5, session_epoch=1).error_code == 70
 
 
 def test_a_long_poll_ends_when_its_time_is_over(flights: str, wire: Wire) -> None:

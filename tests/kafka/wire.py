@@ -113,7 +113,7 @@ def fetch_tree(topic: str, at: int, **options: Any) -> dict[str, Any]:
         "max_bytes": options.get("max_bytes", 1 << 20),
         "isolation_level": options.get("isolation", 0),
         "session_id": options.get("session_id", 0),
-        "session_epoch": -1,
+        "session_epoch": options.get("session_epoch", -1),
         "topics": [{"topic": topic, "topic_id": options.get("id"), "partitions": [partition]}],
         "forgotten_topics_data": [],
         "rack_id": "",

@@ -1,7 +1,7 @@
 """Fetch (1): record batches as they lie in the merged log, from any node.
 
-Long polls are parked until enough has been merged. There are no fetch sessions: every answer says
-session 0, which makes clients send all partitions each time. Without transactions both isolation
+Long polls are parked until enough has been merged. Fetch sessions are each node's own: at another
+node, or after a restart, clients begin a new one. Without transactions both isolation
 levels see the same: the last stable offset is the high watermark, what is committed and executed
 here. An offset above the end is out of range only when the leader has confirmed that.
 """
@@ -11,29 +11,30 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING
 
-from kio.schema.errors import ErrorCode
-
 from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.fetch import (
     FLEXIBLE_FROM,
+    IDS_FROM,
     FetchAnswer,
     FetchRequest,
     read_fetch,
     write_fetch,
 )
 from shiplog.kafka.fetching import Fetching
+from shiplog.kafka.refusal import Refusal
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-NO_SESSION = int(ErrorCode.fetch_session_id_not_found)
-
 
 def handle(call: Call, request: FetchRequest) -> Fetching | FetchAnswer | Future[Fetching]:
     """Answer a request, now or when there is something to read."""
-    if request.session_id != 0 or request.session_epoch > 0:
-        return FetchAnswer(NO_SESSION, [])
-    fetching = Fetching(call, request)
+    now, by_id = call.broker.node.clock.now(), call.version >= IDS_FROM
+    try:
+        context = call.broker.fetch_sessions.begin(request, now, by_id=by_id)
+    except Refusal as refusal:
+        return FetchAnswer(int(refusal.code), [])
+    fetching = Fetching(call, request, context)
     if fetching.is_ready() or request.max_wait_ms <= 0:
         return fetching
     return fetching.wait()
@@ -58,7 +59,7 @@ API = Api(
     read=_read,
     write=_write,
     notes=(
-        "Any node serves what it has merged. No fetch sessions; an answer holds at most 8 MiB, or "
-        "one batch."
+        "Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "
+        "keeps 1000 fetch sessions of 200000 partitions together."
     ),
 )

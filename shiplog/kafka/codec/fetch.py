@@ -46,6 +46,8 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     topics: list[tuple[TopicKey, list[FetchPartition]]]
+    forgotten: Sequence[tuple[TopicKey, Sequence[int]]] = ()
+    """Partitions that a session is to do without from now on."""
 
 
 class FetchedPartition(NamedTuple):
@@ -64,6 +66,7 @@ class FetchAnswer(NamedTuple):
     error: int
     topics: list[tuple[TopicKey, list[FetchedPartition]]]
     has_aborted: bool = False
+    session_id: int = 0
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
@@ -76,16 +79,15 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     session_id, session_epoch = (reader.int32(), reader.int32()) if version >= 7 else (0, -1)
     topics: list[tuple[TopicKey, list[FetchPartition]]] = []
     for _ in range(reader.count()):
-        key: TopicKey = reader.uuid() if version >= IDS_FROM else reader.string()
+        key = _read_key(reader, version)
         topics.append((key, [_read_partition(reader, version) for _ in range(reader.count())]))
         reader.tags()
-    if version >= 7:
-        _skip_forgotten(reader, version)
+    forgotten = _read_forgotten(reader, version) if version >= 7 else []
     if version >= 11:
         reader.string()  # the client's rack
     reader.tags()
     return FetchRequest(
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, topics
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten
     )
 
 
@@ -102,16 +104,18 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
     return FetchPartition(index, epoch, offset, max_bytes)
 
 
-def _skip_forgotten(reader: Reader, version: int) -> None:
-    """What a fetch session is to forget; there are no fetch sessions."""
+def _read_key(reader: Reader, version: int) -> TopicKey:
+    return reader.uuid() if version >= IDS_FROM else reader.string()
+
+
+def _read_forgotten(reader: Reader, version: int) -> list[tuple[TopicKey, list[int]]]:
+    """What a fetch session is to forget."""
+    topics: list[tuple[TopicKey, list[int]]] = []
     for _ in range(reader.count()):
-        if version >= IDS_FROM:
-            reader.uuid()
-        else:
-            reader.string()
-        for _ in range(reader.count()):
-            reader.int32()
+        key = _read_key(reader, version)
+        topics.append((key, [reader.int32() for _ in range(reader.count())]))
         reader.tags()
+    return topics
 
 
 def write_fetch(version: int, answer: FetchAnswer) -> list[Buffer]:
@@ -120,7 +124,7 @@ def write_fetch(version: int, answer: FetchAnswer) -> list[Buffer]:
     writer.int32(0)
     if version >= 7:
         writer.int16(answer.error)
-        writer.int32(0)
+        writer.int32(answer.session_id)
     writer.count(len(answer.topics))
     for key, partitions in answer.topics:
         if isinstance(key, bytes):

@@ -31,7 +31,7 @@ from shiplog.sequencer.state import StateMachine
 from shiplog.wire.errors import FrameError, ProtocolFault
 from shiplog.wire.frames import FrameDecoder, FrameType, encode_data_header, encode_frame
 from shiplog.wire.messages import decode_message, encode_message
-from tests.fuzz import examples
+from tests.fuzz import examples, kafka_targets
 from tests.logformat.storage import open_input, open_merged
 
 UNPACKED_LIMIT_BYTES = 1 << 20
@@ -236,5 +236,14 @@ def make_targets() -> dict[str, Target]:
         "session-files": Target(session_files, _files(examples.input_directory())),
         "merged-files": Target(merged_files, _files(examples.merged_directory())),
         "configuration": Target(configuration, examples.configurations()),
+        "kafka-frames": Target(kafka_targets.frames, kafka_targets.frame_seeds()),
+        "kafka-requests": Target(kafka_targets.requests, list(kafka_targets.request_seeds())),
+        "kafka-batches": Target(kafka_targets.batches, kafka_targets.batch_seeds()),
+        "kafka-authentication": Target(
+            kafka_targets.authentication, kafka_targets.authentication_seeds()
+        ),
+        "kafka-group-metadata": Target(
+            kafka_targets.group_metadata, kafka_targets.group_metadata_seeds()
+        ),
         "names": Target(names, [b"flights", b"a.b-c_9", "\u00e9".encode()]),
     }

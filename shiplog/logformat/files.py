@@ -152,6 +152,15 @@ class FileSystem(Protocol):
         """
 
 
+def make_surely(fs: FileSystem, directory: str) -> None:
+    """Make a directory, as the file system does; if it is there, make sure that it is durable:
+    whoever made it may have died, or failed, before that. Raises DiskFault, CorruptLog.
+    """
+    if fs.exists(directory):
+        fs.sync_directory(os.path.dirname(directory) or ".")
+    fs.make_directory(directory)
+
+
 class OsFileSystem:
     """The real file system."""
 

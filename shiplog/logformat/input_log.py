@@ -16,7 +16,7 @@ from contextlib import suppress
 from shiplog.logformat.append_file import AppendFile
 from shiplog.logformat.dirty_files import DirtyFiles
 from shiplog.logformat.errors import CorruptLog, NotContiguous
-from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
+from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath, make_surely
 from shiplog.logformat.input_names import data_name, from_name, parse_names, sealed_name
 from shiplog.logformat.input_reader import InputReader
 from shiplog.logformat.input_repair import RunRepair
@@ -62,7 +62,7 @@ class InputLog(InputReader):
         return log
 
     def _open(self, topic_id: str | None) -> None:
-        self._fs.make_directory(self.path)
+        make_surely(self._fs, self.path)
         self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
         if topic_id is not None:
             self.bind_topic(topic_id)

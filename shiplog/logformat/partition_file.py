@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from shiplog.logformat.errors import CorruptLog, UnsupportedFormat
-from shiplog.logformat.files import FileSystem, NoSuchFile
+from shiplog.logformat.files import FileSystem, NoSuchFile, make_surely
 from shiplog.logformat.json_files import OtherTopic, Versioned, read_json_file, write_json_file
 from shiplog.logformat.merged_names import PARTITION_FILE, segment_bases
 
@@ -44,7 +44,7 @@ def claim(
     """
     path = os.path.join(directory, PARTITION_FILE)
     if not read_only:
-        fs.make_directory(directory)
+        make_surely(fs, directory)
     known = read_json_file(fs, path, PartitionFile)
     if known is None:
         return _write_first(fs, directory, wanted, read_only=read_only)

@@ -19,7 +19,7 @@ from typing import Self
 import msgspec
 
 from shiplog.logformat.errors import CorruptLog, InvalidName, LogFormatError, UnsupportedFormat
-from shiplog.logformat.files import File, FileSystem, NoSuchFile, StrPath
+from shiplog.logformat.files import File, FileSystem, NoSuchFile, StrPath, make_surely
 from shiplog.logformat.input_names import parse_names
 from shiplog.logformat.json_files import Versioned, read_json_file, write_json_file
 from shiplog.logformat.names import check_session_name, check_topic_name
@@ -119,7 +119,7 @@ class SessionDirectory:
         """
         name = os.fspath(path)
         check_session_name(session)
-        fs.make_directory(name)
+        make_surely(fs, name)
         file = os.path.join(name, SESSION_FILE)
         record = read_json_file(fs, file, SessionFile)
         if record is None:

@@ -222,11 +222,11 @@ class Intake:
         return released is not None and released >= Place(run_number, *end)
 
     def position(self, entry: Input) -> InputPosition:
-        """Where the sender resumes: behind what is written here. If nothing is, where the first
-        byte is needed: what is merged, but for committed instructions that wait for their bytes
-        here (a publisher that still has them ships them again). At the start of a file no batch is
-        before that in it.
+        """Where the sender resumes: behind what is written here (at the start of a file no batch
+        is before that in it). If nothing is, where the first byte is needed: what is merged, but
+        for committed instructions that wait for bytes that a publisher may have. Raises Refused.
         """
+        self._on_disk(lambda: self._sessions.log(entry.number))
         held = self._sessions.log(entry.number)
         roll, byte = held.end(entry.run)
         last = held.last_batch(entry.run)
@@ -339,7 +339,7 @@ class Intake:
             self._on_disk(lambda: held.start_at(entry.run, entry.roll, entry.byte))
             self._mark_dirty(number)
 
-    def _on_disk(self, change: Callable[[], None]) -> None:
+    def _on_disk(self, change: Callable[[], object]) -> None:
         """Change files. Raises Refused, with intake stopped, when the disk is full or fails."""
         try:
             change()
@@ -449,7 +449,11 @@ class Intake:
                 listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
 
     def vouched(self, entry: Input) -> Place:
-        """Up to where this node vouches for an input."""
+        """Up to where this node vouches for an input; what is merged, if its files fail."""
+        try:
+            self._on_disk(lambda: self._sessions.log(entry.number))
+        except Refused:
+            return entry.place
         return self._sessions.durable(entry) if self._sync_always else self._sessions.written(entry)
 
     def run_changed(self, session: str) -> None:

@@ -16,7 +16,13 @@ import pytest
 
 from shiplog.logformat import os_file
 from shiplog.logformat.errors import CorruptLog, DirectoryInUse
-from shiplog.logformat.files import DiskFault, DiskFull, NoSuchFile
+from shiplog.logformat.files import (
+    DiskFault,
+    DiskFull,
+    NoSuchFile,
+    OsFileSystem,
+    make_surely,
+)
 from tests.logformat.storage import FS
 
 
@@ -59,6 +65,19 @@ def test_only_regular_files_are_opened(planted: Path, writable: bool) -> None:
 def test_devices_are_refused() -> None:
     with pytest.raises(CorruptLog, match="/dev/null"):
         FS.open("/dev/null", writable=True)
+
+
+def test_a_directory_that_is_there_may_not_be_durable_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made it may have died, or its sync failed."""
+    synced: list[str] = []
+    monkeypatch.setattr(OsFileSystem, "sync_directory", lambda self, path: synced.append(path))
+    (tmp_path / "there").mkdir()
+    make_surely(FS, str(tmp_path / "there"))
+    make_surely(FS, str(tmp_path / "new"))
+    assert synced == [str(tmp_path)] * 2
+    assert (tmp_path / "new").is_dir()
 
 
 def test_linked_directories_are_refused(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
 from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.files import DiskFull
+from shiplog.logformat.input_log import InputLog
 from shiplog.replicator.interfaces import Refused
 from shiplog.sequencer.commands import AnyCommand, DeleteTopic
 from shiplog.sequencer.node import Node
@@ -83,6 +86,7 @@ def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
         first, second = Session("a"), Session("a")
         second.session_id = first.session_id
         await first.send(nodes, batch(b"1"))
+        await until(lambda: all(offset(node) == 1 for node in nodes), "what no sender vouches for")
         await second.send(nodes, batch(b"2"), run=1)
         await until(lambda: all(offset(node) == 2 for node in nodes), "both runs")
         assert nodes[0].replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
@@ -137,6 +141,30 @@ def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
         assert run is not None
         assert run.run_id == newer.run_id
         assert not intake.ended
+
+    run_with(tmp_path, 1, body)
+
+
+def test_an_input_that_the_disk_has_no_room_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody hears that this node holds anything of it, and the node lives on."""
+
+    def fail(*args: object, **options: object) -> InputLog:
+        raise DiskFull("marks", "write", errno.ENOSPC)
+
+    async def body(nodes: list[Node]) -> None:
+        intake, session = nodes[0].intake, Session("s")
+        with monkeypatch.context() as patch:
+            patch.setattr(InputLog, "open", fail)
+            with pytest.raises(Refused, match="marks"):
+                await session.open(nodes[0])
+            (entry,) = nodes[0].replica.machine.inputs_of("s")
+            assert intake.vouched(entry) == entry.place
+        assert intake.stopped is not None
+        intake.room.set(1 << 30, resume_at_bytes=1)
+        await session.send(nodes, batch(b"1"))
+        await until(lambda: offset(nodes[0]) == 1, "merged")
 
     run_with(tmp_path, 1, body)
 

@@ -78,9 +78,9 @@ def command(
 
     \b
     Examples:
-      seq 1000 | shiplog publish --config client.toml --topic numbers --session s1 --wait
+      seq 1000 | shiplog publish --config client.toml --topic numbers --session s1 --dir pub --wait
       shiplog publish --config client.toml --topic trades --session feed --format csv \\
-          --key symbol --timestamp time trades.csv
+          --key symbol --timestamp time --dir pub trades.csv
     """
     fields = Fields(key, timestamp)
     if kind == "lines" and (key or timestamp):
@@ -88,9 +88,13 @@ def command(
     rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
     partitions = max(partitions, 0 if partition is None else partition + 1)
     started = time.monotonic()
-    with Publisher(
-        topic, session=session, directory=directory, config=config, partitions=partitions
-    ) as publisher:
+    try:
+        publisher = Publisher(
+            topic, session=session, directory=directory, config=config, partitions=partitions
+        )
+    except ValueError as error:
+        fail(f"{error} (--dir)" if "directory" in str(error) else str(error))
+    with publisher:
         count = _append_all(publisher, rows, partition)
         if wait:
             publisher.wait_merged(timeout=timeout)

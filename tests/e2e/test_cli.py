@@ -37,6 +37,9 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
         stdin=lines,
     )
     assert published["records"] == 1_000
+    nowhere = shiplog(world, "publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
+    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (1, False)
+    assert "--dir" in nowhere.stderr
     copy = str(world.directory / "sub")
     read = shiplog(
         world,

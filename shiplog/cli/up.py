@@ -61,7 +61,8 @@ def command(
       shiplog up --dir /tmp/sl
       shiplog up --dir /tmp/sl --nodes 1 --base-port 7101 --json
       shiplog up --dir /tmp/sl --kafka-set num.partitions=3 --kafka-set message.max.bytes=1Mi
-      seq 1000 | shiplog publish --config /tmp/sl/client.toml --topic numbers --session demo --dir pub --wait
+      seq 1000 | shiplog publish --config /tmp/sl/client.toml --topic numbers --session demo \\
+          --dir pub --wait
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

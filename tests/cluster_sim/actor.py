@@ -28,7 +28,7 @@ class SimClock:
     """The clock of one machine: it drifts, and its wall time jumps."""
 
     def __init__(self, loop: SimLoop, rate: float) -> None:
-        self.jumped_ms = 0
+        self._jumped_ms = self._furthest_ms = 0
         self._loop = loop
         self._rate = rate
 
@@ -36,7 +36,16 @@ class SimClock:
         return self._loop.looked() * self._rate
 
     def wall_ms(self) -> int:
-        return START_MS + int(self._loop.time() * 1000 * self._rate) + self.jumped_ms
+        return START_MS + int(self._loop.time() * 1000 * self._rate) + self._jumped_ms
+
+    def jump(self, by_ms: int) -> None:
+        """Somebody sets the wall clock."""
+        self._jumped_ms += by_ms
+        self._furthest_ms = max(self._furthest_ms, self._jumped_ms)
+
+    def jump_ahead(self) -> None:
+        """Somebody sets the wall clock so that it never showed a later time."""
+        self._jumped_ms = self._furthest_ms
 
 
 class Actor:

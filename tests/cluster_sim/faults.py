@@ -271,5 +271,5 @@ class Faults:
     def _clock_jump(self, chance: random.Random) -> str:
         actor = chance.choice(list(self.world.actors.values()))
         by_ms = chance.choice((-86_400_000, -3_000, 3_000, 86_400_000))
-        actor.clock.jumped_ms += by_ms
+        actor.clock.jump(by_ms)
         return f"{actor.host} by {by_ms} ms"

@@ -120,6 +120,14 @@ class MemoryFaults:
         known = [node.replica.machine.state.boots.get(actor.name, 0) for node in others]
         return backup if known and min(known) > backup.boot + 1 else None
 
+    def _is_refused(self, actor: NodeActor) -> bool:
+        """Whether the others take an empty node for an old copy of itself."""
+        if actor.node is None or not actor.forgot:
+            return False
+        others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
+        known = [node.replica.machine.state.boots.get(actor.name, 0) for node in others]
+        return max(known, default=0) > actor.node.directory.record.boot
+
     def _stale_publisher(self, chance: random.Random) -> str | None:
         actor: PublisherActor = chance.choice(self.world.publishers)
         backup = self._publisher_backups.get(actor.host)
@@ -136,11 +144,14 @@ class MemoryFaults:
     # --- at the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Stale nodes are given empty disks, twins are found and switched off."""
+        """Stale nodes are given empty disks, twins are found and switched off. So are nodes that
+        lost their disk when their clock was behind: a new life is told from an old one by its date.
+        """
         for twin in self._twins:
             twin.stays_away = True
             twin.kill()
         for actor in self.world.nodes:
-            if actor.is_stale:
+            actor.clock.jump_ahead()
+            if actor.is_stale or self._is_refused(actor):
                 actor.wipe()
                 actor.is_stale = False

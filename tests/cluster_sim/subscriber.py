@@ -56,6 +56,8 @@ class SubscriberActor(Actor):
         if isinstance(error, DiskFault | LogFormatError) and self.disk.is_lossy:
             self.disk.wipe()
             return
+        if isinstance(error, DiskFault) and self.disk.used_bytes >= self.disk.capacity_bytes // 2:
+            return
         raise Violation("subscribers live", f"{self.host} ended: {error!r}") from error
 
     def gone(self) -> None:

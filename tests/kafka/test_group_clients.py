@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -152,13 +152,17 @@ def test_a_member_that_dies_loses_its_partitions_but_no_record_is_lost(topic: To
     topic.wait_read()
 
 
+def owners_of(readers: Iterable[Reader]) -> list[Reader]:
+    return [reader for reader in readers if reader.assigned]
+
+
 def test_fifty_members_share_six_partitions(topic: Topic) -> None:
     readers = [topic.read() for _ in range(50)]
+    wait_for(lambda: len(owners_of(readers)) == PARTITIONS, "six members own something")
     topic.wait_divided(readers)
     topic.write()
     topic.wait_read()
-    owners = [reader for reader in readers if reader.assigned]
-    assert len(owners) == PARTITIONS
+    owners = owners_of(readers)
     for reader in owners:
         reader.leave()
     rest = [reader for reader in readers if reader not in owners]

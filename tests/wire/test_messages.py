@@ -53,7 +53,7 @@ def values(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
     if kind is type(None):
         return st.none()
     if get_origin(kind) is tuple:
-        return st.lists(values(get_args(kind)[0]), max_size=3).map(tuple)
+        return tuples(get_args(kind))
     if get_origin(kind) is dict:
         return st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
     if isinstance(kind, type) and hasattr(kind, "_fields"):
@@ -61,6 +61,12 @@ def values(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return st.builds(kind, **fields_of(kind))
     return st.from_type(kind)
+
+
+def tuples(kinds: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    if kinds[-1] is Ellipsis:
+        return st.lists(values(kinds[0]), max_size=3).map(tuple)
+    return st.tuples(*map(values, kinds))
 
 
 def bounded(kind: type, meta: msgspec.Meta, field: str) -> st.SearchStrategy[Any]:

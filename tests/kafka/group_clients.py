@@ -151,6 +151,9 @@ class KafkaPython(Reader):
             **self.options,
         )
         while self.goes_on():
+            # 3.0.12 forgets its assignment where the timeout of poll() ends just as SyncGroup is
+            # answered, and stays without one: so its joining gets no timeout.
+            consumer._coordinator.ensure_active_group()
             for batch in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
                 for message in batch:
                     self.took(message.value)

@@ -23,7 +23,7 @@ from shiplog.config.types import NodeConfig
 from shiplog.kafka.service import KafkaService, ListenerFault
 from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.loop import handle_exception, run
+from shiplog.runtime.loop import handle_exception, run, settle_heap
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.sequencer.members import NotAMember
 from shiplog.sequencer.node import Node
@@ -114,6 +114,7 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
         where = f"{config.listen.host}:{port}"
         talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
+        settle_heap()
 
     await serve_node(config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started)
 

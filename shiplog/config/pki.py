@@ -16,7 +16,6 @@ from enum import Enum
 from ipaddress import ip_address
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -130,15 +129,6 @@ def describe(path: str) -> CertificateInfo:
         not_after=certificate.not_valid_after_utc,
         fingerprint_sha256=certificate.fingerprint(hashes.SHA256()).hex(),
     )
-
-
-def signed_by(path: str, authority_path: str) -> bool:
-    """Whether the authority's key signed the certificate; raises PkiError for unreadable files."""
-    try:
-        _read_certificate(path).verify_directly_issued_by(_read_certificate(authority_path))
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
 
 
 def _builder(

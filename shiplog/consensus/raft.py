@@ -396,16 +396,6 @@ class Raft:
         progress = None if lead is None else lead.progress.get(node)
         return None if progress is None else progress.status()
 
-    @property
-    def snapshot_wanted(self) -> bool:
-        """Whether a follower needs a snapshot and there is none with data; `compact` gives one."""
-        core = self._core
-        if core.leadership is None or (core.snapshot is not None and core.snapshot.data):
-            return False
-        return any(
-            progress.next <= core.log.base_index for progress in core.leadership.progress.values()
-        )
-
     # --- terms ------------------------------------------------------------------------------------
 
     def _meet_other_term(

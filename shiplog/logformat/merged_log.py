@@ -260,31 +260,6 @@ class MergedLog(MergedReader):
             self._dirty.touch(file)
         self._open_segment()
 
-    def cut_to(self, offset: int) -> None:
-        """Drop the records at and behind `offset`, where a batch begins.
-
-        Raises:
-            NotContiguous: no batch begins there, or it is durable.
-            OffsetNotHeld: it is not in the log.
-        """
-        self._require_writer()
-        if offset == self.next_offset:
-            return
-        base, byte = self._reader.locate(offset)
-        if offset < self.durable_offset or self._reader.offset_at(base, byte) != offset:
-            raise NotContiguous(
-                f"{self.path}: cannot cut at offset {offset}: durable up to {self.durable_offset}, "
-                "and only where a batch begins"
-            )
-        self._store_indexes()
-        marks = self._marks()
-        self._writer, self._last_append = None, None
-        self._files.close()
-        self._dirty.clear()
-        self._reader.cut(base, byte)
-        self._chain.restart_at(self._chain.start.base)
-        self._repair(marks)
-
     def start_at(self, base_offset: int, *, checksum: int) -> None:
         """Let an empty copy begin at a later segment; `checksum` is the running one there.
 

@@ -86,10 +86,6 @@ class SegmentReader:
             file.close()
         self.forget()
 
-    def offset_at(self, base: int, byte: int) -> int:
-        """The offset of the first record of the batch that starts at a position."""
-        return int(_OFFSETS.unpack(self.file(base).pread(_OFFSETS.size, byte))[0])
-
     def forget(self) -> None:
         """The log was cut: drop the indexes in memory."""
         self._indexes.clear()

@@ -157,16 +157,14 @@ def test_impossible_chunks_are_refused() -> None:
             group[1].step(0, chunk, group.now)
 
 
-def test_without_snapshot_data_the_leader_says_that_it_wants_some() -> None:
+def test_a_follower_waits_for_a_snapshot_that_has_data() -> None:
     group = led()
     group.isolate(2)
     group.propose(0, b"a", b"b")
     group[0].compact(3, Snapshot(3, group[0].term, (0, 1, 2), (), b""))
     group.mend()
     group.wait(0.2)
-    assert group[0].snapshot_wanted
     group[0].compact(3, Snapshot(3, group[0].term, (0, 1, 2), (), b"data"))
-    assert not group[0].snapshot_wanted
     group.wait(0.3)
     assert group[2].last_index == 3
 

@@ -29,10 +29,11 @@ from shiplog.sequencer.commands import CommandError, decode_commands, encode_com
 from shiplog.sequencer.replica import SnapshotBody, decode_body
 from shiplog.sequencer.state import StateMachine
 from shiplog.wire.errors import FrameError, ProtocolFault
-from shiplog.wire.frames import FrameDecoder, FrameType, encode_data_header, encode_frame
+from shiplog.wire.frames import FrameType, encode_data_header, encode_frame
 from shiplog.wire.messages import decode_message, encode_message
 from tests.fuzz import examples, kafka_targets
 from tests.logformat.storage import open_input, open_merged
+from tests.wire.frame_decoder import FrameDecoder
 
 UNPACKED_LIMIT_BYTES = 1 << 20
 

@@ -131,7 +131,6 @@ def test_a_reader_changes_nothing(path: Path) -> None:
         lambda: reader.append_copy(0, len(ONE), TWO),
         reader.roll,
         reader.save_marks,
-        lambda: reader.cut_to(0),
         lambda: reader.start_at(7, checksum=0),
     ]
     for change in changes:

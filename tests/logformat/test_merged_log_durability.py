@@ -23,7 +23,6 @@ from tests.logformat.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, THREE, T
 from tests.logformat.storage import (
     TOPIC_ID,
     batch,
-    contents,
     open_merged,
     sync_merged,
 )
@@ -217,57 +216,6 @@ def merge_until_full(log: MergedLog, data: bytes) -> int:
         except DiskFull:
             return count
     raise AssertionError("the disk never filled up")
-
-
-# --- cutting -------------------------------------------------------------------------------------
-
-
-def test_what_is_not_durable_can_be_cut(path: Path) -> None:
-    log, oracle = write(path, [ONE, TWO])
-    checksum, files = log.checksum, contents(path)
-    merge(log, THREE, ONE)
-    log.roll()
-    merge(log, TWO, THREE)
-    log.cut_to(10)  # between the last two
-    assert log.next_offset == 10
-    log.cut_to(4)
-    assert (log.next_offset, log.checksum, log.durable_offset) == (4, checksum, 4)
-    log.save_marks()
-    assert contents(path) == files
-    merge(log, THREE)
-    oracle.append(THREE, epoch=3)
-    assert log.checksum == oracle.checksum
-    log.close()
-
-
-def test_what_is_durable_is_never_cut(path: Path) -> None:
-    log, _ = write(path, [ONE, TWO])
-    merge(log, TWO)
-    for offset in (0, 1, 3, 5, 6):  # durable, or inside a batch
-        with pytest.raises(NotContiguous, match="durable up to 4"):
-            log.cut_to(offset)
-    with pytest.raises(OffsetNotHeld):
-        log.cut_to(8)
-    log.cut_to(7)
-    assert log.next_offset == 7
-    log.close()
-
-
-def test_a_reader_follows_a_cut(path: Path) -> None:
-    log, _ = write(path, [ONE, TWO])
-    merge(log, THREE)
-    log.roll()
-    merge(log, TWO, THREE)
-    reader = open_merged(path, read_only=True)
-    for offset, more in ((9, ONE), (6, TWO), (4, ONE)):
-        log.cut_to(offset)
-        assert reader.refresh()
-        assert reader.segments() == log.segments()
-        merge(log, more)
-        assert reader.refresh()
-        assert (reader.next_offset, reader.checksum) == (log.next_offset, log.checksum)
-    reader.close()
-    log.close()
 
 
 def test_a_reader_follows_to_a_file_that_replaced_another(path: Path) -> None:

@@ -41,11 +41,23 @@ class FakeMerged(_Listeners):
 
     def __init__(self, path: Path, partition: int) -> None:
         super().__init__()
-        self.path = path
         self.suspicions = 0
-        self.log = MergedLog.open(
-            OsFileSystem(), path, topic="flights", topic_id=self.topic_id, partition=partition
+        self.path, self.partition = path, partition
+        self.log = self._open(path)
+
+    def _open(self, path: Path) -> MergedLog:
+        return MergedLog.open(
+            OsFileSystem(),
+            path,
+            topic="flights",
+            topic_id=self.topic_id,
+            partition=self.partition,
         )
+
+    def lose_everything(self) -> None:
+        """Go on with an empty log."""
+        self.log.close()
+        self.log = self._open(self.path.with_name("anew"))
 
     def suspect(self) -> None:
         """Remember that somebody complained."""

@@ -292,7 +292,7 @@ def test_a_log_that_was_cut_is_not_sent_on(tmp_path: Path) -> None:
         stream.append(batch(b"b"))
         client.connection.send(open_at(Start.EARLIEST))
         await client.next(HighWatermark)
-        stream.log.cut_to(1)
+        stream.lose_everything()
         stream.changed()
         assert "was cut" in (await client.next(RefusedAnswer)).message
 

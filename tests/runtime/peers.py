@@ -22,9 +22,9 @@ from shiplog.runtime.transport import (
     connect,
     serve,
 )
-from shiplog.wire.frames import FrameDecoder
 from shiplog.wire.messages import AnyMessage, Hello, Role, decode_message
 from tests.runtime.pki import Authority
+from tests.wire.frame_decoder import FrameDecoder
 
 PATIENCE_S = 10.0
 HELLO = Hello(Role.PUSH, session="s", session_id="a1")

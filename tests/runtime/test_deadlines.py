@@ -12,7 +12,7 @@ import pytest
 from shiplog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
 from shiplog.runtime.transport import Deadlines
 from shiplog.wire.errors import FaultCode
-from shiplog.wire.frames import FrameDecoder, FrameType, encode_data_header, encode_header
+from shiplog.wire.frames import FrameType, encode_data_header, encode_header
 from shiplog.wire.messages import Fault, Hello, Ping, decode_message, encode_message
 from tests.runtime.peers import (
     HELLO,
@@ -25,6 +25,7 @@ from tests.runtime.peers import (
     serving,
     until,
 )
+from tests.wire.frame_decoder import FrameDecoder
 
 
 def last_fault(messages: list[object]) -> Fault:

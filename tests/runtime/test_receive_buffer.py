@@ -14,11 +14,11 @@ from shiplog.wire.frames import (
     DATA_LIMIT_BYTES,
     HEADER_BYTES,
     LONGEST_FRAME_BYTES,
-    FrameDecoder,
     FrameType,
     encode_frame,
     encode_header,
 )
+from tests.wire.frame_decoder import FrameDecoder
 
 Cut = tuple[FrameType, bytes]
 

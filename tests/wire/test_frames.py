@@ -21,7 +21,6 @@ from shiplog.wire.frames import (
     MAX_POSITION,
     RAFT_LIMIT_BYTES,
     Frame,
-    FrameDecoder,
     FrameType,
     decode_data_header,
     decode_header,
@@ -29,6 +28,7 @@ from shiplog.wire.frames import (
     encode_frame,
     encode_header,
 )
+from tests.wire.frame_decoder import FrameDecoder
 
 
 def header(length: int, frame_type: int, version: int = 1, reserved: int = 0) -> bytes:

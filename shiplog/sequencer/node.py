@@ -279,6 +279,7 @@ class Node:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator
         replica.on_applied = coordinator.applied
         replica.on_committed = intake.committed
+        replica.on_released = intake.released
         replica.on_topic_gone = intake.topic_gone
         replica.on_inputs_gone = self._inputs_gone
         replica.on_run_changed = self._run_changed

@@ -72,11 +72,14 @@ class Replica:
         self._sessions = sessions
         self._merging = merging
         self._marks: dict[int, deque[_Mark]] = {}
+        self._cursors: dict[int, int] = {}
+        """Partition -> offset that a majority is known to have merged-durable."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
         self.on_applied: Callable[[int, list[AnyCommand], bool], None] = lambda *args: None
         self.on_run_changed: Callable[[str], None] = lambda session: None
         self.on_committed: Callable[[Merge], None] = lambda merge: None
+        self.on_released: Callable[[list[int]], None] = lambda inputs: None
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_role_changed: Callable[[], None] = lambda: None
@@ -112,6 +115,7 @@ class Replica:
         self._merging.drop_pending()
         self._marks.clear()
         self.start(body.pending, snapshot.last_index)
+        self.merged_by_majority(self._cursors)
         self.on_installed()
         self._wake_waiters()
 
@@ -172,6 +176,7 @@ class Replica:
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)
         self.on_committed(merge)
+        self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
 
     def needed(self, entry: Input) -> Place:
         """From where on bytes of an input's run may still have to be executed here."""
@@ -233,17 +238,23 @@ class Replica:
 
     # --- cursors ----------------------------------------------------------------------------------
 
-    def merged_by_majority(self, cursors: Mapping[int, int]) -> list[int]:
-        """What a majority has merged-durable: the inputs whose released place moved."""
-        moved: list[int] = []
+    def merged_by_majority(self, cursors: Mapping[int, int]) -> None:
+        """A majority has merged-durable up to these offsets: release the inputs below."""
         for number, offset in cursors.items():
-            marks = self._marks.get(number)
-            while marks and marks[0].offset <= offset:
+            self._cursors[number] = max(offset, self._cursors.get(number, 0))
+        self._release(cursors)
+
+    def _release(self, partitions: Iterable[int]) -> None:
+        moved: list[int] = []
+        for number in partitions:
+            marks, cursor = self._marks.get(number), self._cursors.get(number, 0)
+            while marks and marks[0].offset <= cursor:
                 for entry, place in marks.popleft().places:
                     if place > self.released.get(entry, Place(-1, 0, 0)):
                         self.released[entry] = place
                         moved.append(entry)
-        return moved
+        if moved:
+            self.on_released(moved)
 
     # --- waiting ----------------------------------------------------------------------------------
 

@@ -135,6 +135,8 @@ class Reporter:
             samples=self._samples(),
         )
         self._links[number].send(report)
+        if self._leader() == self._number:
+            self._links[number].send(_make_cursors(self._coordinator.cursors))
 
     def _tell_ended(self, number: int | None) -> None:
         """Tell one node which runs wait to be closed: it may not have known of a run before."""
@@ -152,13 +154,17 @@ class Reporter:
     def cursors(self, cursors: Mapping[int, int]) -> None:
         """This node leads and knows what a majority has merged-durable: here, and to all."""
         self.released(cursors)
-        self._send_all(Cursors(tuple(PartitionOffset(*item) for item in cursors.items())))
+        self._send_all(_make_cursors(cursors))
 
     def released(self, cursors: Mapping[int, int]) -> None:
         """A majority has merged-durable up to these offsets: inputs below are released."""
         self._coordinator.cursors.update(cursors)
-        self._intake.released(self._replica.merged_by_majority(cursors))
+        self._replica.merged_by_majority(cursors)
 
     def _send_all(self, message: RunEnded | Cursors) -> None:
         for link in self._links.values():
             link.send(message)
+
+
+def _make_cursors(cursors: Mapping[int, int]) -> Cursors:
+    return Cursors(tuple(PartitionOffset(*item) for item in cursors.items()))

@@ -12,6 +12,7 @@ from typing import Any
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.config.load import load_node
 from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.dedup import dedup_producer_id
 from shiplog.logformat.files import OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.tls import ReloadingContext
@@ -102,18 +103,24 @@ async def until(condition: Callable[[], bool], what: str) -> None:
         await asyncio.sleep(0.01)
 
 
-def batch(*values: bytes) -> bytes:
-    """Record batches of these values."""
+def batch(*values: bytes, dedup_id: str | None = None) -> bytes:
+    """Record batches of these values; with a dedup id, the first record is number 0 of it."""
     return kernels.build_batches(
-        list(values), timestamps=1, batch_bytes=1 << 16, max_record_bytes=1 << 20
+        list(values),
+        timestamps=1,
+        producer_id=-1 if dedup_id is None else dedup_producer_id(dedup_id),
+        base_sequence=-1 if dedup_id is None else 0,
+        batch_bytes=1 << 16,
+        max_record_bytes=1 << 20,
     )
 
 
 class Session:
     """A publisher's session, sent by hand to any node."""
 
-    def __init__(self, name: str, topic: str = "t") -> None:
+    def __init__(self, name: str, topic: str = "t", *, dedup_id: str | None = None) -> None:
         self.name = name
+        self.dedup_id = dedup_id
         self.topic = topic
         self.session_id = str(uuid.uuid4())
         self.run_id = uuid.uuid4().hex
@@ -138,8 +145,8 @@ class Session:
             session_id=self.session_id,
             run=run,
             run_id=self.run_id,
-            dedup_id=None,
-            dedup_base=None,
+            dedup_id=self.dedup_id,
+            dedup_base=None if self.dedup_id is None else 0,
         )
 
     async def send(self, nodes: list[Node], data: bytes, *, run: int = 0) -> None:

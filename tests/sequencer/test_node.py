@@ -18,7 +18,16 @@ from shiplog.sequencer.node import Node
 from shiplog.sequencer.state_types import Rejection
 from shiplog.sequencer.status import trouble
 from shiplog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
+from tests.sequencer.cluster import (
+    Session,
+    batch,
+    leader_of,
+    make_node,
+    merged,
+    offset,
+    run_with,
+    until,
+)
 
 
 def with_crc(data: bytes) -> bytes:
@@ -363,6 +372,38 @@ def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> Non
         assert all((folder / "log.1.0").exists() for folder in folders)
         await until(lambda: all(offset(node) == 3 for node in nodes), "all merged")
         assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, body)
+
+
+def is_released(node: Node, session: str) -> bool:
+    """Whether the node knows that a majority has all of a session merged durably."""
+    inputs = node.replica.machine.inputs_of(session)
+    return bool(inputs) and all(map(node.replica.is_released, inputs))
+
+
+def test_a_twin_that_adds_nothing_is_released_too(tmp_path: Path) -> None:
+    """What it could add was merged, and known to be on a majority, before it was planned."""
+
+    async def body(nodes: list[Node]) -> None:
+        for name in "ab":
+            await Session(name, dedup_id="feed").send(nodes, batch(b"1", b"2", dedup_id="feed"))
+            await until(lambda: all(is_released(n, name) for n in nodes), f"{name} released")  # noqa: B023
+        assert [offset(node) for node in nodes] == [2] * 3
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_node_that_comes_back_hears_what_is_released(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"1"))
+        await until(lambda: all(is_released(node, "a") for node in nodes), "released")
+        leader = await leader_of(nodes)
+        number = next(n for n, node in enumerate(nodes) if node is not leader)
+        await nodes[number].stop()
+        nodes[number] = make_node(tmp_path, 3, number)
+        await nodes[number].start()
+        await until(lambda: is_released(nodes[number], "a"), "it knows")
 
     run_with(tmp_path, 3, body)
 

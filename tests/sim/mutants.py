@@ -42,6 +42,7 @@ from shiplog.consensus.readindex import LeaderReads
 from shiplog.consensus.saves import Saves
 from shiplog.consensus.wal import WalRecord
 from tests.sim.disk import Disk
+from tests.sim.run import first_failure
 
 Handler = Callable[[Core, int, Any], None]
 
@@ -386,3 +387,12 @@ MUTANTS = (
     forget_members_of_snapshots,
     ignore_unknown_leaders,
 )
+
+
+def hunted(name: str, *, seeds: range) -> tuple[int, str]:
+    """How many worlds it took to see a mutant, and what was seen; empty: nothing."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.__name__ == name)
+    failure = first_failure(mutant, seeds)
+    if failure is None:
+        return len(seeds), ""
+    return failure.options.seed - seeds.start + 1, failure.summary[:110]

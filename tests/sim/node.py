@@ -63,6 +63,7 @@ class SimNode:
         world = self.world
         self.up = True
         self.boot += 1
+        world.trace.event(str(self), f"starts in term {hard_state.term}")
         self.led_term = 0
         self.seen_term = hard_state.term
         self._saves: deque[Effects] = deque()
@@ -89,6 +90,7 @@ class SimNode:
     def crash(self) -> None:
         """Lose memory, and whatever the disk had not synced."""
         self.up = False
+        self.world.trace.event(str(self), "crashes")
         self.disk.crash(self.world.chance)
         self.world.crashed(self)
 
@@ -96,6 +98,7 @@ class SimNode:
         """Lose the disk as well: the node comes back empty, and may not vote."""
         self.disk = Disk(self.number)
         self.wiped = True
+        self.world.trace.event(str(self), "has an empty disk")
 
     # --- input ------------------------------------------------------------------------------------
 

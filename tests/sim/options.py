@@ -38,6 +38,8 @@ class Options:
     coups: bool
     changes: bool
     config: RaftConfig
+    skip: frozenset[int] = frozenset()
+    """Numbers of faults that are left out."""
 
     @property
     def membership(self) -> Membership:

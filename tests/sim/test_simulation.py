@@ -12,29 +12,32 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.run import first_failure, run_seed
 
 SHOWS_IN = {
-    "change_many_voters": 12,
-    "changes_side_by_side": 47,
-    "commit_older_terms": 286,
-    "commit_what_is_missing": 11,
+    "change_many_voters": 42,
+    "changes_side_by_side": 9,
+    "commit_older_terms": 82,
+    "commit_what_is_missing": 12,
     "count_learners": 2,
-    "count_the_removed_leader": 64,
+    "count_the_removed_leader": 54,
     "count_the_untrusted": 20,
-    "forget_members_of_snapshots": 197,
-    "forget_vote_on_disk": 15,
-    "ignore_unknown_leaders": 7,
-    "keep_replaced_membership": 47,
-    "read_without_proof": 48,
-    "silence_the_removed": 39,
-    "stale_rounds": 528,
-    "vote_for_anyone": 8,
-    "votes_of_the_wiped": 78,
+    "forget_members_of_snapshots": 29,
+    "forget_vote_on_disk": 30,
+    "ignore_unknown_leaders": 2,
+    "keep_replaced_membership": 14,
+    "match_without_previous_term": 4,
+    "read_before_noop": 3,
+    "read_without_proof": 26,
+    "save_entries_out_of_order": 21,
+    "silence_the_removed": 72,
+    "stale_rounds": 555,
+    "vote_twice": 30,
+    "votes_of_the_wiped": 20,
 }
 """Worlds in which mutants are known to show. Only saves time: more are searched if that changed."""
 
 
-@pytest.mark.parametrize("first", range(1, 51, 5))
+@pytest.mark.parametrize("first", range(1, 601, 50))
 def test_worlds_hold(first: int) -> None:
-    results = [run_seed(seed) for seed in range(first, first + 5)]
+    results = [run_seed(seed) for seed in range(first, first + 50)]
     assert sum(result.committed for result in results) > 0
 
 

@@ -27,6 +27,7 @@ from shiplog.consensus.messages import Message
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
+from tests.simulation.trace import Trace
 
 TICK_S = 0.02
 
@@ -34,8 +35,11 @@ TICK_S = 0.02
 class World:
     """One simulated group and all that happens to it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, is_verbose: bool = False) -> None:
         self.options = options
+        self.trace = Trace(lambda: self.now, is_verbose=is_verbose)
+        self.faults = 0
+        """How many were planned so far."""
         self.chance = random.Random(options.seed)
         self.now = 0.0
         self.healed = False
@@ -47,7 +51,7 @@ class World:
         self._counter = itertools.count(1)
         size = options.voters + options.learners
         self.nodes: list[SimNode] = []
-        self.checker = Checker(self.nodes)
+        self.checker = Checker(self.nodes, self.trace)
         self.nodes.extend(SimNode(self, number) for number in range(size))
 
     # --- the run ----------------------------------------------------------------------------------
@@ -78,6 +82,7 @@ class World:
 
     def _heal(self) -> None:
         self.healed = True
+        self.trace.event("world", "is healed")
         self._cuts.clear()
         for node in self.nodes:
             node.slow_disk = False
@@ -118,6 +123,8 @@ class World:
     def send(self, sender: SimNode, to: int, message: Message) -> None:
         """Carry a message, or not, or twice, and in any order."""
         options, chance = self.options, self.chance
+        if self.trace.is_verbose:
+            self.trace.effect(str(sender), f"to {to}: {message}")
         if chance.random() < options.codec_chance:
             (message,) = decode_messages(encode_messages([message]))
         copies = 1
@@ -302,9 +309,21 @@ class World:
             self._slow_disk,
             self._wipe,
         )
-        if self.options.coups and self.chance.random() < 0.7:
-            faults = (self._depose, self._mend)
-        self.chance.choice(faults)()
+        self.faults += 1
+        if self.faults not in self.options.skip:
+            self._strike(self.faults, faults)
+
+    def _strike(self, number: int, faults: tuple[Callable[[], None], ...]) -> None:
+        """One of these, by a chance of its own: leaving it out changes nothing of the others."""
+        usual, self.chance = self.chance, random.Random(f"fault {number} {self.options.seed}")
+        try:
+            if self.options.coups and self.chance.random() < 0.7:
+                faults = (self._depose, self._mend)
+            fault = self.chance.choice(faults)
+            self.trace.event("fault", f"#{number} {fault.__name__.strip('_')}")
+            fault()
+        finally:
+            self.chance = usual
 
     def _any_node(self) -> SimNode:
         return self.chance.choice(self.nodes)

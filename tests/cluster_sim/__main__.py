@@ -15,6 +15,7 @@ from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.run import Result, SimulationFailed, outcome, run_world
 from tests.cluster_sim.world import World
 from tests.simulation.parallel import in_order
+from tests.simulation.progress import shown
 
 
 def main() -> int:
@@ -72,7 +73,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
     failures = 0
     run = partial(outcome, shrinks=not arguments.no_shrink)
     with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
-        for found in outcomes:
+        for found in shown(outcomes, arguments.seeds, "worlds"):
             if isinstance(found, Result):
                 results.append(found)
                 continue

@@ -15,6 +15,7 @@ from tests.sim.options import from_seed
 from tests.sim.run import Result, SimulationFailed, outcome, run_world
 from tests.sim.world import World
 from tests.simulation.parallel import in_order
+from tests.simulation.progress import shown
 
 
 def main() -> int:
@@ -62,7 +63,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
     failures = 0
     run = partial(outcome, shrinks=not arguments.no_shrink)
     with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
-        for found in outcomes:
+        for found in shown(outcomes, arguments.seeds, "worlds"):
             if isinstance(found, Result):
                 results.append(found)
                 continue

@@ -145,9 +145,7 @@ class Checker:
         self.committed_index = index
         self.membership = self._members[index]
         voters = node.raft.membership.voters
-        holders = [
-            number for number in voters if self._nodes[number].trusted_disk.holds(index, term)
-        ]
+        holders = [number for number in voters if self._nodes[number].vouched_for(index, term)]
         if len(holders) < majority(len(voters)):
             raise Violation(f"{node} commits {index, term}, durable on {holders} of {voters} only")
         self._check_final(node, index, term)
@@ -161,7 +159,8 @@ class Checker:
             if not candidate.disk.holds(index, term):
                 last = candidate.disk.last()
                 asked = [self._nodes[number] for number in voters]
-                grants = sum(voter.disk.last() <= last for voter in asked if not voter.wiped)
+                sure = [voter for voter in asked if not (voter.wiped or voter.doubtful)]
+                grants = sum(voter.disk.last() <= last for voter in sure)
                 if grants >= majority(len(voters)):
                     breach = f"{node} commits {index, term}, but {candidate} could lead without it"
                     raise Violation(breach)

@@ -94,11 +94,21 @@ def _without(failure: SimulationFailed, numbers: list[int]) -> SimulationFailed 
 def first_failure(
     mutant: Callable[[], AbstractContextManager[None]], seeds: Iterable[int]
 ) -> SimulationFailed | None:
-    """The first of these worlds in which a planted bug shows; None if it survives all."""
-    with mutant():
-        for seed in seeds:
-            try:
-                run_seed(seed)
-            except SimulationFailed as failure:
-                return failure
+    """What a planted bug does in the first of these worlds in which it shows, and which holds
+    without it; None if it survives all.
+    """
+    for seed in seeds:
+        with mutant():
+            failure = failure_of(seed)
+        if failure is not None and failure_of(seed) is None:
+            return failure
+    return None
+
+
+def failure_of(seed: int) -> SimulationFailed | None:
+    """What goes wrong in the world of a seed; None if it holds."""
+    try:
+        run_seed(seed)
+    except SimulationFailed as failure:
+        return failure
     return None

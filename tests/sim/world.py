@@ -24,6 +24,7 @@ from shiplog.consensus import (
     encode_messages,
 )
 from shiplog.consensus.messages import Message
+from shiplog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
@@ -60,22 +61,23 @@ class World:
         """Both phases. Raises Violation, or whatever a node raises."""
         for node in self.nodes:
             self._guard(node, node.start)
-            self._schedule_tick(node)
+            self._start_ticking(node)
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
-        self._run_until(self.options.safety_s, lambda: False)
+        self._run_until(self.options.safety_s, None)
         self._heal()
         self._check_progress()
 
-    def _run_until(self, end: float, done: Callable[[], bool]) -> bool:
-        while self._queue and self._queue[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._queue)
+    def _run_until(self, end: float, done: Callable[[], bool] | None) -> bool:
+        queue = self._queue
+        while queue and queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(queue)
             self.events += 1
             action()
-            if done():
+            if done is not None and done():
                 return True
         self.now = end
         return False
@@ -152,6 +154,15 @@ class World:
         """Whether power fails at this step of the driving loop."""
         return not self.healed and self.chance.random() < chance
 
+    def power_fails(self, node: SimNode) -> bool:
+        """Whether its host goes down with it. Where that may take acknowledged entries, never that
+        of so many that nobody can be sure of having all.
+        """
+        if not self.options.lazy_sync:
+            return True
+        in_doubt = sum(other.doubtful for other in self.nodes if other is not node)
+        return in_doubt + 1 < majority(self.options.voters) and self.chance.random() < 0.5
+
     def crashed(self, node: SimNode) -> None:
         """A node went down: plan its restart; others notice the broken connection, or not."""
         self._at(self.chance.uniform(0.001, self.options.restart_s), lambda: self._restart(node))
@@ -192,18 +203,22 @@ class World:
             return
         if sender.wiped and boot != sender.boot:
             return  # the node's boot number tells that it is not the one that sent this
-        self._guard(receiver, lambda: receiver.receive(sender.number, message))
+        self._guard(receiver, lambda: receiver.receive(sender.number, boot, message))
 
-    def _schedule_tick(self, node: SimNode) -> None:
+    def _start_ticking(self, node: SimNode) -> None:
+        """Some drivers tick now and then, others exactly when the core wants it."""
+        is_exact = self.options.seed % 4 != 0
+
         def tick() -> None:
+            delay = TICK_S
             if node.up:
-                self._guard(node, node.tick)
-            self._schedule_tick(node)
+                if not is_exact or not node.until_deadline():
+                    self._guard(node, node.tick)
+                if is_exact and node.up:
+                    delay = min(delay, max(0.001, node.until_deadline()))
+            self._at(delay, tick)
 
-        delay = TICK_S
-        if node.up and self.options.seed % 2:
-            delay = min(delay, max(0.001, node.until_deadline()))
-        self._at(delay, tick)
+        self._at(TICK_S, tick)
 
     def _restart(self, node: SimNode) -> None:
         if not node.up:
@@ -252,7 +267,7 @@ class World:
             return
         young = [node for node in leaders if not node.raft.applied_own_noop]
         leader = self.chance.choice(young or leaders)
-        wanted = self._other_members(leader.raft.membership)
+        wanted = self._other_members(leader.raft.membership, leader.number)
 
         def change() -> None:
             try:
@@ -262,16 +277,18 @@ class World:
 
         self._guard(leader, change)
 
-    def _other_members(self, now: Membership) -> Configuration:
+    def _other_members(self, now: Membership, leader: int) -> Configuration:
         voters, learners = list(now.voters), list(now.learners)
         chance = self.chance
-        kind = chance.choice(("add", "promote", "promote", "remove", "demote"))
+        kind = chance.choice(("add", "promote", "promote", "remove", "leave", "demote"))
         if kind == "add" and len(voters) + len(learners) < 7 and len(self.nodes) < 12:
             learners.append(self._newcomer())
         elif kind == "promote" and learners:
             voters.append(learners.pop(chance.randrange(len(learners))))
         elif kind == "remove":
             voters.remove(chance.choice(voters))
+        elif kind == "leave" and leader in voters:
+            voters.remove(leader)
         elif kind == "demote" and learners:
             learners.remove(chance.choice(learners))
         if chance.random() < 0.1 and voters:
@@ -283,7 +300,7 @@ class World:
         node = SimNode(self, len(self.nodes), joins=True)
         self.nodes.append(node)
         self._guard(node, node.start)
-        self._schedule_tick(node)
+        self._start_ticking(node)
         return node.number
 
     # --- faults -----------------------------------------------------------------------------------

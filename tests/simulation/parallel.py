@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def in_order(run: Callable[[A], B], items: Iterable[A], jobs: int = 0) -> Iterator[B]:
+def in_order(run: Callable[[A], B], items: Iterable[A], jobs: int = 0) -> Generator[B, None, None]:
     """`run` of every item, `jobs` at a time (0: one for each processor); `run` can be imported.
     Whoever stops early closes the iterator: what has not begun is given up then.
     """

@@ -35,7 +35,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[Any],
         limits: ConversationLimits,
         memory: Memory[KafkaConnection],
         *,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call, Client, Outcome
+from shiplog.kafka.any_broker import AnyBroker
+from shiplog.kafka.api import Api, CallTo, Client, Outcome
 from shiplog.kafka.apis import api_versions
-from shiplog.kafka.broker import Broker
 from shiplog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from shiplog.kafka.codec.headers import (
     RequestHeader,
@@ -26,13 +26,15 @@ from shiplog.kafka.codec.headers import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+ServingT = TypeVar("ServingT", bound=AnyBroker)
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """A request whose handler was called: what came of it, and how that is written."""
 
     outcome: Outcome
-    api: Api
+    api: Api[Any]
     version: int
     """Of the answer's body."""
     header: bytes
@@ -44,10 +46,10 @@ class Started:
         return [self.header, *self.api.write(self.api, self.version, answer)]
 
 
-class Dispatcher:
-    """Calls the handlers of one node."""
+class Dispatcher(Generic[ServingT]):
+    """Calls the handlers of one node, or of one sidecar."""
 
-    def __init__(self, broker: Broker, apis: Mapping[int, Api]) -> None:
+    def __init__(self, broker: ServingT, apis: Mapping[int, Api[ServingT]]) -> None:
         self._broker = broker
         self._apis = apis
 
@@ -68,11 +70,11 @@ class Dispatcher:
         except MalformedRequest as error:
             what = f"{api.name} version {header.version}: {error}"
             raise MalformedRequest(what) from error
-        call = Call(self._broker, client, client_id, header.version)
+        call = CallTo(self._broker, client, client_id, header.version)
         answer_header = response_header(header, flexible=flexible)
         return Started(api.handle(call, request), api, header.version, answer_header)
 
-    def _unsupported(self, api: Api, header: RequestHeader) -> Started:
+    def _unsupported(self, api: Api[Any], header: RequestHeader) -> Started:
         if api.key != api_versions.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
         apis = sorted(self._apis.values(), key=lambda api: api.key)

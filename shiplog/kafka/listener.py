@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
+from typing import Any
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -44,7 +45,7 @@ class Listener:
         self,
         config: KafkaListener,
         limits: KafkaConfig,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[Any],
         *,
         node_tls: TlsFiles,
     ) -> None:

@@ -53,7 +53,7 @@ class KafkaService:
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
         self._broker.groups.start()
-        self._broker.producer_log.start()
+        self._broker.batches.start()
         self._read_users()
         for listener in self.listeners:
             await listener.start()
@@ -108,7 +108,7 @@ class KafkaService:
             self._watch.close()
         for listener in self.listeners:
             await listener.close()
-        self._broker.producer_log.close()
+        self._broker.batches.close()
 
 
 def _password(path: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from shiplog.kafka.any_broker import Endpoint
 from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Endpoint
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.groups.answering import problem
 

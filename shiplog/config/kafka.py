@@ -71,7 +71,7 @@ def _listener(table: Table) -> KafkaListener:
     listen = table.address("listen")
     security = table.choice("security", Security.PLAINTEXT)
     is_allowed = table.boolean("allow_plaintext_from_anywhere", default=False)
-    if security is Security.PLAINTEXT and not is_allowed and not _is_loopback(listen):
+    if security is Security.PLAINTEXT and not is_allowed and not is_loopback(listen):
         reason = (
             f"{listen} is not a loopback address, and nothing protects plaintext: choose "
             'security = "tls" or "mtls", or set allow_plaintext_from_anywhere = true'
@@ -96,7 +96,8 @@ def _user(table: Table) -> KafkaUser:
     return KafkaUser(name=table.text("name", check_session_name), password_file=file)
 
 
-def _is_loopback(address: Address) -> bool:
+def is_loopback(address: Address) -> bool:
+    """Whether nobody but this host reaches an address."""
     try:
         return ip_address(address.host).is_loopback
     except ValueError:

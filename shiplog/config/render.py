@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.group_limits import SETTINGS
 from shiplog.config.types import (
     ClientConfig,
@@ -20,6 +21,7 @@ from shiplog.config.types import (
     NodeConfig,
     PeerConfig,
     PublisherConfig,
+    PublisherKafka,
 )
 
 Value = str | int | float | bool
@@ -45,10 +47,14 @@ def render_client(config: ClientConfig) -> str:
     head.append(f"cluster = {_value(config.cluster)}")
     if config.kafka_bootstrap:
         head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
+    head.append(f"kafka_security = {_value(config.kafka_security.value)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
     if config.subscriber.directory is not None:
         tables.append(_table("[subscriber]", {"dir": config.subscriber.directory}))
+    if config.subscriber.kafka is not None:
+        listen = str(config.subscriber.kafka.listen)
+        tables.append(_table("[subscriber.kafka]", {"listen": listen}))
     return "\n".join(tables)
 
 
@@ -125,7 +131,20 @@ def _publisher(publisher: PublisherConfig) -> str:
     }
     if publisher.directory is not None:
         values["dir"] = publisher.directory
-    return _table("[publisher]", values)
+    text = _table("[publisher]", values)
+    return text if publisher.kafka is None else text + _publisher_kafka(publisher.kafka)
+
+
+def _publisher_kafka(kafka: PublisherKafka) -> str:
+    values: dict[str, Value] = {
+        "listen": str(kafka.listen),
+        "session": kafka.session,
+        _value(NUM_PARTITIONS): kafka.num_partitions,
+        _value(MESSAGE_MAX_BYTES): kafka.message_max_bytes,
+    }
+    counts: dict[str, Value] = {_value(topic): n for topic, n in kafka.partitions.items()}
+    text = _table("[publisher.kafka]", values)
+    return text + _table("[publisher.kafka.partitions]", counts)
 
 
 def _table(header: str, values: dict[str, Value]) -> str:

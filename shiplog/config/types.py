@@ -6,6 +6,7 @@ paths are absolute; nothing else in the package reads a configuration file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -185,6 +186,26 @@ class NodeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherKafka:
+    """Where the publisher sidecar takes records of Kafka clients, and the session they go into.
+    `partitions`: of topics that do not have `num_partitions`.
+    """
+
+    listen: Address
+    session: str
+    num_partitions: int = 1
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    message_max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberKafka:
+    """Where the subscriber sidecar lets Kafka clients read its copies."""
+
+    listen: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherConfig:
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
@@ -192,6 +213,7 @@ class PublisherConfig:
     budget_bytes: int = 8 << 30
     roll_bytes: int = 1 << 30
     on_full: OnFull = OnFull.BLOCK
+    kafka: PublisherKafka | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +221,7 @@ class SubscriberConfig:
     """A subscriber's disk; `directory` holds its copies (None: the caller names it)."""
 
     directory: str | None = None
+    kafka: SubscriberKafka | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +229,8 @@ class ClientConfig:
     """A publisher, subscriber or administrator of one cluster.
 
     `node_names` is empty (any certificate of role node will do) or names each of `nodes`;
-    `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none.
+    `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none;
+    `kafka_security`: of those listeners, for who connects to them on behalf of Kafka clients.
     """
 
     nodes: tuple[Address, ...]
@@ -214,5 +238,6 @@ class ClientConfig:
     tls: TlsFiles
     node_names: tuple[str, ...] = ()
     kafka_bootstrap: str = ""
+    kafka_security: Security = Security.PLAINTEXT
     publisher: PublisherConfig = PublisherConfig()
     subscriber: SubscriberConfig = SubscriberConfig()

@@ -120,6 +120,10 @@ class AnyBroker(ABC):
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is known here. Raises Refusal."""
 
+    async def confirm_ends(self) -> None:
+        """Wait until `committed` is certain to tell which offsets there are. Raises Refusal."""
+        await self.catch_up()
+
     # --- topics -----------------------------------------------------------------------------------
 
     @abstractmethod

@@ -54,6 +54,8 @@ class Client:
     """Why it is not to be answered any more."""
     memory: Memory[Any] | None = None
     """What all clients of the listener hold together."""
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when the connection is over."""
 
 
 BrokerT_co = TypeVar("BrokerT_co", bound="AnyBroker", covariant=True)

@@ -98,6 +98,8 @@ class KafkaConnection(asyncio.Protocol):
         self._memory.hold(self, 0)
         for future in tuple(self._waited):
             future.cancel()
+        for end in () if self._client is None else self._client.at_end:
+            end()
         self._ended(self, self._reason)
 
     # --- requests ---------------------------------------------------------------------------------

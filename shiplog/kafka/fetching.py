@@ -191,7 +191,7 @@ class Fetching:
     async def _confirm(self) -> None:
         """Have the leader say what exists: only then is an offset out of range."""
         try:
-            await self._call.broker.catch_up()
+            await self._call.broker.confirm_ends()
         except Refusal:
             return
         self._is_confirmed, self._ahead = True, False

@@ -15,33 +15,38 @@ GROUP = 0
 """The kind of key that is served; there are no transactions and no share groups."""
 MANY_FROM = 4
 """From this version on a request may name many groups."""
+NOBODY = Endpoint(-1, "", -1)
 
 
 def _handle(call: Call, request: Any) -> Tree:
-    tree = _tree(call, getattr(request, "key_type", GROUP))
-    if call.version < MANY_FROM:
-        return tree
-    return {"coordinators": [{**tree, "key": key} for key in request.coordinator_keys]}
+    kind = getattr(request, "key_type", GROUP)
+    return answer(call.version, request, *_found(call, kind))
 
 
-def _tree(call: Call, kind: int) -> Tree:
+def _found(call: Call, kind: int) -> tuple[Endpoint, ErrorCode, str | None]:
     error, message = _problem(call, kind)
     if error is ErrorCode.none:
         for end in call.broker.endpoints(call.client.listener):
             if end.number == call.broker.leader:
-                return _found(end, error, None)
+                return end, error, None
         error, message = ErrorCode.coordinator_not_available, "there is no leader: ask again"
-    return _found(Endpoint(-1, "", -1), error, message)
+    return NOBODY, error, message
 
 
-def _found(end: Endpoint, error: ErrorCode, message: str | None) -> Tree:
-    return {
+def answer(
+    version: int, request: Any, end: Endpoint, error: ErrorCode, message: str | None
+) -> Tree:
+    """The same answer for every key."""
+    tree = {
         "node_id": end.number,
         "host": end.host,
         "port": end.port,
         "error_code": error,
         "error_message": message,
     }
+    if version < MANY_FROM:
+        return tree
+    return {"coordinators": [{**tree, "key": key} for key in request.coordinator_keys]}
 
 
 def _problem(call: Call, kind: int) -> tuple[ErrorCode, str | None]:

@@ -82,7 +82,7 @@ def _find(there: Readable, wanted: int) -> tuple[int, int]:
 
 def _epoch(call: AnyCall, there: Readable, offset: int) -> int:
     """The leader epoch of the record at an offset; of the end, the present one."""
-    if offset < 0:
+    if offset < 0 or call.broker.epoch < 0:
         return -1
     log = there.stream.log
     return log.epoch_at(offset) if offset < log.next_offset else call.broker.epoch

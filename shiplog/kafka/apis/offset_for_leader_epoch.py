@@ -53,7 +53,7 @@ def _answer(call: AnyCall, topic: str, asked: Any, refusal: Refusal | None) -> T
 
 def _end_of(there: Readable, epoch: int, present: int) -> tuple[int, int]:
     """(the epoch or the one before it that has records, the offset behind it)."""
-    if epoch > present:
+    if 0 <= present < epoch:
         raise Refusal(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
     log = there.stream.log
     end = log.end_of_epoch(epoch)

@@ -41,7 +41,15 @@ def read_request(key: int, version: int, body: memoryview) -> Any:
         raise MalformedRequest(
             f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
         )
-    structure = load_request_schema(key, version)
+    return _read(load_request_schema(key, version), body)
+
+
+def read_response(key: int, version: int, body: bytes) -> Any:
+    """An answer's body, as a client would read it. Raises MalformedRequest."""
+    return _read(load_response_schema(key, version), memoryview(body))
+
+
+def _read(structure: Any, body: memoryview) -> Any:
     try:
         return entity_reader(structure)(checked(structure, body), 0)[0]
     except (SerialError, ValueError, OverflowError, KeyError) as error:

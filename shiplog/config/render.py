@@ -34,6 +34,7 @@ def render_node(config: NodeConfig) -> str:
     tables += [_table("[scrub]", asdict(config.scrub))]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
+    tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -78,7 +79,7 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    nested = ("listeners", "defaults", "groups", "users")
+    nested = ("listeners", "defaults", "groups", "users", "quotas")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
     values |= {_value(name): value for name, value in kafka.defaults.by_name().items()}
     groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}

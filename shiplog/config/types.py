@@ -120,11 +120,24 @@ class KafkaUser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuota:
+    """What each identity that matches may ask of one node per second: bytes of Produce requests, of
+    fetched records, and requests. 0: as much as it can.
+    """
+
+    identity: str
+    producer_byte_rate: int = 0
+    consumer_byte_rate: int = 0
+    request_rate: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
     """A node's Kafka listeners, and what a client may have at each of them."""
 
     listeners: tuple[KafkaListener, ...] = ()
     users: tuple[KafkaUser, ...] = ()
+    quotas: tuple[ClientQuota, ...] = ()
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from shiplog.kafka.codec.schemas import Tree, read_request, write_response
 from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator, Exchange
+from shiplog.kafka.throttle import Allowance, Allowances
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,6 +55,10 @@ class Client:
     """Why it is not to be answered any more."""
     memory: Memory[Any] | None = None
     """What all clients of the listener hold together."""
+    allowances: Allowances | None = None
+    """Where there are quotas."""
+    allowance: Allowance | None = None
+    """What its identity has used, if there is a quota for it."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""
 
@@ -82,8 +87,12 @@ def _read(api: Api[Any], version: int, body: memoryview) -> Any:
     return read_request(api.key, version, body)
 
 
-def _write(api: Api[Any], version: int, answer: Tree) -> list[Buffer]:
-    return [write_response(api.key, version, answer)]
+def _write(api: Api[Any], version: int, answer: Tree, throttle_ms: int) -> list[Buffer]:
+    return [write_response(api.key, version, answer, throttle_ms)]
+
+
+def _settle(answer: Any) -> tuple[Any, int]:
+    return answer, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +111,10 @@ class Api(Generic[AskedT_contra]):
     """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
     before_authentication: bool = False
     read: Callable[[Api[Any], int, memoryview], Any] = field(default=_read)
-    write: Callable[[Api[Any], int, Any], list[Buffer]] = field(default=_write)
+    settle: Callable[[Any], tuple[Any, int]] = field(default=_settle)
+    """The answer as it is to be written, and how many bytes of records it has."""
+    write: Callable[[Api[Any], int, Any, int], list[Buffer]] = field(default=_write)
+    """(this, version, answer, throttle time in ms) -> the answer's body."""
 
     def is_flexible(self, version: int) -> bool:
         """Whether a version has tagged fields."""

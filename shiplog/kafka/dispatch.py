@@ -26,6 +26,7 @@ from shiplog.kafka.codec.headers import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+PRODUCE = 0
 ServingT = TypeVar("ServingT", bound=AnyBroker)
 
 
@@ -38,12 +39,34 @@ class Started:
     version: int
     """Of the answer's body."""
     header: bytes
+    size: int
+    """Of the request, in bytes."""
 
-    def encode(self, answer: Any) -> list[Buffer] | None:
-        """The answer's bytes; None where the client expects none."""
-        if answer is None:
-            return None
-        return [self.header, *self.api.write(self.api, self.version, answer)]
+    def pause_s(self, client: Client, read: int, now: float) -> float:
+        """Count the request for its client: how long to take nothing more from it. `read`: bytes
+        of records in the answer.
+        """
+        if client.allowance is None and client.allowances is not None and client.identity:
+            client.allowance = client.allowances.of(client.identity, now)
+        if client.allowance is None:
+            return 0.0
+        return client.allowance.take(now, written=self.size if self.is_produce else 0, read=read)
+
+    @property
+    def is_produce(self) -> bool:
+        """Whether it brings records."""
+        return self.api.key == PRODUCE
+
+    def encode(self, answer: Any, client: Client, now: float) -> tuple[list[Buffer] | None, float]:
+        """The answer's bytes, None where the client expects none; and how long to take nothing
+        more from the client.
+        """
+        settled, read = (None, 0) if answer is None else self.api.settle(answer)
+        pause_s = self.pause_s(client, read, now)
+        if settled is None:
+            return None, pause_s
+        body = self.api.write(self.api, self.version, settled, round(pause_s * 1000))
+        return [self.header, *body], pause_s
 
 
 class Dispatcher(Generic[ServingT]):
@@ -72,11 +95,12 @@ class Dispatcher(Generic[ServingT]):
             raise MalformedRequest(what) from error
         call = CallTo(self._broker, client, client_id, header.version)
         answer_header = response_header(header, flexible=flexible)
-        return Started(api.handle(call, request), api, header.version, answer_header)
+        outcome = api.handle(call, request)
+        return Started(outcome, api, header.version, answer_header, len(frame))
 
     def _unsupported(self, api: Api[Any], header: RequestHeader) -> Started:
         if api.key != api_versions.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
         apis = sorted(self._apis.values(), key=lambda api: api.key)
         answer = api_versions.answer(apis, ErrorCode.unsupported_version)
-        return Started(answer, api, 0, response_header(header, flexible=False))
+        return Started(answer, api, 0, response_header(header, flexible=False), 0)

@@ -18,6 +18,7 @@ from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.listener import Listener, ListenerFault
 from shiplog.kafka.registry import APIS
 from shiplog.kafka.sasl import Authenticator
+from shiplog.kafka.throttle import Allowances
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.watch import FileWatch
@@ -44,8 +45,9 @@ class KafkaService:
         config = node.config.kafka
         self._broker = Broker(node)
         dispatcher = Dispatcher(self._broker, APIS)
+        allowances = Allowances(config.quotas) if config.quotas else None
         self.listeners = [
-            Listener(each, config, dispatcher, node_tls=node.config.tls)
+            Listener(each, config, dispatcher, node_tls=node.config.tls, allowances=allowances)
             for each in config.listeners
         ]
         self._watch: FileWatch | None = None

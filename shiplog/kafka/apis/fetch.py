@@ -44,9 +44,14 @@ def _read(api: Api[Any], version: int, body: memoryview) -> FetchRequest:
     return read_fetch(version, body)
 
 
-def _write(api: Api[Any], version: int, found: FetchAnswer | Fetching) -> list[Buffer]:
+def _settle(found: FetchAnswer | Fetching) -> tuple[FetchAnswer, int]:
     answer = found.answer() if isinstance(found, Fetching) else found
-    return write_fetch(version, answer)
+    parts = (part for _, partitions in answer.topics for part in partitions)
+    return answer, sum(len(piece) for part in parts for piece in part.records)
+
+
+def _write(api: Api[Any], version: int, answer: FetchAnswer, throttle_ms: int) -> list[Buffer]:
+    return write_fetch(version, answer, throttle_ms)
 
 
 API = Api(
@@ -57,6 +62,7 @@ API = Api(
     flexible_from=FLEXIBLE_FROM,
     handle=handle,
     read=_read,
+    settle=_settle,
     write=_write,
     notes=(
         "Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "

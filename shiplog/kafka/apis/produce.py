@@ -34,8 +34,8 @@ def _read(api: Api[Any], version: int, body: memoryview) -> ProduceRequest:
     return read_produce(version, body)
 
 
-def _write(api: Api[Any], version: int, answer: ProduceAnswer) -> list[Buffer]:
-    return write_produce(version, answer)
+def _write(api: Api[Any], version: int, answer: ProduceAnswer, throttle_ms: int) -> list[Buffer]:
+    return write_produce(version, answer, throttle_ms)
 
 
 API = Api(

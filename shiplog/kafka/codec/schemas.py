@@ -2,7 +2,7 @@
 
 Handlers speak of answers as trees of dicts, under the library's (that is Kafka's) names: what a
 version does not have is left out of that version, what a tree does not have keeps its default;
-nobody is ever throttled, so the throttle time need not be there.
+the throttle time is not the handlers' business.
 Durations are in milliseconds. Descriptions are loaded when a version is first used.
 
 Bytes behind a request's end are passed over, as Kafka's broker does: librdkafka 2.16 sends some
@@ -56,9 +56,9 @@ def _read(structure: Any, body: memoryview) -> Any:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from error
 
 
-def write_response(key: int, version: int, tree: Tree) -> bytes:
-    """An answer's body."""
-    return _write(load_response_schema(key, version), {"throttle_time": 0, **tree})
+def write_response(key: int, version: int, tree: Tree, throttle_ms: int = 0) -> bytes:
+    """An answer's body; `throttle_ms`: how long the client is to wait."""
+    return _write(load_response_schema(key, version), {**tree, "throttle_time": throttle_ms})
 
 
 def write_request(key: int, version: int, tree: Tree) -> bytes:

@@ -138,7 +138,7 @@ def _as_it_is(api: Api[Any], version: int, body: memoryview) -> bytes:
     return bytes(body)
 
 
-def _as_it_came(api: Api[Any], version: int, answer: bytes) -> list[Buffer]:
+def _as_it_came(api: Api[Any], version: int, answer: bytes, throttle_ms: int) -> list[Buffer]:
     return [answer]
 
 

@@ -58,7 +58,7 @@ QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
 GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
 PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
-SUBSCRIBE_KEYS = ["topics"]
+SUBSCRIBE_KEYS = ["topics", "groups"]
 CLIENT_KEYS = [
     "nodes",
     "node_names",
@@ -184,12 +184,16 @@ def _grant(grant: Table) -> Grant:
     subscribe = grant.table("subscribe", SUBSCRIBE_KEYS)
     if grant.has("publish") and not (publish.has("sessions") and publish.has("topics")):
         raise grant.error("publish", "needs both sessions and topics, or it allows nothing")
+    if subscribe.has("groups") and not subscribe.has("topics"):
+        raise grant.error("subscribe", "groups without topics: there is nothing to read")
+    groups = _patterns(subscribe, "groups") if subscribe.has("groups") else ("*",)
     return Grant(
         identity=_identity(grant),
         publish_sessions=_patterns(publish, "sessions"),
         publish_topics=_patterns(publish, "topics"),
         publish_dedup_ids=_patterns(publish, "dedup_ids"),
         subscribe_topics=_patterns(subscribe, "topics"),
+        subscribe_groups=groups,
         admin=grant.boolean("admin", default=False),
     )
 

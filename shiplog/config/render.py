@@ -119,7 +119,8 @@ def _grant(grant: Grant) -> str:
         ids = _texts(grant.publish_dedup_ids)
         lines.append(f"publish = {{ sessions = {sessions}, topics = {topics}, dedup_ids = {ids} }}")
     if grant.subscribe_topics:
-        lines.append(f"subscribe = {{ topics = {_texts(grant.subscribe_topics)} }}")
+        topics, groups = _texts(grant.subscribe_topics), _texts(grant.subscribe_groups)
+        lines.append(f"subscribe = {{ topics = {topics}, groups = {groups} }}")
     lines.append(f"admin = {_value(grant.admin)}")
     return "\n".join(lines) + "\n"
 

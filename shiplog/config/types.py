@@ -66,6 +66,7 @@ class Grant:
     """What the identities that match `identity` may do.
 
     Every text is an exact value or a prefix followed by `*`. What no grant allows is denied.
+    `subscribe_groups` are the consumer groups that whoever may read topics may use for it.
     """
 
     identity: str
@@ -73,6 +74,7 @@ class Grant:
     publish_topics: tuple[str, ...] = ()
     publish_dedup_ids: tuple[str, ...] = ()
     subscribe_topics: tuple[str, ...] = ()
+    subscribe_groups: tuple[str, ...] = ("*",)
     admin: bool = False
 
 

@@ -20,6 +20,7 @@ from kio.schema.errors import ErrorCode
 from shiplog.kafka.any_broker import AnyBroker, Endpoint
 from shiplog.kafka.api import Client
 from shiplog.kafka.groups.driver import GroupDriver
+from shiplog.kafka.groups.patterns import TopicPatterns
 from shiplog.kafka.producer_log import ProducerLog
 from shiplog.kafka.refusal import Refusal
 from shiplog.sequencer.commands import AnyCommand, CreateTopic
@@ -44,6 +45,7 @@ class Broker(AnyBroker):
         super().__init__(node.number, node.config.cluster, node.clock)
         self.node = node
         self.groups = GroupDriver(node, node.config.kafka.groups)
+        self.patterns = TopicPatterns(lambda: self.machine.state)
         self.batches: ProducerLog = ProducerLog(node)
         self.defaults = node.config.kafka.defaults
         """What counts for topics that set nothing."""
@@ -179,6 +181,10 @@ class Broker(AnyBroker):
     def may_write(self, client: Client, topic: str) -> bool:
         """Whether it may produce to it."""
         return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+
+    def may_use_group(self, client: Client, group: str) -> bool:
+        """Whether it may be a member of a group, commit to it, and look at it."""
+        return self.node.rights.may_use_group(client.identity, group)
 
     def may_administer(self, client: Client) -> bool:
         """Whether it may create, change and delete topics."""

@@ -6,7 +6,7 @@ import os
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 
 HOST = "127.0.0.1"
 SLOW_BYTES = 100_000
+GROUP_DENIED = 30
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
 
 
@@ -83,7 +84,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
             )
             for name, port in ports.items()
         )
-        names = ("ann", "reader", "slow-writer", "slow-reader", "slow-asker")
+        names = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
         users = tuple(KafkaUser(name=n, password_file=str(password)) for n in names)
         quotas = (
             ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
@@ -98,6 +99,11 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
                 subscribe_topics=("open*",),
             ),
             Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
+            Grant(
+                identity="shiplog://user/member",
+                subscribe_topics=("open*",),
+                subscribe_groups=("mine-*",),
+            ),
             Grant(
                 identity="shiplog://user/slow*",
                 publish_sessions=("kafka",),
@@ -209,6 +215,42 @@ def test_rights_decide(secure: Secure) -> None:
     with pytest.raises(KafkaException) as refused:
         admin.create_topics([NewTopic("mine", 1)])["mine"].result(10)
     assert refused.value.args[0].code() == 29
+
+
+def wait_until(look: Callable[[], Any]) -> Any:
+    """The first thing that is there."""
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found.append(look())
+        return found[-1] is not None
+
+    wait_for(is_there, "a message")
+    return found[-1]
+
+
+def test_groups_that_no_grant_names_are_denied(secure: Secure) -> None:
+    login = {"sasl_mechanism": "PLAIN", "sasl_password": "right", "sasl_username": "member"}
+    options = secure.options("sasl", **login)
+    assert send(secure.options("tls")) is None
+    mine = Consumer(options | {"group.id": "mine-1", "auto.offset.reset": "earliest"})
+    mine.subscribe(["open"])
+    assert wait_until(lambda: mine.poll(0.5)).error() is None
+    with Consumer(options | {"group.id": "yours"}) as yours:
+        yours.subscribe(["open"])
+        told = wait_until(lambda: yours.poll(0.5))
+        assert told.error().code() == GROUP_DENIED
+    anybody = AdminClient(secure.options("tls"))
+    with Consumer(secure.options("tls", group_id="theirs")) as theirs:
+        theirs.commit(offsets=[TopicPartition("open", 0, 1)], asynchronous=False)
+    for admin, expected in ((AdminClient(options), {"mine-1"}), (anybody, {"mine-1", "theirs"})):
+        listed = admin.list_consumer_groups().result(10).valid
+        assert {each.group_id for each in listed} >= expected
+        assert ("theirs" in {each.group_id for each in listed}) == ("theirs" in expected)
+    with logged_in(secure, "member") as wire:
+        described = wire.ask(15, 0, {"groups": ["theirs", "mine-1"]}).groups
+        assert [group.error_code for group in described] == [GROUP_DENIED, 0]
+    mine.close()
 
 
 class SecureWire(Wire):

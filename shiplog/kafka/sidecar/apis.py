@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.any_broker import AnyBroker
-from shiplog.kafka.api import Api, CallTo, Outcome
+from shiplog.kafka.api import AnyCall, Api, CallTo, Outcome
 from shiplog.kafka.apis import (
     api_versions,
     consumer_group_describe,
@@ -78,23 +78,22 @@ PASSED_ON: tuple[Api[Any], ...] = (
 async def _find(call: CallTo[SubscriberBroker], request: Any) -> Tree:
     """FindCoordinator: the sidecar, when there is a coordinator behind it."""
     groups = call.broker.groups
-    message: str | None
-    if getattr(request, "key_type", find_coordinator.GROUP) != find_coordinator.GROUP:
-        error, message = ErrorCode.invalid_request, "only groups have coordinators here"
-    elif groups is None:
+    if groups is None:
         return _no_groups(call, request)
-    else:
-        many = call.version >= find_coordinator.MANY_FROM
-        keys = request.coordinator_keys if many else (request.key,)
-        error, message = await groups.find(keys[0] if keys else "")
-    there = error is ErrorCode.none
-    end = call.broker.endpoints("")[0] if there else find_coordinator.NOBODY
-    return find_coordinator.answer(call.version, request, end, error, message)
+    kind = getattr(request, "key_type", find_coordinator.GROUP)
+    found = []
+    for key in find_coordinator.keys_of(call, request):
+        error, message = await groups.find(kind, key)
+        there = error is ErrorCode.none
+        end = call.broker.endpoints("")[0] if there else find_coordinator.NOBODY
+        found.append((key, end, error, message))
+    return find_coordinator.answer(call.version, found)
 
 
-def _no_groups(call: CallTo[AnyBroker], request: Any) -> Tree:
-    error = ErrorCode.group_authorization_failed
-    return find_coordinator.answer(call.version, request, find_coordinator.NOBODY, error, NO_GROUPS)
+def _no_groups(call: AnyCall, request: Any) -> Tree:
+    denied = find_coordinator.NOBODY, ErrorCode.group_authorization_failed, NO_GROUPS
+    keys = find_coordinator.keys_of(call, request)
+    return find_coordinator.answer(call.version, [(key, *denied) for key in keys])
 
 
 def _coordinators(handle: Any, notes: str) -> Api[Any]:

@@ -117,7 +117,7 @@ def load_client(path: str) -> ClientConfig:
         tls=load_tls(file),
         kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
         publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
-        subscriber=_subscriber(file.table("subscriber", ["dir"])),
+        subscriber=_subscriber(file.table("subscriber", ["dir", "keep"])),
     )
 
 
@@ -237,4 +237,7 @@ def _publisher(table: Table) -> PublisherConfig:
 
 
 def _subscriber(table: Table) -> SubscriberConfig:
-    return SubscriberConfig(directory=table.path("dir") if table.has("dir") else None)
+    return SubscriberConfig(
+        directory=table.path("dir") if table.has("dir") else None,
+        keep=table.boolean("keep", default=False),
+    )

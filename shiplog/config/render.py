@@ -47,8 +47,13 @@ def render_client(config: ClientConfig) -> str:
         head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
+    subscriber: dict[str, Value] = {}
     if config.subscriber.directory is not None:
-        tables.append(_table("[subscriber]", {"dir": config.subscriber.directory}))
+        subscriber["dir"] = config.subscriber.directory
+    if config.subscriber.keep:
+        subscriber["keep"] = True
+    if subscriber:
+        tables.append(_table("[subscriber]", subscriber))
     return "\n".join(tables)
 
 

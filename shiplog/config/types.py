@@ -196,9 +196,12 @@ class PublisherConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberConfig:
-    """A subscriber's disk; `directory` holds its copies (None: the caller names it)."""
+    """A subscriber's disk; `directory` holds its copies (None: the caller names it). `keep`: they
+    keep what the cluster archives.
+    """
 
     directory: str | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

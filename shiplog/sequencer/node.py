@@ -26,6 +26,7 @@ from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -138,6 +139,13 @@ class Node:
         self.members = Members(machine, known, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
+        self.archiving = Archiving(
+            fs,
+            machine,
+            self.merging,
+            in_thread=self._host.in_thread,
+            sync_log=lambda: self.group.sync_now(),  # noqa: PLW0108
+        )
 
     def _build_sequencing(self) -> None:
         """What decides, with the other nodes: Raft, planning, intake, snapshots."""
@@ -290,6 +298,8 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
+        replica.on_archived = self.archiving.look
+        self.merging.on_opened = self.archiving.look
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------
@@ -313,6 +323,7 @@ class Node:
         self._tasks.spawn(self.group.run_saver())
         self._tasks.spawn(self.intake.run_syncer())
         self._tasks.spawn(self.merging.run_syncer())
+        self._tasks.spawn(self.archiving.run())
         self._tasks.spawn(self.snapshotter.run())
         self._tasks.spawn(self._housekeeper.run())
         self._tasks.spawn(self.scrubber.run())

@@ -125,12 +125,16 @@ class Ping(Message, frozen=True, tag=4):
 
 
 class Refused(Message, frozen=True, tag=5):
-    """What `handle` asks for is refused; the rest of the connection goes on, the handle is free."""
+    """What `handle` asks for is refused; the rest of the connection goes on, the handle is free.
+
+    `earliest`: with OUT_OF_RANGE of a merged log, the first offset that can be read; else -1.
+    """
 
     handle: Handle
     code: FaultCode
     message: Text
     remedy: Text = ""
+    earliest: Signed64 = -1
 
 
 class Close(Message, frozen=True, tag=6):
@@ -237,11 +241,15 @@ class Sealed(Message, frozen=True, tag=21):
 
 
 class Truncated(Message, frozen=True, tag=22):
-    """The sender has nothing below (file, byte) any more; DATA would go on there."""
+    """The sender has nothing below (file, byte) any more; DATA would go on there. Of a merged log,
+    records below `offset` are archived; `checksum` is the running one at (file, byte).
+    """
 
     handle: Handle
     file: Place63
     byte: Place63
+    offset: Place63 = 0
+    checksum: Unsigned32 = 0
 
 
 class TopicGone(Message, frozen=True, tag=23):

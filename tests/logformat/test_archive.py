@@ -78,8 +78,8 @@ def test_everything_may_be_archived_but_the_growing_segment_stays(path: Path) ->
 @pytest.mark.parametrize("start", [LogStart(40, 33, 77), LogStart(12, 12, 77)])
 def test_a_log_that_has_not_come_so_far_goes_on_there(path: Path, start: LogStart) -> None:
     log, _ = write(path, *SEGMENTS)
-    merge(log, ONE)
-    log.cut_to(12)
+    if start.segment > 12:
+        merge(log, ONE)
     archive(log, *start)
     assert log.end() == (start.segment, 0)
     assert (log.next_offset, log.durable_offset) == (start.segment, start.segment)

@@ -13,6 +13,7 @@ from shiplog.config.table import Table, read_toml
 from shiplog.config.tls_files import TLS_KEYS, load_tls
 from shiplog.config.types import (
     Address,
+    ArchiveConfig,
     ClientConfig,
     Expiry,
     Fsync,
@@ -48,7 +49,17 @@ NODE_KEYS = [
     "snapshot_interval_s",
     "disk_stop_percent",
 ]
-NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"]
+NODE_TABLES = [
+    "node",
+    "tls",
+    "peers",
+    "grants",
+    "quotas",
+    "expiry",
+    "scrub",
+    "archive",
+    "kafka",
+]
 SCRUB_KEYS = ["bytes_per_s", "interval_s"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
@@ -74,7 +85,7 @@ def load_node(path: str) -> NodeConfig:
         path,
         "",
         read_toml(path),
-        ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"],
+        NODE_TABLES,
     )
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
@@ -103,6 +114,7 @@ def load_node(path: str) -> NodeConfig:
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
         expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
         scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
+        archive=_archive(file.table("archive", ["policy", "interval_s"])),
         kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
     )
 
@@ -142,6 +154,13 @@ def _scrub(table: Table) -> Scrub:
     return Scrub(
         bytes_per_s=table.size("bytes_per_s", default.bytes_per_s, 0, DISK_BYTES_MAX),
         interval_s=table.integer("interval_s", default.interval_s, 1, EXPIRY_S_MAX),
+    )
+
+
+def _archive(table: Table) -> ArchiveConfig:
+    return ArchiveConfig(
+        policy=table.path("policy") if table.has("policy") else None,
+        interval_s=table.seconds("interval_s", ArchiveConfig().interval_s, 0.1, 3600.0),
     )
 
 

@@ -30,6 +30,8 @@ def render_node(config: NodeConfig) -> str:
     tables = [_node(config), _table("[tls]", _tls(config))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_table("[scrub]", asdict(config.scrub))]
+    archive = {key: value for key, value in asdict(config.archive).items() if value is not None}
+    tables += [_table("[archive]", archive)]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
     tables += [_peer(peer) for peer in config.peers]

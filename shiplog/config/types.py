@@ -155,6 +155,16 @@ class Scrub:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveConfig:
+    """Where the archiving policy is (None: there is none but topics' settings), and how often the
+    leader looks.
+    """
+
+    policy: str | None = None
+    interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. `advertise` is what clients are told.
 
@@ -181,6 +191,7 @@ class NodeConfig:
     quotas: Quotas = Quotas()
     expiry: Expiry = Expiry()
     scrub: Scrub = Scrub()
+    archive: ArchiveConfig = ArchiveConfig()
     kafka: KafkaConfig = KafkaConfig()
 
 

@@ -48,6 +48,8 @@ class Archiving:
         self._merging = merging
         self._in_thread = in_thread
         self._sync_log = sync_log
+        self.pending_bytes = 0
+        """Archived, and not truncated yet."""
         self._due: dict[int, None] = {}
         self._seen: dict[int, tuple[MergedLog, int]] = {}
         """Partition -> its log, and the log start that was carried out in it."""
@@ -95,12 +97,16 @@ class Archiving:
             return
         self._seen[number] = partition.log, known.log_start
         start = LogStart(known.log_start, known.start_segment, known.start_checksum)
+        self.pending_bytes = sum(
+            each.size for each in partition.log.segments() if each.base_offset < start.segment
+        )
         self._begin_at(number, partition, start)
         path = partition.log.path
         left = await self._in_thread(not_truncated, self._fs, path, start.segment)
         while left and partition.fault is None:
             now, left = left[:FILES_AT_ONCE], left[FILES_AT_ONCE:]
             await self._in_thread(truncate_segments, self._fs, path, now)
+        self.pending_bytes = 0
 
     def _begin_at(self, number: int, partition: MergedPartition, start: LogStart) -> None:
         """Let the merged log begin there, if need be ahead of where it is."""

@@ -26,6 +26,7 @@ from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.archive_rounds import ArchiveRounds
 from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
@@ -46,6 +47,7 @@ from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
 from shiplog.sequencer.node_sessions import RunKeeper
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
+from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.raft_store import RaftStore
@@ -96,7 +98,7 @@ class Node:
         self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
         self._server: Server | None = None
-        self._tls_watch: Watch | None = None
+        self._watches: list[Watch] = []
         self.directory = NodeDirectory.open(
             fs,
             config.data,
@@ -262,6 +264,7 @@ class Node:
             is_there=self.is_there,
         )
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
+        self.archive_rounds = ArchiveRounds(self, PolicyFile(self._fs, config.archive.policy))
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -312,11 +315,9 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
+        self._watch_files()
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
-        )
-        self._tls_watch = self._host.watch(
-            (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
         )
         self.group.pump()
         self._tasks.spawn(self.group.run_ticks())
@@ -347,8 +348,8 @@ class Node:
             await service.close()
         if self._server is not None:
             self._server.close()
-        if self._tls_watch is not None:
-            self._tls_watch.close()
+        for watch in self._watches:
+            watch.close()
         await self.repair.close()
         await self.following.close()
         await self._tasks.cancel()
@@ -362,6 +363,14 @@ class Node:
         self.directory.stopped_cleanly()
         self.directory.close()
         self.state = NodeState.OFFLINE
+
+    def _watch_files(self) -> None:
+        """Notice changed certificates, and a changed policy."""
+        tls, policy = self.config.tls, self.archive_rounds.policy
+        policy.load()
+        self._watches = [self._host.watch((tls.ca, tls.cert, tls.key), self._reload_tls)]
+        if policy.path is not None:
+            self._watches.append(self._host.watch((policy.path,), policy.load))
 
     def _reload_tls(self) -> None:
         """Take changed certificates over for new connections; unusable ones change nothing."""
@@ -470,6 +479,7 @@ class Node:
         if report.merged or report.samples:
             samples = {(number, offset): value for number, offset, value in report.samples}
             self.coordinator.merged(node, dict(report.merged), samples)
+        self.coordinator.heard(node, report.health)
         self.repair.peer_reported(node, places)
 
     def on_peer_connected(self, node: int) -> None:

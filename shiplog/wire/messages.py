@@ -24,10 +24,12 @@ from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.wire.admin import AdminRequest, AdminResponse
 from shiplog.wire.bounds import (
     Handle,
+    Health,
     Identifier,
     LastStart,
     Message,
     Partition,
+    PartitionChecksum,
     Place63,
     RunEnd,
     ShortText,
@@ -356,14 +358,6 @@ class PartitionOffset(NamedTuple):
     offset: Place63
 
 
-class PartitionChecksum(NamedTuple):
-    """Running checksum of a merged partition's bytes up to `offset`."""
-
-    partition: Unsigned32
-    offset: Place63
-    checksum: Unsigned32
-
-
 class Report(Message, frozen=True, tag=40):
     """A node's durable positions, merged-durable offsets, checksum samples: what has changed."""
 
@@ -371,6 +365,7 @@ class Report(Message, frozen=True, tag=40):
     positions: tuple[InputPlace, ...] = ()
     merged: tuple[PartitionOffset, ...] = ()
     samples: tuple[PartitionChecksum, ...] = ()
+    health: Health | None = None
 
 
 class Cursors(Message, frozen=True, tag=41):

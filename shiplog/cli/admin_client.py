@@ -20,6 +20,7 @@ from shiplog.wire.admin import (
     AddNode,
     AdminRequest,
     AdminResponse,
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     Failed,
@@ -41,6 +42,7 @@ DEADLINES = Deadlines(close_s=0.5)
 REQUEST_ID = 1
 AnswerT = TypeVar("AnswerT")
 CHANGES = (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     RetireSession,

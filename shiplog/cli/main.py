@@ -24,6 +24,7 @@ SUBCOMMANDS = (
     "topic",
     "group",
     "session",
+    "archive",
     "status",
     "verify",
     "pki",

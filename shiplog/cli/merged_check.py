@@ -55,8 +55,9 @@ def find_copies(directories: Sequence[str]) -> list[Copy]:
             file = os.path.join(place, PARTITION_FILE)
             known = read_json_file(OsFileSystem(), file, PartitionFile)
             if known is not None:
+                whose = known.topic, known.topic_id, known.partition
                 copies.append(
-                    Copy(place, known.topic, known.topic_id, known.partition, known.start_offset)
+                    Copy(place, *whose, known.start_offset, checksum=known.start_checksum)
                 )
     return copies
 
@@ -89,6 +90,8 @@ def check_copy(copy: Copy, advance: Advance) -> None:
     sizes = segment_sizes(copy)
     newest = max(sizes, default=0)
     for base, size in sizes.items():
+        if base < copy.start_offset:
+            continue  # archived
         if size == 0:
             copy.end_offset = max(copy.end_offset, base)
             continue

@@ -1,4 +1,4 @@
-"""`shiplog topic`: create, list, describe and delete topics.
+"""`shiplog topic`: create, list, describe, alter and delete topics.
 
 Invariant: a change is reported as done only when a majority of the nodes has it.
 """
@@ -13,11 +13,13 @@ from shiplog.cli.admin_client import request
 from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
 from shiplog.config.types import ClientConfig
 from shiplog.wire.admin import (
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
     ListTopics,
     PartitionInfo,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TopicDescription,
@@ -28,7 +30,7 @@ from shiplog.wire.admin import (
 
 @click.group()
 def command() -> None:
-    """Create, list, describe and delete topics.
+    """Create, list, describe, alter and delete topics.
 
     \b
     Examples:
@@ -55,7 +57,7 @@ def create(
       shiplog topic create flights --setting segment.bytes=67108864 --config client.toml
       shiplog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
     """
-    body = CreateTopic(name, partitions, _settings(settings))
+    body = CreateTopic(name, partitions, _settings(settings, "--setting"))
     topic = request(config, body, TopicCreated).topic
     if as_json:
         print_json(topic)
@@ -103,6 +105,37 @@ def describe(config: ClientConfig, name: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default.")
+@client_option
+@json_option
+def alter(
+    config: ClientConfig,
+    *,
+    name: str,
+    settings: Sequence[str],
+    unset: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Change settings of the topic NAME.
+
+    \b
+    Examples:
+      shiplog topic alter flights --set retention.ms=86400000 --config client.toml
+      shiplog topic alter flights --set hold_groups=billing --unset retention.ms --config c.toml
+    """
+    if not settings and not unset:
+        raise click.UsageError("nothing to change: name --set or --unset")
+    body = AlterTopic(name, _settings(settings, "--set"), unset)
+    topic = request(config, body, TopicAltered).topic
+    if as_json:
+        print_json(topic)
+    else:
+        talk(f"topic {topic.name}: {_shown(topic) or 'only defaults'}")
+
+
+@command.command()
+@click.argument("name")
 @client_option
 @json_option
 def delete(config: ClientConfig, name: str, as_json: bool) -> None:
@@ -119,11 +152,11 @@ def delete(config: ClientConfig, name: str, as_json: bool) -> None:
         talk(f"deleted topic {name}")
 
 
-def _settings(texts: Sequence[str]) -> dict[str, str]:
+def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for text, (key, equals, _) in zip(texts, pairs, strict=True):
         if not (key and equals):
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--setting")
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
     return {key: value for key, _, value in pairs}
 
 

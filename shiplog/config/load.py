@@ -15,6 +15,7 @@ from shiplog.config.table import Table, read_toml
 from shiplog.config.tls_files import TLS_KEYS, load_tls
 from shiplog.config.types import (
     Address,
+    ArchiveConfig,
     ClientConfig,
     Expiry,
     Fsync,
@@ -51,7 +52,17 @@ NODE_KEYS = [
     "snapshot_interval_s",
     "disk_stop_percent",
 ]
-NODE_TABLES = ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"]
+NODE_TABLES = [
+    "node",
+    "tls",
+    "peers",
+    "grants",
+    "quotas",
+    "expiry",
+    "scrub",
+    "archive",
+    "kafka",
+]
 SCRUB_KEYS = ["bytes_per_s", "interval_s"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
@@ -70,7 +81,7 @@ CLIENT_KEYS = [
     "subscriber",
 ]
 PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full", "kafka"]
-SUBSCRIBER_KEYS = ["dir", "kafka"]
+SUBSCRIBER_KEYS = ["dir", "keep", "kafka"]
 
 
 def load_node(path: str) -> NodeConfig:
@@ -79,7 +90,7 @@ def load_node(path: str) -> NodeConfig:
         path,
         "",
         read_toml(path),
-        ["node", "tls", "peers", "grants", "quotas", "expiry", "scrub", "kafka"],
+        NODE_TABLES,
     )
     node = file.table("node", NODE_KEYS)
     name = node.text("name", check_session_name)
@@ -108,6 +119,7 @@ def load_node(path: str) -> NodeConfig:
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
         expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
         scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
+        archive=_archive(file.table("archive", ["policy", "interval_s"])),
         kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
     )
 
@@ -148,6 +160,13 @@ def _scrub(table: Table) -> Scrub:
     return Scrub(
         bytes_per_s=table.size("bytes_per_s", default.bytes_per_s, 0, DISK_BYTES_MAX),
         interval_s=table.integer("interval_s", default.interval_s, 1, EXPIRY_S_MAX),
+    )
+
+
+def _archive(table: Table) -> ArchiveConfig:
+    return ArchiveConfig(
+        policy=table.path("policy") if table.has("policy") else None,
+        interval_s=table.seconds("interval_s", ArchiveConfig().interval_s, 0.1, 3600.0),
     )
 
 
@@ -254,6 +273,7 @@ def _publisher(table: Table) -> PublisherConfig:
 def _subscriber(table: Table) -> SubscriberConfig:
     return SubscriberConfig(
         directory=table.path("dir") if table.has("dir") else None,
+        keep=table.boolean("keep", default=False),
         kafka=(
             load_subscriber_kafka(table.table("kafka", sidecar_kafka.SUBSCRIBER_KEYS))
             if table.has("kafka")

@@ -32,6 +32,8 @@ def render_node(config: NodeConfig) -> str:
     tables = [_node(config), _table("[tls]", _tls(config))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_table("[scrub]", asdict(config.scrub))]
+    archive = {key: value for key, value in asdict(config.archive).items() if value is not None}
+    tables += [_table("[archive]", archive)]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
     tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
@@ -51,8 +53,13 @@ def render_client(config: ClientConfig) -> str:
     head.append(f"kafka_security = {_value(config.kafka_security.value)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
+    subscriber: dict[str, Value] = {}
     if config.subscriber.directory is not None:
-        tables.append(_table("[subscriber]", {"dir": config.subscriber.directory}))
+        subscriber["dir"] = config.subscriber.directory
+    if config.subscriber.keep:
+        subscriber["keep"] = True
+    if subscriber:
+        tables.append(_table("[subscriber]", subscriber))
     if config.subscriber.kafka is not None:
         listen = str(config.subscriber.kafka.listen)
         tables.append(_table("[subscriber.kafka]", {"listen": listen}))

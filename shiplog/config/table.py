@@ -7,7 +7,6 @@ key is an error, with the nearest known one, so that a typo never means "the def
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -15,22 +14,13 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar
 
+from shiplog.config.sizes import parse_size
 from shiplog.config.types import Address, ConfigError
 from shiplog.logformat.errors import InvalidName
 
 EnumT = TypeVar("EnumT", bound=Enum)
 
 FILE_LIMIT_BYTES = 1 << 20
-SIZE_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "Ki": 1 << 10,
-    "Mi": 1 << 20,
-    "Gi": 1 << 30,
-}
-_SIZE = re.compile(r"(\d+) ?([A-Za-z]*)", re.ASCII)
 
 
 def read_toml(path: str) -> dict[str, Any]:
@@ -52,14 +42,6 @@ def nearest(word: str, words: list[str]) -> str:
     """A hint at the known word that `word` may have been meant to be, or nothing."""
     matches = get_close_matches(word, words, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
-
-
-def parse_size(text: str) -> int | None:
-    """A count of bytes such as 4096, 64Ki or 10G; None if it is not one."""
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in SIZE_UNITS:
-        return None
-    return int(match[1]) * SIZE_UNITS[match[2]]
 
 
 def parse_address(text: str) -> Address | None:

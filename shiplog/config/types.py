@@ -171,6 +171,16 @@ class Scrub:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveConfig:
+    """Where the archiving policy is (None: there is none but topics' settings), and how often the
+    leader looks.
+    """
+
+    policy: str | None = None
+    interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. `advertise` is what clients are told.
 
@@ -197,6 +207,7 @@ class NodeConfig:
     quotas: Quotas = Quotas()
     expiry: Expiry = Expiry()
     scrub: Scrub = Scrub()
+    archive: ArchiveConfig = ArchiveConfig()
     kafka: KafkaConfig = KafkaConfig()
 
 
@@ -233,10 +244,13 @@ class PublisherConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberConfig:
-    """A subscriber's disk; `directory` holds its copies (None: the caller names it)."""
+    """A subscriber's disk; `directory` holds its copies (None: the caller names it). `keep`: they
+    keep what the cluster archives.
+    """
 
     directory: str | None = None
     kafka: SubscriberKafka | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,10 @@ class AnyBroker(ABC):
     def committed(self, key: str | UUID, index: int) -> int:
         """The offset behind everything that is known to be committed, whether it is here or not."""
 
+    def log_start(self, key: str | UUID, index: int) -> int:
+        """The offset below which a partition is archived, if more is known than its log says."""
+        return 0
+
     @abstractmethod
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""

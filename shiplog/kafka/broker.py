@@ -155,6 +155,13 @@ class Broker(AnyBroker):
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))
 
+    def log_start(self, key: str | UUID, index: int) -> int:
+        """The offset below which a partition is archived."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return 0
+        return self.machine.state.partitions[topic.partition_numbers[index]].log_start
+
     @property
     def auto_creates(self) -> bool:
         """Whether asking for a topic makes it."""

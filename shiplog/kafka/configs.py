@@ -9,6 +9,15 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from shiplog.archiver.policy import (
+    FOR_EVER,
+    HOLD_GROUPS,
+    HOLD_MAX_BYTES,
+    HOLD_MAX_MS,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    rules_of,
+)
 from shiplog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.types import NodeConfig
 from shiplog.kafka.broker import Broker
@@ -54,8 +63,8 @@ _KINDS: Mapping[str, Kind] = {
     MAX_MESSAGE_BYTES: Kind.INT,
     "cleanup.policy": Kind.LIST,
     "min.insync.replicas": Kind.INT,
-    "retention.bytes": Kind.LONG,
-    "retention.ms": Kind.LONG,
+    RETENTION_BYTES: Kind.LONG,
+    RETENTION_MS: Kind.LONG,
     AUTO_CREATE: Kind.BOOLEAN,
     MESSAGE_MAX_BYTES: Kind.INT,
     NUM_PARTITIONS: Kind.INT,
@@ -70,9 +79,22 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
     return {
         **FIXED,
         MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),
+        **_archiving(broker),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.node.config.segment_bytes),
         "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
+    }
+
+
+def _archiving(broker: Broker) -> dict[str, str]:
+    """What the node's archiving policy means for a topic that sets nothing."""
+    time_ms = rules_of(broker.node.archive_rounds.policy.policy, {}).time_ms
+    return {
+        RETENTION_MS: FOR_EVER if time_ms is None else str(time_ms),
+        RETENTION_BYTES: FOR_EVER,
+        HOLD_GROUPS: "",
+        HOLD_MAX_MS: "",
+        HOLD_MAX_BYTES: "",
     }
 
 

@@ -26,6 +26,7 @@ from shiplog.logformat.errors import (
 )
 from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
 from shiplog.logformat.marks import MARKS_FILE, read_marks
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
 from shiplog.logformat.merged_reader import MergedReader
@@ -67,7 +68,6 @@ class MergedLog(MergedReader):
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self.spares = Spares(fs, path)
-        self._whose = whose
         self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
         self._checkpoints = Checkpoints(self._chain.start)
         self._unsynced: set[int] = set()
@@ -114,7 +114,8 @@ class MergedLog(MergedReader):
         return log
 
     def _repair(self, marks: MergedMarks | None) -> None:
-        bases = segment_bases(self._fs.list_directory(self.path))
+        held = segment_bases(self._fs.list_directory(self.path))
+        bases = [base for base in held if base >= self._chain.start.base]
         repair = MergedRepair(self._fs, self._chain, self._reader, marks, self.damaged)
         repair.repair(bases)
         self._checkpoints = Checkpoints(repair.durable)
@@ -282,6 +283,49 @@ class MergedLog(MergedReader):
         self._chain.start = Checkpoint(base_offset, base_offset, 0, checksum)
         self._chain.restart_at(base_offset)
         self._checkpoints = Checkpoints(self._chain.start)
+
+    # --- archiving -----------------------------------------------------------------------------
+
+    def hide_below(self, offset: int) -> None:
+        """Records below `offset` are archived: hand them out no more."""
+        self._chain.log_start = max(self._chain.log_start, offset)
+
+    def archive(self, start: LogStart) -> None:
+        """Let the log begin at `start`, durably; a log that ends before it goes on there. The files
+        of what is archived can be truncated then (`merged_archive`).
+
+        Raises:
+            DiskFull, DiskFault: perhaps only until the log is opened again, nothing is archived.
+        """
+        self._require_writer()
+        self.hide_below(start.offset)
+        whose = msgspec.structs.replace(self._whose, log_start=self._chain.log_start)
+        begin = self._chain.start
+        if start.segment > begin.base:
+            is_held = self._chain.segment(start.segment) is not None
+            checksum = self._chain.checksums(start.segment)[0] if is_held else start.checksum
+            begin = Checkpoint(start.segment, start.segment, 0, checksum)
+            whose = msgspec.structs.replace(
+                whose, start_offset=begin.base, start_checksum=begin.checksum
+            )
+        if whose == self._whose:
+            return
+        write_partition_file(self._fs, self.path, whose)
+        self._whose = whose
+        if begin != self._chain.start:
+            self._begin_at(begin)
+
+    def _begin_at(self, start: Checkpoint) -> None:
+        if start.base > self._chain.growing.base_offset:
+            self._writer, self._last_append = None, None
+        for base in self._chain.begin_at(start):
+            self._unsynced.discard(base)
+            for suffix in (LOG, INDEX, TIME_INDEX):
+                self._dirty.forget(self._reader.path(base, suffix))
+                self._files.drop((base, suffix))
+        self._reader.forget()
+        if self.durable_offset < start.offset:
+            self._checkpoints = Checkpoints(start)
 
     # --- durability ----------------------------------------------------------------------------
 

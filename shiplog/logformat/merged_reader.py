@@ -9,11 +9,12 @@ import os
 
 from shiplog.logformat.file_cache import FileCache
 from shiplog.logformat.files import FileSystem
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_marks import Checkpoint
 from shiplog.logformat.partition_file import PartitionFile
 from shiplog.logformat.segment import Segment
 from shiplog.logformat.segment_chain import SegmentChain
-from shiplog.logformat.segment_reader import SegmentReader
+from shiplog.logformat.segment_reader import OffsetNotHeld, SegmentReader
 
 
 class MergedReader:
@@ -25,8 +26,10 @@ class MergedReader:
         self.topic_id = whose.topic_id
         self.partition = whose.partition
         self._fs = fs
+        self._whose = whose
         start = Checkpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
         self._chain = SegmentChain(start)
+        self._chain.log_start = whose.log_start
         self._files = FileCache(fs)
         self._reader = SegmentReader(fs, path, self._chain, self._files, read_only=read_only)
         self._last_append: tuple[int, int] | None = None
@@ -39,8 +42,26 @@ class MergedReader:
 
     @property
     def start_offset(self) -> int:
-        """The offset of the first record held."""
-        return self._chain.start.offset
+        """The offset of the first record held that is not archived."""
+        return self._chain.first_offset
+
+    @property
+    def log_start(self) -> LogStart:
+        """What is archived. (Damage may have taken more: that is not told to anybody.)"""
+        whose = self._whose
+        offset = max(whose.start_offset, self._chain.log_start)
+        return LogStart(offset, whose.start_offset, whose.start_checksum)
+
+    def segment_of(self, offset: int) -> tuple[int, int]:
+        """The segment that holds an offset, or would, and the running checksum where it begins.
+
+        Raises:
+            OffsetNotHeld: it is below the start, or above the end.
+        """
+        if not self.start_offset <= offset <= self.next_offset:
+            raise OffsetNotHeld(self.path, offset, self.start_offset, self.next_offset)
+        base = self._chain.base_of(offset)
+        return base, self._chain.checksums(base)[0]
 
     @property
     def checksum(self) -> int:

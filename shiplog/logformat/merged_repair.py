@@ -37,10 +37,13 @@ class MergedRepair:
     """Segments that reach above the mark."""
 
     def __post_init__(self) -> None:
-        self.durable = self.chain.start if self.marks is None else self.marks.durable
+        start = self.chain.start  # marks may be older than the archiving of what they vouch for
+        is_known = self.marks is not None and self.marks.durable.offset >= start.offset
+        self.durable = self.marks.durable if self.marks is not None and is_known else start
 
     def repair(self, bases: list[int]) -> None:
-        """Take up the segments on disk. Raises DiskFault."""
+        """Take up the segments on disk; those below the start are archived. Raises DiskFault."""
+        bases = [base for base in bases if base >= self.chain.start.base]
         known = (
             {} if self.marks is None else {known.base_offset: known for known in self.marks.sealed}
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import HELD_BATCH_BYTES
-from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.files import File, FileSystem, NoSuchFile
 from shiplog.logformat.quarantine import copy_bytes, free_name
 
 PIECE_BYTES = 1 << 20
@@ -70,9 +70,13 @@ def _check_offsets(data: bytes, end: int, known: Checked) -> Checked:
 
 
 def mend(fs: FileSystem, path: str, position: int, batch: bytes) -> None:
-    """Write a good batch over a bad one, which is set aside. Raises NoSuchFile, DiskFault."""
+    """Write a good batch over a bad one, which is set aside. Raises NoSuchFile, also if the file
+    was archived meanwhile, and DiskFault.
+    """
     file = fs.open(path, writable=True)
     try:
+        if file.size() < position + len(batch):
+            raise NoSuchFile(f"{path} was archived")
         _keep(fs, file, position, position + len(batch))
         file.pwrite(batch, position)
         file.datasync()

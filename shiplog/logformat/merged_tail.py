@@ -6,12 +6,16 @@ be being written, so it means "not yet"; whole valid batches before it count.
 
 from __future__ import annotations
 
+import os
+
 from shiplog.logformat.directory_watch import DirectoryWatch
 from shiplog.logformat.file_cache import FileCache
 from shiplog.logformat.files import FileSystem, NoSuchFile
-from shiplog.logformat.merged_marks import MergedMarks
-from shiplog.logformat.merged_names import LOG, segment_bases
+from shiplog.logformat.json_files import read_json_file
+from shiplog.logformat.merged_marks import Checkpoint, MergedMarks
+from shiplog.logformat.merged_names import LOG, PARTITION_FILE, segment_bases
 from shiplog.logformat.merged_recovery import RunningChecksum, resume_from_index, walk_into
+from shiplog.logformat.partition_file import PartitionFile
 from shiplog.logformat.segment_chain import SegmentChain
 from shiplog.logformat.segment_reader import SegmentReader
 
@@ -31,7 +35,7 @@ class MergedTail:
 
     def begin(self, marks: MergedMarks | None) -> None:
         """Take up what the marks vouch for, and what lies behind."""
-        self._list()
+        self._list_names()
         if marks is not None and self._bases:
             self._chain.begin_later(self._bases[0], marks.sealed)
             for sealed in marks.sealed:
@@ -64,8 +68,27 @@ class MergedTail:
         self._follow()
         return self._chain.end != before
 
+    def _list_names(self) -> None:
+        bases = segment_bases(self._fs.list_directory(self._reader.directory))
+        self._bases = [base for base in bases if base >= self._chain.start.base]
+
+    def _take_start(self) -> None:
+        """Something may have been archived since."""
+        path = os.path.join(self._reader.directory, PARTITION_FILE)
+        whose = read_json_file(self._fs, path, PartitionFile)
+        if whose is None:
+            return
+        self._chain.log_start = max(self._chain.log_start, whose.log_start)
+        start = whose.start_offset
+        if start > self._chain.start.base:
+            begin = Checkpoint(start, start, 0, whose.start_checksum)
+            for base in self._chain.begin_at(begin):
+                self._files.drop((base, LOG))
+            self._reader.forget()
+
     def _list(self) -> None:
-        self._bases = segment_bases(self._fs.list_directory(self._reader.directory))
+        self._take_start()
+        self._list_names()
         base = self._chain.growing.base_offset
         self._files.drop((base, LOG))  # another file may have its name now
         if self._chain.growing.size > 0 and base not in self._bases:

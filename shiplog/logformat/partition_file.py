@@ -20,9 +20,11 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     topic_id: str
     partition: int
     start_offset: int = 0
-    """Where this copy begins; only a subscriber's may be other than 0."""
+    """Where this copy begins: behind what is archived, or where a subscriber wanted it."""
     start_checksum: int = 0
     """The running checksum there."""
+    log_start: int = 0
+    """Records below this offset are archived."""
 
 
 def read_partition_topic(fs: FileSystem, directory: str) -> str | None:

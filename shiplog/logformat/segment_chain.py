@@ -23,6 +23,8 @@ class SegmentChain:
         self.growing = GrowingSegment(start.base)
         self.checksum = start.checksum
         """CRC-32C of all merged bytes since offset 0."""
+        self.log_start = 0
+        """Records below this offset are archived; it may lie inside a segment, or ahead."""
         self._bases: list[int] = []
 
     def begin_later(self, first: int, known: Sequence[SealedSegment]) -> bool:
@@ -33,6 +35,24 @@ class SegmentChain:
         self.start = Checkpoint(first, first, 0, before.checksum)
         self.restart_at(first)
         return True
+
+    def begin_at(self, start: Checkpoint) -> list[int]:
+        """Let the log begin at a later segment, which may be ahead of it; the bases of those that
+        are no part of it any more.
+        """
+        gone = [base for base in self.bases if base < start.base]
+        for base in gone:
+            self.sealed.pop(base, None)
+        self._bases = list(self.sealed)
+        self.start = start
+        if self.growing.base_offset < start.base:
+            self.restart_at(start.base)
+        return gone
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that may be read: the end, if all that is held is archived."""
+        return min(max(self.start.offset, self.log_start), self.growing.next_offset)
 
     def add_sealed(self, segment: SealedSegment) -> None:
         """The next segment is a sealed one; the one behind it is empty so far."""

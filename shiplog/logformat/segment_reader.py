@@ -150,8 +150,9 @@ class SegmentReader:
         end = self._chain.end
         if offset == end.offset:
             return end.base, end.byte
-        if not self._chain.start.offset <= offset < end.offset:
-            raise OffsetNotHeld(self.directory, offset, self._chain.start.offset, end.offset)
+        first = self._chain.first_offset
+        if not first <= offset < end.offset:
+            raise OffsetNotHeld(self.directory, offset, first, end.offset)
         base = self._chain.base_of(offset)
         position = self.indexes(base)[0].lookup(offset)[1]
         for start, last_offset, _ in self._batches(base, position):
@@ -183,11 +184,12 @@ class SegmentReader:
     def _locate_in(self, base: int, timestamp: int) -> tuple[int, int] | None:
         offsets, times = self.indexes(base)
         position = offsets.lookup(times.lookup(timestamp)[1])[1]
-        for start, _, youngest in self._batches(base, position):
-            if youngest >= timestamp:
+        first = self._chain.first_offset
+        for start, last, youngest in self._batches(base, position):
+            if youngest >= timestamp and last >= first:
                 batch = self.read(base, start, 1)
                 for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
-                    if record.timestamp >= timestamp:
+                    if record.timestamp >= timestamp and record.offset >= first:
                         return record.offset, record.timestamp
         return None
 
@@ -202,7 +204,7 @@ class SegmentReader:
         """The offset of the first record of a later epoch; the next offset if there is none.
         Epochs never fall along a log.
         """
-        low, high = self._chain.start.offset, self._chain.growing.next_offset
+        low, high = self._chain.first_offset, self._chain.growing.next_offset
         while low < high:
             middle = (low + high) // 2
             if self.epoch_at(middle) > epoch:

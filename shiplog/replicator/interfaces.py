@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.wire.errors import FaultCode, ProtocolFault
 
 __all__ = [
@@ -55,8 +56,12 @@ class Refused(ProtocolFault):
     which the sender asks for the position anew; but TOPIC_GONE only ends the input.
     """
 
-    def __init__(self, code: FaultCode, message: str, remedy: str = "") -> None:
+    def __init__(
+        self, code: FaultCode, message: str, remedy: str = "", *, earliest: int = -1
+    ) -> None:
+        """`earliest`: the first offset that can be read, if another one was asked for."""
         super().__init__(code, message, remedy)
+        self.earliest = earliest
 
 
 # --- push ---------------------------------------------------------------------------------------
@@ -196,6 +201,10 @@ class MergedReading(Protocol):
     @property
     def start_offset(self) -> int:
         """The first offset there is."""
+
+    @property
+    def log_start(self) -> LogStart:
+        """From where on it is kept."""
 
     @property
     def next_offset(self) -> int:

@@ -20,6 +20,7 @@ from random import Random
 from shiplog.config.types import Address, ClientConfig
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -110,6 +111,8 @@ class PullClient:
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, PullRefused] = {}
         self._lock: File | None = None
+        self._archived: dict[Copy, int] = {}
+        """Copies with files to be truncated: those below the segment."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -267,6 +270,12 @@ class PullClient:
         """It grew, caught up, or its state changed."""
         self._on_change(copy)
 
+    def on_archived(self, copy: Copy, start: LogStart) -> None:
+        """The cluster has archived what is before `start`; the copy has to go on there at least."""
+        if copy.archive(start, keep=self._config.subscriber.keep):
+            self._archived[copy] = start.segment
+        self.on_change(copy)
+
     def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
         """The node cannot go on with this copy; True: ask another node."""
         is_news = self._node not in copy.refused_by
@@ -283,6 +292,17 @@ class PullClient:
         while True:
             await asyncio.sleep(SYNC_S)
             await self._sync()
+            await self._truncate()
+
+    async def _truncate(self) -> None:
+        """Give the room of what is archived back; what cannot be now is, when more is archived."""
+        while self._archived:
+            copy, below = self._archived.popitem()
+            try:
+                bases = not_truncated(self._fs, copy.log.path, below)
+                await asyncio.to_thread(truncate_segments, self._fs, copy.log.path, bases)
+            except LogFormatError as error:
+                log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
 
     async def _sync(self) -> None:
         """Make what was copied durable. A failed sync stops its copies: nothing is retried."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.replicator.acknowledger import Acknowledger
 from shiplog.replicator.handler import ReplicatorHandler, failing, unexpected
 from shiplog.replicator.pull_copy import Copy, CopyState, FindStart
@@ -29,6 +30,7 @@ from shiplog.wire.messages import (
     Sealed,
     Start,
     TopicGone,
+    Truncated,
     Welcome,
 )
 from shiplog.wire.receiver import Receiver
@@ -54,6 +56,9 @@ class PullEvents(Protocol):
 
     def on_change(self, copy: Copy) -> None:
         """It grew, caught up, or its state changed."""
+
+    def on_archived(self, copy: Copy, start: LogStart) -> None:
+        """The cluster has archived what is before `start`; the copy has to go on there at least."""
 
     def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
         """The node cannot go on with this copy; True: ask another node."""
@@ -117,8 +122,12 @@ class PullConversation(ReplicatorHandler):
                 self._sealed(message)
             case MergedPosition():
                 self._opened(message)
+            case Truncated():
+                self._truncated(message)
             case Refused():
-                refused = PullRefused(message.code, message.message, message.remedy)
+                refused = PullRefused(
+                    message.code, message.message, message.remedy, message.earliest
+                )
                 self._refused(message.handle, refused)
             case TopicGone():
                 gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "")
@@ -206,7 +215,7 @@ class PullConversation(ReplicatorHandler):
             return
         copy.cluster_end = message.end_offset
         if not copy.is_begun:
-            copy.begin(message.offset, message.file)
+            copy.begin(message.offset, message.file, log_start=message.start_offset)
         if copy.log.end() != (message.file, message.byte):
             self._begin_at_segment(copy, message)
             return
@@ -240,6 +249,15 @@ class PullConversation(ReplicatorHandler):
             text += f"but its records end at {copy.log.next_offset}"
             raise ProtocolFault(FaultCode.PROTOCOL, text)
         copy.log.roll()
+
+    def _truncated(self, message: Truncated) -> None:
+        """The cluster has archived some of it."""
+        copy = self._copies.get(message.handle)
+        if copy is None or copy.state not in (CopyState.OPENING, CopyState.COPYING):
+            return
+        self._events.on_archived(copy, LogStart(message.offset, message.file, message.checksum))
+        if self._receiver.expects(message.handle):
+            self._receiver.jump(message.handle, *copy.log.end())
 
     def _caught_up(self, message: HighWatermark) -> None:
         copy = self._copies.get(message.handle)

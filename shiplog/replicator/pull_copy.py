@@ -8,6 +8,7 @@ Invariant: a copy's bytes are never cut or replaced here; what does not fit is r
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,11 +18,14 @@ from typing import NamedTuple
 from shiplog.logformat.errors import CorruptLog, LogFormatError
 from shiplog.logformat.files import FileSystem, NoSuchFile
 from shiplog.logformat.json_files import read_json_file
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_log import MergedLog, PartitionFile
 from shiplog.logformat.merged_names import PARTITION_FILE
 from shiplog.logformat.session_dir import input_name, parse_input_name
 from shiplog.replicator.repair_pull import PullRefused
 from shiplog.wire.messages import NO_BATCH, OpenMerged, Start
+
+log = logging.getLogger(__name__)
 
 
 class StartAt(NamedTuple):
@@ -90,10 +94,25 @@ class Copy:
         start, crc = (NO_BATCH, 0) if last is None or last[0] != file else last[1:]
         return OpenMerged(handle, *name, Start.POSITION, 0, file, byte, start, crc)
 
-    def begin(self, offset: int, file: int) -> None:
-        """It begins with the segment `file`, because `offset` is wanted. Raises LogFormatError."""
+    def archive(self, start: LogStart, *, keep: bool) -> bool:
+        """The cluster has archived what is before `start`; whether files are to be truncated. With
+        `keep` none are, but a copy that has not come so far goes on there. Raises LogFormatError.
+        """
+        is_behind = self.log.end() < (start.segment, 0)
+        if is_behind:
+            where = f"offsets {self.log.next_offset} to {start.segment - 1}"
+            log.warning("%s-%d: %s were archived before they were copied", *self.name, where)
+        if is_behind or not keep:
+            self.log.archive(start)
+        return not keep
+
+    def begin(self, offset: int, file: int, *, log_start: int) -> None:
+        """It begins with the segment `file`, because `offset` is wanted; what is below `log_start`
+        is archived. Raises LogFormatError.
+        """
         if self.log.end() != (file, 0):
             self.log.start_at(file, checksum=0)
+        self.log.archive(LogStart(log_start, file, 0))
         self.wanted_offset = offset
 
 

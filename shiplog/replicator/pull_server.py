@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from shiplog.config.authorisation import Rights
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import NoSuchFile
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.replicator.handler import ReplicatorHandler, failing, unexpected
 from shiplog.replicator.interfaces import LogSource, Place, Refused, StreamListener
 from shiplog.replicator.pull_streams import Served, ServedMerged, ServedSession
@@ -36,11 +37,14 @@ from shiplog.wire.messages import (
     Position,
     Received,
     Sealed,
+    Start,
     TopicGone,
+    Truncated,
 )
 from shiplog.wire.messages import Refused as RefusedAnswer
 from shiplog.wire.sender import ReadRange, Seal, Sender
 
+BEGINNING = LogStart(0, 0, 0)
 WINDOW_BYTES = 16 << 20
 READ_BYTES = 1 << 20
 MAX_HANDLES = 1 << 14
@@ -56,6 +60,7 @@ class _Handle:
     served: Served
     listener: StreamListener
     offered: Place = (-1, 0)
+    told_start: LogStart = BEGINNING
     watermark: Place | None = None
     next_watermark_at: float = 0.0
 
@@ -142,6 +147,9 @@ class PullServer(ReplicatorHandler):
         stream = self._source.open_merged(message.topic, message.topic_id, message.partition)
         served = ServedMerged(stream)
         offset, place = served.start(message)
+        handle = _Handle(message.handle, served, lambda: self._told(message.handle))
+        if message.start is Start.POSITION and place > (message.file, message.byte):
+            self._tell_start(handle)
         self._connection.send(
             MergedPosition(
                 handle=message.handle,
@@ -154,7 +162,8 @@ class PullServer(ReplicatorHandler):
                 end_offset=stream.log.next_offset,
             )
         )
-        return self._make_handle(message.handle, served, place)
+        self._sender.add(message.handle, *place)
+        return handle
 
     def _open_session(self, message: OpenSession) -> _Handle:
         if not self._rights.is_peer(self._identity):
@@ -170,11 +179,8 @@ class PullServer(ReplicatorHandler):
         place = served.start(message)
         position = Position(message.handle, stream.topic_id, stream.partitions, *place)
         self._connection.send(position)
-        return self._make_handle(message.handle, served, place)
-
-    def _make_handle(self, number: int, served: Served, place: Place) -> _Handle:
-        self._sender.add(number, *place)
-        return _Handle(number, served, lambda: self._told(number))
+        self._sender.add(message.handle, *place)
+        return _Handle(message.handle, served, lambda: self._told(message.handle))
 
     def _denied(self, what: str) -> Refused:
         text = f"{self._identity} may not {what}"
@@ -189,7 +195,10 @@ class PullServer(ReplicatorHandler):
             self._connection.send(TopicGone(number))
         else:
             said = make_fault(fault.code, fault.message, fault.remedy)
-            self._connection.send(RefusedAnswer(number, said.code, said.message, said.remedy))
+            earliest = fault.earliest if isinstance(fault, Refused) else -1
+            self._connection.send(
+                RefusedAnswer(number, said.code, said.message, said.remedy, earliest)
+            )
 
     def _let_go(self, number: int) -> None:
         self._sender.remove(number)
@@ -211,9 +220,27 @@ class PullServer(ReplicatorHandler):
         fault = handle.served.stream.fault
         if fault is not None:
             self._refuse(handle.number, fault)
-        elif self._offer(handle):
+            return
+        self._follow_start(handle)
+        if self._offer(handle):
             self._sent_to.add(handle.number)
             self._turns.work()
+
+    def _follow_start(self, handle: _Handle) -> None:
+        """What is archived is sent no more; the other side archives it too."""
+        segment = self._tell_start(handle)
+        if self._sender.position(handle.number) < (segment, 0):
+            self._sender.jump(handle.number, segment, 0)
+            handle.offered = (-1, 0)
+
+    def _tell_start(self, handle: _Handle) -> int:
+        """Tell the other side where the log starts now, if that is news; the segment."""
+        start = handle.served.log_start() or BEGINNING
+        if start != handle.told_start:
+            handle.told_start = start
+            number, (offset, segment, checksum) = handle.number, start
+            self._connection.send(Truncated(number, segment, 0, offset, checksum))
+        return start.segment
 
     def _offer(self, handle: _Handle) -> bool:
         """Tell the sender how far the file reaches that it is sending; False: the handle ended."""

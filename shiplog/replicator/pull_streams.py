@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import NoSuchFile
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.replicator.interfaces import (
     MergedStream,
     Place,
@@ -51,6 +52,9 @@ class Served(Protocol):
     def end_offset(self) -> int:
         """The next offset of a merged log; 0 for a session log."""
 
+    def log_start(self) -> LogStart | None:
+        """From where on a merged log is kept; None for a session log."""
+
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
 
@@ -65,7 +69,9 @@ class ServedMerged:
         self.stream = stream
 
     def start(self, message: OpenMerged) -> tuple[int, Place]:
-        """(offset, place) where DATA starts. Raises Refused (OUT_OF_RANGE, NOT_READY, FORK)."""
+        """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.
+        Raises Refused (OUT_OF_RANGE, NOT_READY, FORK).
+        """
         if message.start is Start.POSITION:
             return 0, self._client_place(message)
         offset = self._first_offset(message)
@@ -75,6 +81,7 @@ class ServedMerged:
                 FaultCode.OUT_OF_RANGE,
                 f"offset {offset} is not in [{log.start_offset}, {log.next_offset}]",
                 "start at an offset that there is, or at earliest or latest",
+                earliest=log.start_offset,
             )
         return offset, log.locate(offset)
 
@@ -96,6 +103,8 @@ class ServedMerged:
         extent = self.extent(message.file)
         if place > self.end():
             raise _behind(place, self.end())
+        if extent is None and message.file < self.log_start().segment:
+            return self.log_start().segment, 0
         if extent is None and message.file < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
         if extent is None or message.byte > extent.end:
@@ -105,6 +114,10 @@ class ServedMerged:
 
     def _first_base(self) -> int:
         return self.stream.log.segments()[0].base_offset
+
+    def log_start(self) -> LogStart:
+        """From where on it is kept."""
+        return self.stream.log.log_start
 
     def extent(self, file: int) -> Extent | None:
         """How far a segment reaches."""
@@ -168,6 +181,9 @@ class ServedSession:
     def end_offset(self) -> int:
         """A session log has no offsets."""
         return 0
+
+    def log_start(self) -> None:
+        """A session log is not archived."""
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches. Raises LogFormatError."""

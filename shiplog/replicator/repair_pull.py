@@ -35,6 +35,7 @@ from shiplog.wire.messages import (
     Sealed,
     Start,
     TopicGone,
+    Truncated,
     Welcome,
 )
 from shiplog.wire.receiver import Receiver
@@ -47,9 +48,11 @@ IDLE_S = 30.0
 class PullRefused(RuntimeFault):
     """The peer will not, or cannot, send what was asked for."""
 
-    def __init__(self, code: FaultCode, message: str, remedy: str) -> None:
+    def __init__(self, code: FaultCode, message: str, remedy: str, earliest: int = -1) -> None:
+        """`earliest`: the first offset that can be read; -1: not said."""
         super().__init__(f"{code.name}: {message}" + (f" ({remedy})" if remedy else ""))
         self.code = code
+        self.earliest = earliest
         self.message = message
         self.remedy = remedy
 
@@ -240,11 +243,15 @@ class _Puller(ReplicatorHandler):
                 self._sealed(message)
             case HighWatermark():
                 self._take(message.handle, self._caught_up)
+            case Truncated():
+                self._truncated(message)
             case TopicGone():
                 gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
                 self._end(message.handle, gone)
             case Refused():
-                refused = PullRefused(message.code, message.message, message.remedy)
+                refused = PullRefused(
+                    message.code, message.message, message.remedy, message.earliest
+                )
                 self._end(message.handle, refused)
             case _:
                 raise unexpected(message)
@@ -266,7 +273,7 @@ class _Puller(ReplicatorHandler):
 
     def _begin(self, message: MergedPosition | Position) -> None:
         request = self._requests.get(message.handle)
-        if request is None:
+        if request is None or request.outcome.done():
             self.connection.send(Close(message.handle))  # given up while the peer opened it
             return
         if (message.file, message.byte) != request.start[:2]:
@@ -274,6 +281,17 @@ class _Puller(ReplicatorHandler):
             raise ProtocolFault(FaultCode.PROTOCOL, text)
         request.moved = True
         self._receiver.expect(message.handle, message.file, message.byte)
+
+    def _truncated(self, message: Truncated) -> None:
+        """The peer has archived some of it: this node will learn of that from Raft."""
+        request = self._requests.get(message.handle)
+        if request is None:
+            return
+        is_open = self._receiver.expects(message.handle)
+        place = self._receiver.position(message.handle) if is_open else request.start[:2]
+        if place < (message.file, message.byte):
+            text = f"archived below offset {message.offset}"
+            _fail(request, PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
     def _sealed(self, message: Sealed) -> None:
         if self._receiver.expects(message.handle):

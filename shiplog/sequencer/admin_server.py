@@ -15,14 +15,17 @@ from shiplog.consensus import NotLeader
 from shiplog.logformat.errors import InvalidName
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
+from shiplog.sequencer.admin_archive import serve_archive
 from shiplog.sequencer.admin_groups import serve_groups
 from shiplog.sequencer.admin_members import leader_hint, serve_membership
 from shiplog.sequencer.admin_voids import void_records
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
+from shiplog.sequencer.setting_commands import AlterTopic
 from shiplog.sequencer.state_types import Rejection
 from shiplog.sequencer.topic_settings import problem_with
 from shiplog.wire import admin
+from shiplog.wire import admin_archive as wire_archive
 from shiplog.wire import admin_groups as wire_groups
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Request, Response
@@ -88,6 +91,10 @@ class AdminServer:
                 return await self._create(request)
             case admin.DeleteTopic():
                 return await self._delete(request)
+            case admin.AlterTopic():
+                return await self._alter(request)
+            case wire_archive.PlanArchive():
+                return serve_archive(self._node, request)
             case admin.RetireSession():
                 return await self._retire(request)
             case admin.ListTopics():
@@ -123,6 +130,12 @@ class AdminServer:
         if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
             raise _denied(outcome)
         return admin.TopicDeleted(topic_id)
+
+    async def _alter(self, request: admin.AlterTopic) -> admin.TopicAltered:
+        check_settings(request.settings)
+        topic_id = self._topic(request.name).topic_id
+        await self._propose(AlterTopic(topic_id, request.settings, list(request.unset)))
+        return admin.TopicAltered(status.topic_info(self._topic(request.name)))
 
     async def _retire(self, request: admin.RetireSession) -> admin.SessionRetired:
         known = self._node.replica.machine.state.sessions.get(request.session)

@@ -250,6 +250,20 @@ class Expire(Command, frozen=True, tag=14):
     sessions: list[tuple[str, int]]
 
 
+class Archive(Command, frozen=True, tag=15):
+    """Records of a partition below `offset` are archived: nobody reads them any more. Every node
+    truncates the segments below `segment`, the one that holds `offset`, where the running checksum
+    is `checksum`.
+    """
+
+    partition: int
+    offset: int
+    segment: int
+    checksum: int
+    at_ms: int
+    reason: str
+
+
 AnyCommand = (
     CreateTopic
     | DeleteTopic
@@ -265,6 +279,7 @@ AnyCommand = (
     | RecordEvent
     | VoidRecords
     | Expire
+    | Archive
     | SettingCommand
     | GroupCommand
 )

@@ -23,6 +23,7 @@ from shiplog.sequencer.planner import Planner, majority_place
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Input, Session
+from shiplog.wire.bounds import Health
 
 CHECKPOINT_INTERVAL_S = 1.0
 
@@ -40,6 +41,8 @@ class NodeView:
     merged_durable: dict[int, int] = field(default_factory=dict)
     samples: dict[tuple[int, int], int] = field(default_factory=dict)
     """(partition, offset) -> running checksum."""
+    health: Health | None = None
+    """None: it has not said."""
 
 
 class Coordinator:
@@ -103,6 +106,11 @@ class Coordinator:
             cursors = self.majority_merged()
             if cursors != self.cursors:
                 self.on_cursors(cursors)
+
+    def heard(self, node: int, health: Health | None) -> None:
+        """A node's disk and clock, if it said so."""
+        if health is not None:
+            self.views[node].health = health
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender has finished a run; it can be closed once everything of it is merged."""

@@ -16,6 +16,7 @@ from shiplog.runtime.log import log_event
 from shiplog.sequencer.commands import AnyCommand, RecordEvent
 from shiplog.sequencer.expiry import due
 from shiplog.sequencer.group import forget_outcome
+from shiplog.wire.bounds import Health
 
 if TYPE_CHECKING:
     from shiplog.sequencer.host import Host
@@ -60,6 +61,7 @@ class Housekeeper:
         self._save_marks()
         self._care_about_doubt()
         node.listen_to_peers_again()
+        node.archive_rounds.tick()
         node.run_keeper.tick(node.clock.now(), is_leader=node.group.is_leader)
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
@@ -76,6 +78,8 @@ class Housekeeper:
         pending = sum(merge.size for merge in node.merging.pending())
         limit = total * node.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending
+        used = max(0, usage.used - node.archiving.pending_bytes)
+        node.reporter.state_health(Health(used, total, max(0, node.clock.wall_ms())))
         node.intake.room.set(room, resume_at_bytes=total // 20)
 
     def _save_marks(self) -> None:

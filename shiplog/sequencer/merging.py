@@ -101,6 +101,7 @@ class Merging:
         """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
         self.on_durable: Callable[[], None] = lambda: None
+        self.on_opened: Callable[[int], None] = lambda number: None
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
@@ -115,6 +116,7 @@ class Merging:
         for number, partition in state.partitions.items():
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
+            self.on_opened(number)
             self.follow_voids(machine, number)
             self.partitions[number].partitions = state.topics[partition.topic_id].partitions
 
@@ -243,6 +245,7 @@ class Merging:
         aside = set_partition_aside(self._fs, old.log.path)
         log.critical("%s; what was here is kept as %s", text, aside)
         self._open(number, old.made_of, old.index)
+        self.on_opened(number)
         self.partitions[number].merger.voids = old.merger.voids
         for merge in old.merger.pending:
             self.enqueue(merge)

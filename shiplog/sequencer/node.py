@@ -18,7 +18,7 @@ from typing import Any
 
 from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
-from shiplog.consensus import Raft, RaftConfig, Role
+from shiplog.consensus import Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
@@ -26,6 +26,8 @@ from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.archive_rounds import ArchiveRounds
+from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -45,12 +47,14 @@ from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
 from shiplog.sequencer.node_sessions import RunKeeper
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
+from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica, decode_body
 from shiplog.sequencer.reporter import Reporter
+from shiplog.sequencer.restoring import restored
 from shiplog.sequencer.scrubber import Scrubber
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
@@ -95,7 +99,7 @@ class Node:
         self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
         self._server: Server | None = None
-        self._tls_watch: Watch | None = None
+        self._watches: list[Watch] = []
         self.directory = NodeDirectory.open(
             fs,
             config.data,
@@ -138,13 +142,20 @@ class Node:
         self.members = Members(machine, known, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
+        self.archiving = Archiving(
+            fs,
+            machine,
+            self.merging,
+            in_thread=self._host.in_thread,
+            sync_log=lambda: self.group.sync_now(),  # noqa: PLW0108
+        )
 
     def _build_sequencing(self) -> None:
         """What decides, with the other nodes: Raft, planning, intake, snapshots."""
         config, machine = self.config, self.replica.machine
         always = config.fsync is Fsync.ALWAYS
         self.group = Group(
-            self._make_raft(),
+            restored(self.store, self.directory.record, self._rng, now=self.clock.now()),
             self.store,
             syncer=self._new_syncer(),
             clock=self.clock,
@@ -254,26 +265,13 @@ class Node:
             is_there=self.is_there,
         )
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
+        self.archive_rounds = ArchiveRounds(self, PolicyFile(self._fs, config.archive.policy))
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
         syncer = self._host.new_syncer(self.config.data)
         self._syncers.append(syncer)
         return syncer
-
-    def _make_raft(self) -> Raft:
-        return Raft(
-            self.number,
-            tuple(self.directory.record.voters),
-            config=RaftConfig(),
-            random=self._rng,
-            now=self.clock.now(),
-            snapshot=self.store.snapshot,
-            entries=self.store.entries,
-            hard_state=self.store.hard_state,
-            may_vote=self.directory.record.may_vote,
-            doubtful=self.directory.record.doubtful,
-        )
 
     def _connect_parts(self) -> None:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator
@@ -290,6 +288,8 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
+        replica.on_archived = self.archiving.look
+        self.merging.on_opened = self.archiving.look
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------
@@ -302,17 +302,16 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
+        self._watch_files()
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
-        )
-        self._tls_watch = self._host.watch(
-            (self.config.tls.ca, self.config.tls.cert, self.config.tls.key), self._reload_tls
         )
         self.group.pump()
         self._tasks.spawn(self.group.run_ticks())
         self._tasks.spawn(self.group.run_saver())
         self._tasks.spawn(self.intake.run_syncer())
         self._tasks.spawn(self.merging.run_syncer())
+        self._tasks.spawn(self.archiving.run())
         self._tasks.spawn(self.snapshotter.run())
         self._tasks.spawn(self._housekeeper.run())
         self._tasks.spawn(self.scrubber.run())
@@ -336,8 +335,8 @@ class Node:
             await service.close()
         if self._server is not None:
             self._server.close()
-        if self._tls_watch is not None:
-            self._tls_watch.close()
+        for watch in self._watches:
+            watch.close()
         await self.repair.close()
         await self.following.close()
         await self._tasks.cancel()
@@ -351,6 +350,14 @@ class Node:
         self.directory.stopped_cleanly()
         self.directory.close()
         self.state = NodeState.OFFLINE
+
+    def _watch_files(self) -> None:
+        """Notice changed certificates, and a changed policy."""
+        tls, policy = self.config.tls, self.archive_rounds.policy
+        policy.load()
+        self._watches = [self._host.watch((tls.ca, tls.cert, tls.key), self._reload_tls)]
+        if policy.path is not None:
+            self._watches.append(self._host.watch((policy.path,), policy.load))
 
     def _reload_tls(self) -> None:
         """Take changed certificates over for new connections; unusable ones change nothing."""
@@ -459,6 +466,7 @@ class Node:
         if report.merged or report.samples:
             samples = {(number, offset): value for number, offset, value in report.samples}
             self.coordinator.merged(node, dict(report.merged), samples)
+        self.coordinator.heard(node, report.health)
         self.repair.peer_reported(node, places)
 
     def on_peer_connected(self, node: int) -> None:

@@ -25,7 +25,7 @@ from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Connection, connect
 from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Ends
-from shiplog.wire.bounds import RunEnd
+from shiplog.wire.bounds import Health, PartitionChecksum, RunEnd
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import (
     AnyMessage,
@@ -35,7 +35,6 @@ from shiplog.wire.messages import (
     Hello,
     InputPlace,
     MemberList,
-    PartitionChecksum,
     PartitionOffset,
     Report,
     Role,
@@ -222,6 +221,7 @@ def make_report(
     places: Mapping[int, Place],
     merged: Mapping[int, int] | None = None,
     samples: Mapping[tuple[int, int], int] | None = None,
+    health: Health | None = None,
 ) -> Report:
     """What a node tells its peers of itself."""
     return Report(
@@ -229,6 +229,7 @@ def make_report(
         positions=tuple(InputPlace(number, *place) for number, place in places.items()),
         merged=tuple(PartitionOffset(*item) for item in (merged or {}).items()),
         samples=tuple(PartitionChecksum(*key, value) for key, value in (samples or {}).items()),
+        health=health,
     )
 
 

@@ -24,6 +24,7 @@ from shiplog.consensus import Entry, Snapshot
 from shiplog.logformat.errors import InvariantError
 from shiplog.sequencer.commands import (
     AnyCommand,
+    Archive,
     Checkpoint,
     CloseRun,
     CreateTopic,
@@ -82,6 +83,7 @@ class Replica:
         self.on_released: Callable[[list[int]], None] = lambda inputs: None
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
+        self.on_archived: Callable[[int], None] = lambda partition: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
         self.on_members_changed: Callable[[], None] = lambda: None
@@ -158,6 +160,8 @@ class Replica:
             self._merging.compare(command.values)
         elif isinstance(command, VoidRecords):
             self._merging.follow_voids(self.machine, command.partition)
+        elif isinstance(command, Archive):
+            self.on_archived(command.partition)
         elif isinstance(command, Expire):
             self._inputs_expired(outcome)
         return outcome

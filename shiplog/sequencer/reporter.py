@@ -18,6 +18,7 @@ from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.peers import PeerLink, make_report, make_run_ended
 from shiplog.sequencer.replica import Replica
+from shiplog.wire.bounds import Health
 from shiplog.wire.messages import Cursors, PartitionOffset, RunEnded
 
 SAMPLES_REPORTED = 4
@@ -50,6 +51,8 @@ class Reporter:
         self._may_state = False
         self._unreported: dict[int, Place] = {}
         self._stated_merged: dict[int, int] = {}
+        self._health: Health | None = None
+        """Not told yet."""
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -99,6 +102,10 @@ class Reporter:
             samples.update({(number, o): value for o, value in newest if o > checked})
         return samples
 
+    def state_health(self, health: Health) -> None:
+        """Disk and clock: once a second."""
+        self._coordinator.views[self._number].health = self._health = health
+
     # --- telling peers ----------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -108,19 +115,20 @@ class Reporter:
         self._tell_ended(self._leader())
         merged = self._coordinator.views[self._number].merged_durable
         changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
-        if not self._may_state or not (self._unreported or changed):
+        if not self._may_state or not (self._unreported or changed or self._health):
             return
         report = make_report(
             boot=self._boot,
             places=self._unreported,
             merged=changed,
             samples=self._samples() if changed else None,
+            health=self._health,
         )
         connected = [link for link in self._links.values() if link.connected]
         refused = [link for link in connected if not link.send(report)]
         if not refused:  # who connects later hears everything then
             self._stated_merged.update(changed)
-            self._unreported = {}
+            self._unreported, self._health = {}, None
 
     def tell_everything(self, number: int) -> None:
         """Tell one peer all there is: it just connected, or just became leader."""
@@ -133,6 +141,7 @@ class Reporter:
             places=view.places,
             merged=view.merged_durable,
             samples=self._samples(),
+            health=view.health,
         )
         self._links[number].send(report)
         if self._leader() == self._number:

@@ -99,6 +99,8 @@ class Scrubber:
             before = known
             known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
             read = known.byte - before.byte
+            if partition.log.segment(segment.base_offset) is None:
+                break  # archived meanwhile
             if known.damage is not None:
                 mended = await self._mend(partition, segment, path, known)
                 if not mended:
@@ -107,7 +109,10 @@ class Scrubber:
                 known = replace(known, damage=None)
             await asyncio.sleep(max(1, read) / self._config.bytes_per_s)
         self._damaged.pop(path, None)
-        if end is not None and known.checksum != end:  # the batches are good: what no CRC covers
+        is_whole = known.byte == segment.size
+        if (
+            is_whole and end is not None and known.checksum != end
+        ):  # the batches are good: what no CRC covers
             self._damaged[path] = f"{path}: a leader epoch has changed"
             log_event(log, logging.ERROR, "a leader epoch has changed", file=path)
 

@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 
 from shiplog.logformat.errors import InvariantError
+from shiplog.sequencer.archive_state import archive
 from shiplog.sequencer.commands import (
     AnyCommand,
+    Archive,
     Checkpoint,
     CloseRun,
     CreateTopic,
@@ -40,6 +42,7 @@ from shiplog.sequencer.sequences import remember
 from shiplog.sequencer.setting_commands import SettingCommand
 from shiplog.sequencer.setting_state import CHANGES
 from shiplog.sequencer.state_types import (
+    READABLE_VERSIONS,
     STATE_VERSION,
     Input,
     Partition,
@@ -83,8 +86,10 @@ class StateMachine:
             state = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ValueError(f"unreadable state: {error}") from error
-        if state.version != STATE_VERSION:
-            raise ValueError(f"state version {state.version}, this program reads {STATE_VERSION}")
+        if state.version not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
+            raise ValueError(f"state version {state.version}, this program reads {readable}")
+        state.version = STATE_VERSION
         return cls(state)
 
     def apply(self, command: AnyCommand) -> Any:
@@ -350,6 +355,8 @@ class StateMachine:
         return places
 
     def _advance(self, partition: Partition, command: Merge) -> None:
+        if command.roll and partition.next_offset > 0:
+            partition.rolls.append((command.base_offset, command.append_ms))
         if command.roll or partition.next_offset == 0:
             partition.segment_bytes = 0
             partition.segment_started_ms = command.append_ms
@@ -386,6 +393,13 @@ class StateMachine:
         self._record_event(RecordEvent(command.at_ms, "void", text))
         return command
 
+    def _archive(self, command: Archive) -> Archive | Rejection:
+        partition = self.state.partitions.get(command.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        problem = archive(partition, command)
+        return command if problem is None else Rejection("PRECONDITION", problem)
+
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         for number, offset, checksum in command.values:
             partition = self.state.partitions.get(number)
@@ -419,6 +433,7 @@ _APPLY: dict[type, Any] = {
     RecordEvent: StateMachine._record_event,
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
+    Archive: StateMachine._archive,
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

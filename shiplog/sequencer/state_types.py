@@ -15,7 +15,9 @@ from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, Vo
 from shiplog.sequencer.group_state import Groups
 from shiplog.sequencer.setting_commands import Advertised
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+READABLE_VERSIONS = (1, 2)
+"""Version 2 added the log starts: a program that passes over them would serve what is archived."""
 
 
 class Topic(msgspec.Struct):
@@ -47,6 +49,14 @@ class Partition(msgspec.Struct):
     checked_sum: int = 0
     voids: list[VoidRecords] = []
     """Records that no node had any more, as given up."""
+    log_start: int = 0
+    """Records below this offset are archived."""
+    start_segment: int = 0
+    """The first segment that is kept: it holds `log_start`."""
+    start_checksum: int = 0
+    """The running checksum where it begins."""
+    rolls: list[tuple[int, int]] = []
+    """(base offset, append time in ms of its first instruction) of the later segments, in order."""
 
 
 class Run(msgspec.Struct):

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from shiplog.archiver.policy import (
+    FOR_EVER,
+    HOLD_GROUPS,
+    HOLD_MAX_BYTES,
+    HOLD_MAX_MS,
+    RETENTION_BYTES,
+    RETENTION_MS,
+)
+
+GROUPS_CHARACTERS = 1024
 SEGMENT_BYTES = "segment.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
 CREATE_TIME = "CreateTime"
@@ -15,8 +25,6 @@ MAX_MESSAGE_BYTES = "max.message.bytes"
 FIXED: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
-    "retention.bytes": "-1",
-    "retention.ms": "-1",
 }
 """Settings with one value only: what happens anyhow. Kafka's clients like to name them."""
 
@@ -27,6 +35,16 @@ def _number(least: int, greatest: int) -> Callable[[str], str | None]:
         return None if fits else f"is not a number from {least} to {greatest}"
 
     return problem
+
+
+def _number_or_for_ever(value: str) -> str | None:
+    return None if value == FOR_EVER else _number(0, (1 << 63) - 1)(value)
+
+
+def _groups(value: str) -> str | None:
+    names = value.split(",")
+    fit = all(name and name == name.strip() for name in names) and len(value) <= GROUPS_CHARACTERS
+    return None if fit else "is not a list of consumer groups, as in billing,audit"
 
 
 def _one_of(*allowed: str) -> Callable[[str], str | None]:
@@ -40,6 +58,11 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
     TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),
     MAX_MESSAGE_BYTES: _number(1, 5 << 20),
+    RETENTION_MS: _number_or_for_ever,
+    RETENTION_BYTES: _number_or_for_ever,
+    HOLD_GROUPS: _groups,
+    HOLD_MAX_MS: _number(0, (1 << 63) - 1),
+    HOLD_MAX_BYTES: _number(0, (1 << 63) - 1),
     **{key: _one_of(value) for key, value in FIXED.items()},
 }
 

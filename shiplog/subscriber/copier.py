@@ -166,8 +166,9 @@ class Copier:
         for (topic, partition), copy in copies.items():
             if copy.state is CopyState.GONE:
                 raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
-            if not copy.is_begun and _is_out_of_range(copy.fault):
-                raise OffsetOutOfRange(topic, partition, str(copy.fault))
+            earliest = _earliest(copy.fault)
+            if not copy.is_begun and earliest is not None:
+                raise OffsetOutOfRange(topic, partition, str(copy.fault), earliest=earliest)
             if copy.state is CopyState.STOPPED:
                 raise CopyStopped(f"copying of {topic}-{partition} has stopped: {copy.fault}")
         for topic, problem in () if status is None else status.problems.items():
@@ -219,8 +220,10 @@ class Copier:
         self._thread.stop()
 
 
-def _is_out_of_range(fault: PullRefused | LogFormatError | None) -> bool:
-    return isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
+def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:
+    """The first offset there is (-1: unknown) if another one was asked for; else None."""
+    is_out = isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
+    return fault.earliest if is_out and isinstance(fault, PullRefused) else None
 
 
 def _news_of(copy: _Snapshot) -> tuple[object, ...]:

@@ -16,14 +16,16 @@ class UnknownTopic(SubscriberError):
 
 
 class OffsetOutOfRange(SubscriberError):
-    """The offset is archived, or lies beyond the end of the log."""
+    """The offset is archived, or lies beyond the end of the log. `earliest` is the first one that
+    can be read; -1: not known.
+    """
 
-    def __init__(self, topic: str, partition: int, message: str) -> None:
+    def __init__(self, topic: str, partition: int, message: str, *, earliest: int = -1) -> None:
         super().__init__(
             f"{topic}-{partition}: {message}; seek to one that is there, or set auto_offset_reset "
             "to 'earliest' or 'latest'"
         )
-        self.topic, self.partition = topic, partition
+        self.topic, self.partition, self.earliest = topic, partition, earliest
 
 
 class OffsetNotHere(OffsetOutOfRange):
@@ -35,8 +37,9 @@ class OffsetNotHere(OffsetOutOfRange):
             topic,
             partition,
             f"offset {offset} is {where}: the earliest available is {earliest}, the end is {end}",
+            earliest=earliest,
         )
-        self.offset, self.earliest, self.end = offset, earliest, end
+        self.offset, self.end = offset, end
 
 
 class NotCaughtUp(SubscriberError, TimeoutError):

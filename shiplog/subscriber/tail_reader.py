@@ -53,6 +53,7 @@ class TailReader:
         """Of the next record to read."""
         self._fs = fs
         self._start_offset = whose.start_offset
+        self._log_start = whose.log_start
         self._base = whose.start_offset
         self._byte = 0
         self._is_inside = False
@@ -109,18 +110,26 @@ class TailReader:
         self._is_inside = True
 
     def seek_earliest(self) -> int:
-        """Go on from the first offset held, and return it. Raises DiskFault."""
+        """Go on from the first offset that is not archived, and return it. Raises DiskFault."""
         self._close_file()
-        self.next_offset = self._base = self._earliest()
-        self._byte, self._is_inside = 0, False
+        self._base, self._byte = self._earliest(), 0
+        self.next_offset = max(self._base, self._log_start)
+        self._is_inside = self.next_offset > self._base
         return self.next_offset
 
     def _earliest(self) -> int:
-        """The first offset whose segment is not archived (empty, with a successor)."""
-        bases = segment_bases(self._fs.list_directory(self.path))
+        """The first offset whose segment is not archived."""
+        self._read_start()
+        held = segment_bases(self._fs.list_directory(self.path))
+        bases = [base for base in held if base >= self._start_offset]
         while len(bases) > 1 and self._size(bases[0]) == 0:
             del bases[0]
         return bases[0] if bases else self._start_offset
+
+    def _read_start(self) -> None:
+        whose = read_json_file(self._fs, os.path.join(self.path, PARTITION_FILE), PartitionFile)
+        if whose is not None:
+            self._start_offset, self._log_start = whose.start_offset, whose.log_start
 
     def _size(self, base: int) -> int:
         return self._fs.size(os.path.join(self.path, segment_name(base, LOG)))

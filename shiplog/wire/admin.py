@@ -10,6 +10,7 @@ from enum import IntEnum, unique
 from typing import NamedTuple, TypeAlias
 
 from shiplog.logformat.names import check_session_name, check_topic_name
+from shiplog.wire.admin_archive import ArchiveRequest, ArchiveResponse
 from shiplog.wire.admin_groups import GroupRequest, GroupResponse
 from shiplog.wire.bounds import (
     Identifier,
@@ -196,6 +197,17 @@ class VoidRecords(Message, frozen=True, tag=12):
         check_topic_name(self.topic)
 
 
+class AlterTopic(Message, frozen=True, tag=13):
+    """Set and unset settings of a topic; answered by TopicAltered."""
+
+    name: str
+    settings: dict[str, str]
+    unset: tuple[ShortText, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.name)
+
+
 class TopicCreated(Message, frozen=True, tag=1):
     """The topic exists now, on a majority."""
 
@@ -290,6 +302,12 @@ class RecordsVoided(Message, frozen=True, tag=13):
     next_offset: Place63
 
 
+class TopicAltered(Message, frozen=True, tag=14):
+    """The topic's settings are these now, on a majority."""
+
+    topic: TopicInfo
+
+
 AdminRequest: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -303,6 +321,8 @@ AdminRequest: TypeAlias = (
     | MoveLeadership
     | SetMaintenance
     | VoidRecords
+    | AlterTopic
+    | ArchiveRequest
     | GroupRequest
 )
 AdminResponse: TypeAlias = (
@@ -319,5 +339,7 @@ AdminResponse: TypeAlias = (
     | LeadershipMoved
     | MaintenanceSet
     | RecordsVoided
+    | TopicAltered
+    | ArchiveResponse
     | GroupResponse
 )

@@ -36,6 +36,22 @@ class Message(
     """Base of all messages: a MessagePack array of the tag and the fields in their order."""
 
 
+class Health(NamedTuple):
+    """A node's disk, less what is archived and not truncated yet, and its wall clock."""
+
+    disk_used: Place63
+    disk_total: Place63
+    wall_ms: Place63
+
+
+class PartitionChecksum(NamedTuple):
+    """Running checksum of a merged partition's bytes up to `offset`."""
+
+    partition: Unsigned32
+    offset: Place63
+    checksum: Unsigned32
+
+
 class RunEnd(NamedTuple):
     """Where one partition's part of a run ends: byte `byte` of file `roll`."""
 

@@ -24,10 +24,12 @@ from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.wire.admin import AdminRequest, AdminResponse
 from shiplog.wire.bounds import (
     Handle,
+    Health,
     Identifier,
     LastStart,
     Message,
     Partition,
+    PartitionChecksum,
     Place63,
     RunEnd,
     ShortText,
@@ -125,12 +127,16 @@ class Ping(Message, frozen=True, tag=4):
 
 
 class Refused(Message, frozen=True, tag=5):
-    """What `handle` asks for is refused; the rest of the connection goes on, the handle is free."""
+    """What `handle` asks for is refused; the rest of the connection goes on, the handle is free.
+
+    `earliest`: with OUT_OF_RANGE of a merged log, the first offset that can be read; else -1.
+    """
 
     handle: Handle
     code: FaultCode
     message: Text
     remedy: Text = ""
+    earliest: Signed64 = -1
 
 
 class Close(Message, frozen=True, tag=6):
@@ -237,11 +243,15 @@ class Sealed(Message, frozen=True, tag=21):
 
 
 class Truncated(Message, frozen=True, tag=22):
-    """The sender has nothing below (file, byte) any more; DATA would go on there."""
+    """The sender has nothing below (file, byte) any more; DATA would go on there. Of a merged log,
+    records below `offset` are archived; `checksum` is the running one at (file, byte).
+    """
 
     handle: Handle
     file: Place63
     byte: Place63
+    offset: Place63 = 0
+    checksum: Unsigned32 = 0
 
 
 class TopicGone(Message, frozen=True, tag=23):
@@ -348,14 +358,6 @@ class PartitionOffset(NamedTuple):
     offset: Place63
 
 
-class PartitionChecksum(NamedTuple):
-    """Running checksum of a merged partition's bytes up to `offset`."""
-
-    partition: Unsigned32
-    offset: Place63
-    checksum: Unsigned32
-
-
 class Report(Message, frozen=True, tag=40):
     """A node's durable positions, merged-durable offsets, checksum samples: what has changed."""
 
@@ -363,6 +365,7 @@ class Report(Message, frozen=True, tag=40):
     positions: tuple[InputPlace, ...] = ()
     merged: tuple[PartitionOffset, ...] = ()
     samples: tuple[PartitionChecksum, ...] = ()
+    health: Health | None = None
 
 
 class Cursors(Message, frozen=True, tag=41):

@@ -73,6 +73,14 @@ class Receiver:
             )
         place.file, place.byte = next_file, 0
 
+    def jump(self, handle: int, file: int, byte: int) -> None:
+        """What is below is gone; the handle stands at (file, byte). Raises ProtocolFault (GAP)."""
+        place = self._place(handle)
+        if (file, byte) < (place.file, place.byte):
+            text = f"handle {handle}: truncated at {(file, byte)}, behind what was received"
+            raise ProtocolFault(FaultCode.GAP, text, _RESUME)
+        place.file, place.byte = file, byte
+
     def _place(self, handle: int) -> _Place:
         place = self._places.get(handle)
         if place is None:

@@ -12,7 +12,8 @@ import pytest
 
 from shiplog.config.load import NODE_KEYS, QUOTA_KEYS, load_client, load_node
 from shiplog.config.render import render_client, render_node
-from shiplog.config.table import parse_address, parse_size
+from shiplog.config.sizes import parse_size
+from shiplog.config.table import parse_address
 from shiplog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
 
 TLS = 'ca = "ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.input_log import InputLog
+from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
 from shiplog.wire.errors import FaultCode
 from tests.replicator.session_files import random_batches
+
+FS = OsFileSystem()
 
 
 class _Listeners:
@@ -72,6 +75,14 @@ class FakeMerged(_Listeners):
         """Begin another segment, and tell."""
         self.log.roll()
         self.changed()
+
+    def archive(self, offset: int) -> LogStart:
+        """Archive what is below an offset, and tell."""
+        start = LogStart(offset, *self.log.segment_of(offset))
+        self.log.archive(start)
+        truncate_segments(FS, self.log.path, not_truncated(FS, self.log.path, start.segment))
+        self.changed()
+        return start
 
     def fill(self, source: random.Random, count: int, *, rolls: float = 0.1) -> None:
         """Merge random batches, over several segments."""

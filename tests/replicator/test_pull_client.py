@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import Address, Grant
+from shiplog.config.types import Address, Grant, SubscriberConfig
 from shiplog.logformat.errors import DirectoryInUse
 from shiplog.logformat.files import OsFileSystem
 from shiplog.replicator.interfaces import Refused
@@ -54,11 +55,13 @@ class Pulling:
         start: StartAt | None = None,
         directory: str = "copies",
         topics: tuple[str, ...] = ("flights",),
+        keep: bool = False,
     ) -> AsyncIterator[PullClient]:
         """A running pull client."""
         path = self.path / directory
         path.mkdir(exist_ok=True)
         config = self.world.config(addresses=addresses)
+        config = replace(config, subscriber=SubscriberConfig(keep=keep))
         syncer = GroupSync(str(path))
         find: FindStart = lambda *name: start or StartAt(Start.EARLIEST)  # noqa: E731
         client = PullClient(

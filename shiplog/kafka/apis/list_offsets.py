@@ -50,7 +50,8 @@ async def _answer(
         there = readable(call, topic, index, getattr(asked, "current_leader_epoch", -1))
         if asked.timestamp >= 0 or asked.timestamp == YOUNGEST:
             await until_executed(there, there.committed, deadline)
-        offset, timestamp = _find(there, asked.timestamp)
+        log_start = call.broker.log_start(topic, index)
+        offset, timestamp = _find(there, asked.timestamp, log_start)
         epoch = _epoch(call, there, offset)
     except Refusal as refused:
         return {"partition_index": index, "error_code": refused.code}
@@ -65,13 +66,13 @@ async def _answer(
     }
 
 
-def _find(there: Readable, wanted: int) -> tuple[int, int]:
+def _find(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
     """(offset, timestamp); -1 for what there is none of. Raises Refusal, LogFormatError."""
     log = there.stream.log
     if wanted == LATEST:
         return there.committed, -1
     if wanted in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1
+        return max(log.start_offset, log_start), -1
     if wanted == LATEST_TIERED:
         return -1, -1
     if wanted < YOUNGEST:

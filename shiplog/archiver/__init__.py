@@ -1,0 +1,1 @@
+"""What is archived, and why: the policy and the plan that follows from it. Pure."""

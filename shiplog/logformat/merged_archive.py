@@ -1,0 +1,55 @@
+"""Archiving: the oldest segments of a merged log become empty files, which keep their names.
+
+A segment's bytes go by giving its name to a new, empty file, so that nobody who reads the old one
+has pages pulled from under them. Which segments those are is decided elsewhere and written to
+`partition.json` first: an empty file above that is damage, whatever its size says.
+
+Invariant: nothing at or above the start that partition.json names is ever truncated here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from shiplog.logformat.files import FileSystem
+from shiplog.logformat.merged_names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
+
+
+class LogStart(NamedTuple):
+    """From where on a log is kept. Records below `offset` are archived; `segment` is the base
+    offset of the first segment that is kept, `checksum` the running one where it begins.
+    """
+
+    offset: int
+    segment: int
+    checksum: int
+
+
+def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:
+    """The segments below an offset that are not empty yet, oldest first. As the oldest are
+    truncated first, the newest empty one has none before it. Raises DiskFault.
+    """
+    found: list[int] = []
+    for base in reversed(segment_bases(fs.list_directory(directory))):
+        if base >= below:
+            continue
+        if fs.size(os.path.join(directory, segment_name(base, LOG))) == 0:
+            break
+        found.append(base)
+    return found[::-1]
+
+
+def truncate_segments(fs: FileSystem, directory: str, bases: list[int]) -> None:
+    """Empty archived segments, durably; their indexes go. Takes as long as the disk needs to free
+    them. Raises DiskFault.
+    """
+    for base in bases:
+        path = os.path.join(directory, segment_name(base, LOG))
+        fs.write_atomically(path, b"", durable=False)
+        for suffix in (INDEX, TIME_INDEX):
+            index = os.path.join(directory, segment_name(base, suffix))
+            if fs.exists(index):
+                fs.unlink(index)
+    if bases:
+        fs.sync_directory(directory)

@@ -1,0 +1,38 @@
+"""Answers administrators about archiving. Invariant: asking changes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from shiplog.archiver.plan import Proposal
+from shiplog.consensus import NotLeader
+from shiplog.wire import admin_archive as wire
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.node import Node
+
+TEXT_CHARACTERS = 1000
+
+
+def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveResponse:
+    """What is asked. Raises NotLeader."""
+    if not node.group.is_leader:
+        raise NotLeader(node.group.raft.leader)
+    rounds = node.archive_rounds
+    policy, found = rounds.policy.policy, rounds.plan()
+    return wire.ArchivePlan(
+        "" if policy is None else json.dumps(asdict(policy)),
+        rounds.policy.problem[:TEXT_CHARACTERS],
+        tuple(_planned(node, each) for each in found.proposals),
+        tuple(found.held),
+    )
+
+
+def _planned(node: Node, each: Proposal) -> wire.PlannedArchive:
+    merged = node.merging.partitions[each.partition]
+    ends = each.first, each.segment
+    return wire.PlannedArchive(
+        merged.topic, merged.index, *ends, each.files, each.size, each.reason
+    )

@@ -1,0 +1,110 @@
+"""Archiving by policy with real processes, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shiplog import Subscriber
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.subscriber import OffsetOutOfRange
+from tests.e2e.harness import World, wait_for
+from tests.e2e.test_cli import as_json, shiplog
+
+RECORD = b"x" * 30_000
+
+
+@pytest.fixture
+def archiving(tmp_path: Path) -> Iterator[World]:
+    """Three nodes with a policy that archives nothing, segments of 64 KiB, rounds every 0.2 s."""
+    (tmp_path / "policy.json").write_text('{"time": 0}')
+    options = ClusterOptions(segment_bytes=1 << 16)
+    with LocalCluster(str(tmp_path / "cluster"), options) as cluster:
+        cluster.prepare()
+        for node in cluster.nodes:
+            file = Path(node.config_file)
+            text = file.read_text().replace("interval_s = 10.0", "interval_s = 0.2")
+            policy = f"policy = {json.dumps(str(tmp_path / 'policy.json'))}"
+            file.write_text(text.replace("[archive]", f"[archive]\n{policy}"))
+        cluster.start()
+        yield World(cluster, tmp_path)
+
+
+def write(world: World, count: int) -> None:
+    with world.publisher("p") as publisher:
+        for _ in range(count):
+            publisher.append(RECORD)
+            publisher.wait_merged(20)
+
+
+def sizes(directory: str | Path) -> list[int]:
+    """The bytes of every segment."""
+    names = sorted(name for name in os.listdir(directory) if name.endswith(".log"))
+    return [os.path.getsize(os.path.join(directory, name)) for name in names]
+
+
+def on_nodes(world: World) -> list[list[int]]:
+    return [sizes(os.path.join(node.data, "merged", "t-0")) for node in world.cluster.nodes]
+
+
+def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
+    world, policy = archiving, archiving.directory / "policy.json"
+    config = ("--config", world.cluster.client_file)
+    write(world, 20)
+    world.wait_offset(20)
+    with world.subscriber() as subscriber:
+        assert len(subscriber.batch(max_records=20, timeout=20)) > 0
+        subscriber.wait_caught_up(20)
+        assert as_json(world, "archive", "plan", *config)["planned"] == []
+        policy.write_text('{"time": 0, "limit": "100Ki", "disk": 100}')
+        copy = world.directory / "subscribers" / "s" / "t-0"
+        wait_for(
+            lambda: all(sum(each) <= 100 << 10 for each in [*on_nodes(world), sizes(copy)]),
+            "archived on all nodes, and in the copy",
+        )
+    assert len({tuple(each) for each in on_nodes(world)}) == 1
+    assert on_nodes(world)[0][0] == 0
+    policy.write_text('{"time": 0, "limit": -3}')
+
+    def complains() -> bool:
+        found = as_json(world, "archive", "plan", *config)
+        return "limit is -3" in found["problem"] and "102400" in found["policy"]
+
+    wait_for(complains, "the plan says what is wrong, and what counts")
+    assert "limit is -3" in shiplog(world, "status", *config).stdout
+    copies = [os.path.join(node.data) for node in world.cluster.nodes]
+    verified = as_json(world, "verify", *copies, str(copy.parent))
+    assert verified["verified"]
+    assert len({each["checksum"] for each in verified["copies"]}) == 1
+    with (
+        pytest.raises(OffsetOutOfRange) as caught,
+        Subscriber(
+            "t",
+            directory=str(world.directory / "late"),
+            config=world.cluster.client_file,
+            start=3,
+            auto_offset_reset="error",
+        ) as late,
+    ):
+        late.batch(max_records=1, timeout=20)
+    assert caught.value.earliest == verified["copies"][0]["start_offset"]
+
+
+def test_settings_of_topics_are_altered(archiving: World) -> None:
+    world = archiving
+    config = ("--config", world.cluster.client_file)
+    write(world, 6)
+    altered = as_json(world, "topic", "alter", "t", "--set", "retention.bytes=70000", *config)
+    assert altered["settings"] == {"retention.bytes": "70000"}
+    wait_for(lambda: all(sum(each) < 140_000 for each in on_nodes(world)), "archived")
+    altered = as_json(world, "topic", "alter", "t", "--unset", "retention.bytes", *config)
+    assert altered["settings"] == {}
+    for bad, reason in (("retention.ms=-2", "retention.ms"), ("retention.days=1", "unknown")):
+        refused = shiplog(world, "topic", "alter", "t", "--set", bad, *config)
+        assert (refused.returncode, reason in refused.stderr) == (1, True)
+    nothing = shiplog(world, "topic", "alter", "t", *config)
+    assert nothing.returncode == 2

@@ -1,0 +1,153 @@
+"""Rounds of archiving by policy, on whole nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat.files import OsFileSystem
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.policy_file import PolicyFile
+from shiplog.sequencer.setting_commands import AlterTopic
+from shiplog.sequencer.state import StateMachine
+from tests.sequencer.cluster import Session, leader_of, run_with, until
+from tests.sequencer.test_archiving import BATCH, is_archived, sizes, write
+
+TOPIC = "0" * 32
+
+
+def policy_of(node: Node, path: Path, text: str) -> None:
+    """Give a running node a policy file."""
+    path.write_text(text)
+    node.archive_rounds.policy = PolicyFile(OsFileSystem(), str(path))
+    node.archive_rounds.policy.load()
+
+
+def start(node: Node) -> int:
+    return node.replica.machine.state.partitions[1].log_start
+
+
+async def until_planned(node: Node, *wanted: tuple[int, str]) -> None:
+    """Wait until a round would archive this: (segment, reason) of each partition."""
+
+    def planned() -> bool:
+        found = node.archive_rounds.plan().proposals
+        return tuple((each.segment, each.reason) for each in found) == wanted
+
+    await until(planned, f"planned: {wanted}")
+
+
+async def alter(node: Node, **settings: str) -> None:
+    await node.proposer.propose(
+        AlterTopic(TOPIC, {key.replace("__", "."): value for key, value in settings.items()}, [])
+    )
+
+
+def test_the_limit_is_kept_everywhere(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 8)
+        for node in nodes:
+            assert node.archive_rounds.plan().proposals == []
+            policy_of(node, tmp_path / "policy.json", json.dumps({"time": 0, "limit": 130_000}))
+        leader = await leader_of(nodes)
+        await until_planned(leader, (5, "limit"))
+        [planned] = leader.archive_rounds.plan().proposals
+        assert (planned.first, planned.segment, planned.files, planned.reason) == (0, 5, 5, "limit")
+        assert planned.size == 5 * len(BATCH)
+        assert start(leader) == 0  # planning does nothing
+        leader.archive_rounds.tick()
+        await until(lambda: all(is_archived(node, 5) for node in nodes), "archived")
+        assert {sum(size for _, size in sizes(node)) for node in nodes} == {3 * len(BATCH)}
+        assert leader.archive_rounds.plan().proposals == []
+
+    run_with(tmp_path, 3, body)
+
+
+def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        leader = await leader_of(nodes)
+        rounds = leader.archive_rounds
+        for node in nodes:
+            policy_of(node, tmp_path / "policy.json", '{"time": 5}')
+        await until(
+            lambda: all(view.health for view in leader.coordinator.views.values()), "health"
+        )
+        assert rounds.plan().proposals == []
+        await alter(leader, retention__bytes=str(3 * len(BATCH)))
+        await until_planned(leader, (3, "retention.bytes"))
+        await alter(leader, retention__bytes="-1", retention__ms="0")
+        await until_planned(leader, (5, "time"))
+        await alter(leader, hold_groups="billing")
+        found = rounds.plan()
+        assert (found.proposals, found.held) == ([], ["t-0"])
+        await alter(leader, hold_max_bytes=str(4 * len(BATCH)))
+        await until_planned(leader, (2, "time"))
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_minority_archives_nothing(tmp_path: Path) -> None:
+    """What only the leader has merged durably stays, and its disk and clock alone are nothing."""
+
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 5)
+        leader = await leader_of(nodes)
+        policy_of(leader, tmp_path / "policy.json", '{"time": 1, "limit": "64Ki", "disk": 1}')
+        views = leader.coordinator.views
+        await until(lambda: all(view.health for view in views.values()), "health")
+        await until(lambda: bool(leader.archive_rounds.plan().proposals), "a plan")
+        for number, view in views.items():
+            if number != leader.number:
+                view.health = None
+                view.merged_durable = {1: 2}
+        [planned] = leader.archive_rounds.plan().proposals
+        assert (planned.segment, planned.reason) == (2, "limit")
+
+    run_with(tmp_path, 3, body)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"time": -1}', '{"time": 1, "limit": 0}', "\x00"])
+def test_a_bad_edit_keeps_the_policy_and_says_why(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text('{"time": 7}')
+    file = PolicyFile(OsFileSystem(), str(path))
+    file.load()
+    good = file.policy
+    assert good is not None
+    path.write_text(text)
+    file.load()
+    assert (file.policy, bool(file.problem)) == (good, True)
+    assert str(path) in file.problem
+    path.write_text('{"time": 8}')
+    file.load()
+    assert file.policy is not None
+    assert (file.policy.time, file.problem) == (8, "")
+
+
+def test_without_a_readable_file_there_is_no_policy(tmp_path: Path) -> None:
+    for make in (lambda path: None, lambda path: path.mkdir(), os.mkfifo):
+        path = tmp_path / f"policy-{len(list(tmp_path.iterdir()))}"
+        make(path)
+        file = PolicyFile(OsFileSystem(), str(path))
+        file.load()
+        assert file.policy is None
+        assert file.problem
+
+
+def test_state_of_an_older_version_has_no_time_of_rolls(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 4)
+        leader = await leader_of(nodes)
+        await alter(leader, retention__ms="0")
+        state = leader.replica.machine.state.partitions[1]
+        assert [base for base, _ in state.rolls] == [1, 2, 3]
+        del state.rolls[-1]
+        state.rolls = state.rolls[:1]
+        await until_planned(leader, (1, "time"))
+
+    run_with(tmp_path, 1, body)
+    assert StateMachine().state.partitions == {}

@@ -1,0 +1,80 @@
+"""The log start of a partition as replicated state."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.sequencer.commands import Archive, CreateTopic, Merge, decode_commands, encode_commands
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import STATE_VERSION, Partition, Rejection
+
+
+def make_machine(*, rolls: int = 3) -> StateMachine:
+    """A partition of segments of ten records, rolled at 100, 200, …"""
+    machine = StateMachine()
+    machine.apply(CreateTopic("t1", "flights", 1, {}, 1))
+    for number in range(rolls + 1):
+        part = Merge(1, 10 * number, 1, 100 * number, number > 0, [])
+        machine.apply(part)
+        machine.state.partitions[1].next_offset = 10 * (number + 1)
+    return machine
+
+
+def partition(machine: StateMachine) -> Partition:
+    return machine.state.partitions[1]
+
+
+def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
+    machine = make_machine()
+    command = Archive(1, 15, 10, 77, 5, "time")
+    assert decode_commands(encode_commands([command])) == [command]
+    assert machine.apply(command) == command
+    found = partition(StateMachine.decode(machine.encode()))
+    assert (found.log_start, found.start_segment, found.start_checksum) == (15, 10, 77)
+    assert found.rolls == [(20, 200), (30, 300)]
+
+
+@pytest.mark.parametrize(("offset", "segment"), [(41, 30), (15, 20), (-1, -1), (5, -1)], ids=str)
+def test_what_is_not_planned_is_not_archived(offset: int, segment: int) -> None:
+    machine = make_machine()
+    before = machine.encode()
+    outcome = machine.apply(Archive(1, offset, segment, 0, 0, ""))
+    assert isinstance(outcome, Rejection)
+    assert machine.encode() == before
+
+
+def test_a_partition_that_is_gone_is_said() -> None:
+    outcome = make_machine().apply(Archive(9, 0, 0, 0, 0, ""))
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == "UNKNOWN_TOPIC"
+
+
+@given(st.lists(st.tuples(st.integers(0, 45), st.integers(0, 4)), max_size=8))
+def test_the_start_never_falls_and_its_segment_holds_it(wanted: list[tuple[int, int]]) -> None:
+    machine = make_machine()
+    found = partition(machine)
+    for offset, number in wanted:
+        before = found.log_start, found.start_segment
+        machine.apply(Archive(1, offset, 10 * number, number, 0, ""))
+        assert (found.log_start, found.start_segment) >= before
+        assert found.start_segment <= found.log_start <= found.next_offset
+        assert found.start_checksum == found.start_segment // 10
+        assert [base for base, _ in found.rolls] == [
+            base for base in (10, 20, 30) if base > found.start_segment
+        ]
+
+
+def test_an_older_state_is_read_and_a_newer_one_is_not() -> None:
+    machine = make_machine(rolls=0)
+    tree = msgspec.msgpack.decode(machine.encode())
+    for name in ("log_start", "start_segment", "start_checksum", "rolls"):
+        del tree["partitions"][1][name]
+    tree["version"] = 1
+    old = StateMachine.decode(msgspec.msgpack.encode(tree))
+    assert (partition(old).log_start, old.state.version) == (0, STATE_VERSION)
+    tree["version"] = STATE_VERSION + 1
+    with pytest.raises(ValueError, match=f"version {STATE_VERSION + 1}, this program reads 1 and"):
+        StateMachine.decode(msgspec.msgpack.encode(tree))

@@ -1,0 +1,153 @@
+"""Whole nodes archive: what Raft says, everywhere, also where a node was away meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat.merged_names import segment_bases
+from shiplog.sequencer.commands import Archive, CreateTopic
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.state_types import Rejection
+from shiplog.wire.admin import NodeState
+from tests.sequencer.cluster import (
+    Session,
+    batch,
+    leader_of,
+    make_node,
+    merged,
+    offset,
+    run_with,
+    until,
+)
+
+BATCH = batch(b"x" * 40_000)
+"""Two of them fill a segment."""
+
+
+async def write(nodes: list[Node], session: Session, count: int) -> None:
+    """Send so many batches of one record, each merged by itself everywhere."""
+    if not nodes[0].replica.machine.state.topics:
+        settings = {"segment.bytes": "65536"}
+        await nodes[0].proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
+    for _ in range(count):
+        goal = offset(nodes[0]) + 1
+        await session.send(nodes, BATCH)
+        await until(lambda goal=goal: all(offset(node) == goal for node in nodes), "merged")  # type: ignore[misc]
+
+
+async def archive(nodes: list[Node], below: int) -> None:
+    """Archive by the leader's own log, and wait until it is carried out."""
+    node = await leader_of(nodes)
+    segment, checksum = node.merging.partitions[1].log.segment_of(below)
+    outcome = await node.proposer.propose(Archive(1, below, segment, checksum, 1, "test"))
+    assert not isinstance(outcome, Rejection)
+    await until(lambda: all(is_archived(node, below) for node in nodes), "archived everywhere")
+
+
+def sizes(node: Node) -> list[tuple[int, int]]:
+    """(base, bytes) of every segment file."""
+    place = Path(node.merging.partitions[1].log.path)
+    bases = segment_bases(path.name for path in place.iterdir())
+    return [(base, (place / f"{base:020d}.log").stat().st_size) for base in bases]
+
+
+def is_archived(node: Node, below: int) -> bool:
+    """Whether a node has nothing left that may go."""
+    log = node.merging.partitions[1].log
+    segment = node.replica.machine.state.partitions[1].start_segment
+    is_empty = all(size == 0 for base, size in sizes(node) if base < segment)
+    return log.log_start.offset == below and log.log_start.segment == segment and is_empty
+
+
+def test_every_node_truncates_the_same_files_and_keeps_their_names(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await write(nodes, session, 7)
+        before = sizes(nodes[0])
+        assert [size for _, size in before] == [len(BATCH)] * 7
+        await archive(nodes, 4)
+        after = [(base, 0 if base < 4 else size) for base, size in before]
+        assert [sizes(node) for node in nodes] == [after] * 3
+        assert {node.merging.partitions[1].log.start_offset for node in nodes} == {4}
+        await archive(nodes, 7)  # all there is: the growing segment stays
+        assert [sizes(node)[-1] for node in nodes] == [before[-1]] * 3
+        await write(nodes, session, 2)
+        for node in nodes:
+            await node.scrubber.scrub()
+            assert not node.scrubber.troubles
+            await node.snapshotter.take()
+
+    async def again(nodes: list[Node]) -> None:
+        for node in nodes:
+            state, log = node.replica.machine.state.partitions[1], node.merging.partitions[1].log
+            await until(lambda log=log: log.next_offset == 9, "all is there")  # type: ignore[misc]
+            assert (state.log_start, log.start_offset, log.damaged) == (7, 7, [])
+            await until(lambda node=node: is_archived(node, 7), "still archived")  # type: ignore[misc]
+
+    run_with(tmp_path, 3, body)
+    run_with(tmp_path, 3, again)
+
+
+@pytest.mark.parametrize("has_inputs", [True, False])
+def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) -> None:
+    """By merging if somebody still has the inputs, else behind what was archived."""
+
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await write(nodes, session, 3)
+        leader = await leader_of(nodes)
+        away = next(node for node in nodes if node is not leader)
+        there = [node for node in nodes if node is not away]
+        await away.stop()
+        await write(there, session, 6)
+        await archive(there, 7)
+        came = make_node(tmp_path, 3, nodes.index(away))
+        nodes[nodes.index(away)] = came
+        if not has_inputs:
+            came.repair.peer_reported = lambda node, places: None  # type: ignore[method-assign]
+        await came.start()
+        await until(lambda: came.state is NodeState.LIVE, "Live again")
+        await until(lambda: is_archived(came, 7) and offset(came) == 9, "caught up")
+        await write(there, session, 2)
+        await until(lambda: offset(came) == 11, "goes on")
+        assert len({merged(node) for node in nodes}) == 1
+        archived = [size for base, size in sizes(came) if base < 7]
+        assert archived == [0] * len(archived)
+        assert has_inputs or len(archived) == 3
+        assert came.merging.partitions[1].log.checksum == leader.merging.partitions[1].log.checksum
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_partition_that_is_begun_anew_begins_where_the_others_do(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        await archive(nodes, 4)
+        node = nodes[0]
+        path = node.merging.partitions[1].log.path
+        node.merging.compare([])
+        node.merging._rebuild(1, node.merging.partitions[1], "test")
+        await until(lambda: offset(node) == 6 and is_archived(node, 4), "copied anew")
+        log = node.merging.partitions[1].log
+        assert (log.path, log.start_offset) == (path, 4)
+        assert log.checksum == nodes[1].merging.partitions[1].log.checksum
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 5)
+        halted, others = nodes[0], nodes[1:]
+        halted.merging.halt(1, "test")
+        before = sizes(halted)
+        node = await leader_of(nodes)
+        segment, checksum = nodes[1].merging.partitions[1].log.segment_of(4)
+        await node.proposer.propose(Archive(1, 4, segment, checksum, 1, "test"))
+        await until(lambda: all(is_archived(other, 4) for other in others), "archived elsewhere")
+        await until(lambda: halted.replica.machine.state.partitions[1].log_start == 4, "known")
+        assert sizes(halted) == before
+
+    run_with(tmp_path, 3, body)

@@ -20,6 +20,7 @@ class Stream:
     """A partition of five records here."""
 
     log = SimpleNamespace(start_offset=0, next_offset=5)
+    fault = None
 
     def add_listener(self, wake: object) -> None:
         """Nothing is merged."""

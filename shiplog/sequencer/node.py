@@ -22,7 +22,6 @@ from shiplog.consensus import Raft, RaftConfig, Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
-from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
@@ -35,7 +34,7 @@ from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.following import Following
 from shiplog.sequencer.group import Group
-from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service, Watch
+from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service
 from shiplog.sequencer.housekeeping import Housekeeper
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.links import Links
@@ -59,6 +58,7 @@ from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.tasks import Tasks
+from shiplog.sequencer.watched_files import WatchedFiles
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
 
@@ -98,7 +98,7 @@ class Node:
         self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
         self._server: Server | None = None
-        self._watches: list[Watch] = []
+        self._watched: WatchedFiles | None = None
         self.directory = NodeDirectory.open(
             fs,
             config.data,
@@ -315,7 +315,7 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
-        self._watch_files()
+        self._watched = WatchedFiles(self._host, self._tls, self.archive_rounds.policy)
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -348,8 +348,8 @@ class Node:
             await service.close()
         if self._server is not None:
             self._server.close()
-        for watch in self._watches:
-            watch.close()
+        if self._watched is not None:
+            self._watched.close()
         await self.repair.close()
         await self.following.close()
         await self._tasks.cancel()
@@ -363,22 +363,6 @@ class Node:
         self.directory.stopped_cleanly()
         self.directory.close()
         self.state = NodeState.OFFLINE
-
-    def _watch_files(self) -> None:
-        """Notice changed certificates, and a changed policy."""
-        tls, policy = self.config.tls, self.archive_rounds.policy
-        policy.load()
-        self._watches = [self._host.watch((tls.ca, tls.cert, tls.key), self._reload_tls)]
-        if policy.path is not None:
-            self._watches.append(self._host.watch((policy.path,), policy.load))
-
-    def _reload_tls(self) -> None:
-        """Take changed certificates over for new connections; unusable ones change nothing."""
-        try:
-            if self._tls.reload_if_changed():
-                log_event(log, logging.INFO, "certificates reloaded", cert=self.config.tls.cert)
-        except TlsFault as fault:
-            log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -315,7 +315,8 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
-        self._watched = WatchedFiles(self._host, self._tls, self.archive_rounds.policy)
+        policy = self.archive_rounds.policy
+        self._watched = WatchedFiles(self._host, self.config.tls, self._tls, policy)
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )

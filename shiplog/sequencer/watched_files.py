@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from shiplog.config.types import TlsFiles
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
@@ -19,10 +20,12 @@ log = logging.getLogger(__name__)
 class WatchedFiles:
     """What one node watches, until closed."""
 
-    def __init__(self, host: Host, tls: ReloadingContext, policy: PolicyFile) -> None:
+    def __init__(
+        self, host: Host, files: TlsFiles, tls: ReloadingContext, policy: PolicyFile
+    ) -> None:
         """Read the policy, and watch. To be made in the event loop."""
         self._tls = tls
-        files = tls.files
+        self._cert = files.cert
         policy.load()
         self._watches = [host.watch((files.ca, files.cert, files.key), self._reload_tls)]
         if policy.path is not None:
@@ -32,8 +35,7 @@ class WatchedFiles:
         """Take changed certificates over for new connections."""
         try:
             if self._tls.reload_if_changed():
-                cert = self._tls.files.cert
-                log_event(log, logging.INFO, "certificates reloaded", cert=cert)
+                log_event(log, logging.INFO, "certificates reloaded", cert=self._cert)
         except TlsFault as fault:
             log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 

@@ -25,8 +25,6 @@ from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
-from shiplog.sequencer.archive_rounds import ArchiveRounds
-from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -42,11 +40,11 @@ from shiplog.sequencer.log_first import LogFirst
 from shiplog.sequencer.log_source import NodeLogSource
 from shiplog.sequencer.members import Members, NotAMember
 from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.node_archive import NodeArchive
 from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
 from shiplog.sequencer.node_sessions import RunKeeper
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
-from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.raft_store import RaftStore
@@ -61,6 +59,7 @@ from shiplog.sequencer.tasks import Tasks
 from shiplog.sequencer.watched_files import WatchedFiles
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
+from shiplog.wire.peer_history import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +140,6 @@ class Node:
         self.members = Members(machine, known, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
-        self.archiving = Archiving(
-            fs,
-            machine,
-            self.merging,
-            in_thread=self._host.in_thread,
-            sync_log=lambda: self.group.sync_now(),  # noqa: PLW0108
-        )
 
     def _build_sequencing(self) -> None:
         """What decides, with the other nodes: Raft, planning, intake, snapshots."""
@@ -264,7 +256,7 @@ class Node:
             is_there=self.is_there,
         )
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
-        self.archive_rounds = ArchiveRounds(self, PolicyFile(self._fs, config.archive.policy))
+        self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -301,8 +293,6 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
-        replica.on_archived = self.archiving.look
-        self.merging.on_opened = self.archiving.look
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------
@@ -315,8 +305,7 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
-        policy = self.archive_rounds.policy
-        self._watched = WatchedFiles(self._host, self.config.tls, self._tls, policy)
+        self._watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -325,7 +314,7 @@ class Node:
         self._tasks.spawn(self.group.run_saver())
         self._tasks.spawn(self.intake.run_syncer())
         self._tasks.spawn(self.merging.run_syncer())
-        self._tasks.spawn(self.archiving.run())
+        self.archive.start(self._tasks.spawn)
         self._tasks.spawn(self.snapshotter.run())
         self._tasks.spawn(self._housekeeper.run())
         self._tasks.spawn(self.scrubber.run())
@@ -359,6 +348,7 @@ class Node:
         for syncer in self._syncers:
             await syncer.close()
         self.merging.close()
+        self.archive.history.close()
         self.sessions.close()
         self.store.close()
         self.directory.stopped_cleanly()
@@ -454,6 +444,10 @@ class Node:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.coordinator.run_ended(message.session, message.run_id, ends)
+            case HistoryAsked():
+                self.archive.history.on_asked(node, message)
+            case HistoryTold():
+                self.archive.history.on_told(message)
             case MemberList():
                 if self.members.hear(message):
                     self._members_changed()

@@ -1,6 +1,6 @@
 # The developer's kit; `make` alone lists it. Every target first sets up what it needs, from any directory.
 
-SEEDS ?= 200
+SEEDS ?= 2000
 SEED ?=
 ARGS ?=
 

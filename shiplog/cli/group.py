@@ -24,6 +24,8 @@ from shiplog.wire.admin_groups import (
     ResetTo,
 )
 
+OFFSET_MAX = (1 << 62) - 1
+
 
 @click.group()
 def command() -> None:
@@ -75,9 +77,14 @@ def describe(config: ClientConfig, group: str, as_json: bool) -> None:
 @click.argument("group")
 @click.option("--topic", required=True, help="Whose offsets are set.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
+@click.option("--to", metavar="earliest|latest|OFFSET", help="The next record to be read.")
 @click.option(
-    "--to", required=True, metavar="earliest|latest|OFFSET", help="The next record to be read."
+    "--to-datetime",
+    "moment",
+    metavar="TIME",
+    help="The first one of this time (ISO 8601) or later.",
 )
+@click.option("--shift-by", "shift", type=int, metavar="N", help="So many on; back, if negative.")
 @client_option
 @json_option
 def reset(
@@ -86,18 +93,47 @@ def reset(
     group: str,
     topic: str,
     partition: int | None,
-    to: str,
+    to: str | None,
+    moment: str | None,
+    shift: int | None,
     as_json: bool,
 ) -> None:
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
+
+    One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
+    --shift-by (never beyond what is there) says where.
 
     \b
     Examples:
       shiplog group reset billing --topic flights --to earliest --config client.toml
       shiplog group reset billing --topic flights --partition 2 --to 1500 --config client.toml
+      shiplog group reset billing --topic flights --to-datetime 2026-11-20T08:00 \\
+        --config client.toml
+      shiplog group reset billing --topic flights --shift-by -100 --config client.toml
     """
-    body = ResetGroup(group, topic, partition, *_place(to))
+    if (to is not None) + (moment is not None) + (shift is not None) != 1:
+        raise click.UsageError("one of --to, --to-datetime and --shift-by is needed")
+    body = ResetGroup(group, topic, partition, *_target(to, moment, shift))
     _show(request(config, body, GroupDescription), as_json=as_json)
+
+
+def _target(to: str | None, moment: str | None, shift: int | None) -> tuple[ResetTo, int]:
+    if to is not None:
+        return _place(to)
+    if moment is not None:
+        return ResetTo.TIME, _milliseconds(moment)
+    return ResetTo.SHIFT, max(-OFFSET_MAX, min(OFFSET_MAX, shift or 0))
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is not a time such as 2026-11-20T08:00"
+        raise click.BadParameter(message, param_hint="--to-datetime") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def _place(text: str) -> tuple[ResetTo, int]:

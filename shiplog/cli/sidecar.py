@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
 import click
 
 from shiplog.cli.output import client_option, fail, talk
-from shiplog.config.types import ClientConfig
+from shiplog.config.kafka import is_loopback
+from shiplog.config.table import parse_address
+from shiplog.config.types import Address, ClientConfig, PublisherKafka, SubscriberKafka
+from shiplog.kafka.listener import ListenerFault
+from shiplog.kafka.sidecar.service import PublisherListener, SubscriberListener
 from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.names import check_topic_name
+from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
+from shiplog.replicator.pull_copy import Copy
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop import run
 from shiplog.runtime.tls import ReloadingContext
@@ -34,6 +41,34 @@ class Sidecar(Protocol):
         """End."""
 
 
+class LocalListener(Protocol):
+    """What their Kafka listeners have in common."""
+
+    async def start(self) -> None:
+        """Listen. Raises ListenerFault."""
+
+    async def close(self) -> None:
+        """End every connection."""
+
+
+def _loopback(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> Address | None:
+    address = None if text is None else parse_address(text)
+    if text is not None and (address is None or not is_loopback(address)):
+        raise click.BadParameter(f"{text!r} is not an address of this host, such as 127.0.0.1:9092")
+    return address
+
+
+kafka_option = click.option(
+    "--kafka",
+    "listen",
+    metavar="HOST:PORT",
+    callback=_loopback,
+    help="Where Kafka clients on this host connect; without TLS, so loopback only.",
+)
+
+
 @click.group()
 def command() -> None:
     """Ship the files of publishers, or keep the files of subscribers, from a process of its own.
@@ -47,20 +82,48 @@ def command() -> None:
 
 @command.command()
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
+@kafka_option
+@click.option("--kafka-session", metavar="NAME", help="What Kafka clients write goes into it.")
 @client_option
-def publisher(config: ClientConfig, *, directory: str | None) -> None:
+def publisher(
+    config: ClientConfig,
+    *,
+    directory: str | None,
+    listen: Address | None,
+    kafka_session: str | None,
+) -> None:
     """Ship every session found below --dir (or `dir` in [publisher] of the configuration).
 
-    New sessions are noticed. A session that its publisher ships by itself is left alone.
+    New sessions are noticed. A session that its publisher ships by itself is left alone. With
+    --kafka (or [publisher.kafka] in the configuration) Kafka clients on this host write into a
+    session too.
 
     \b
-    Example:
+    Examples:
       shiplog sidecar publisher --config client.toml --dir /var/lib/shiplog/sessions
+      shiplog sidecar publisher --config client.toml --dir sessions --kafka 127.0.0.1:9092 \\
+        --kafka-session orders-host7
     """
     root = directory or config.publisher.directory
     if root is None:
         fail("--dir is missing, and the configuration has no dir in [publisher]")
-    run(serve_publisher(root, config))
+    run(serve_publisher(root, config, _publisher_kafka(config, listen, kafka_session)))
+
+
+def _publisher_kafka(
+    config: ClientConfig, listen: Address | None, session: str | None
+) -> PublisherKafka | None:
+    """The listener by the configuration, and what the command line says else."""
+    known = config.publisher.kafka
+    if session is not None:
+        check_session_name(session)
+    if known is not None:
+        return replace(known, listen=listen or known.listen, session=session or known.session)
+    if listen is None:
+        return None
+    if session is None:
+        fail("--kafka-session is missing: the session that Kafka clients write into")
+    return PublisherKafka(listen=listen, session=session)
 
 
 @command.command()
@@ -74,40 +137,65 @@ def publisher(config: ClientConfig, *, directory: str | None) -> None:
     type=click.Choice(["earliest", "latest"]),
     help="Where a copy that does not exist yet begins.",
 )
+@kafka_option
 @client_option
 def subscriber(
-    config: ClientConfig, *, topics: tuple[str, ...], directory: str | None, start: str
+    config: ClientConfig,
+    *,
+    topics: tuple[str, ...],
+    directory: str | None,
+    start: str,
+    listen: Address | None,
 ) -> None:
     """Keep copies of topics in --dir (or `dir` in [subscriber] of the configuration).
 
+    With --kafka (or [subscriber.kafka] in the configuration) Kafka clients on this host read them.
+
     \b
-    Example:
+    Examples:
       shiplog sidecar subscriber --config client.toml --dir copies --topic flights --topic trades
+      shiplog sidecar subscriber --config client.toml --dir copies --topic flights \\
+        --kafka 127.0.0.1:9092
     """
     root = directory or config.subscriber.directory
     if root is None:
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
     names = tuple(check_topic_name(topic) for topic in topics)
-    run(serve_subscriber(root, names, config, from_latest=start == "latest"))
+    kafka = config.subscriber.kafka if listen is None else SubscriberKafka(listen=listen)
+    run(serve_subscriber(root, names, config, kafka, from_latest=start == "latest"))
 
 
-async def serve_publisher(root: str, config: ClientConfig) -> None:
+async def serve_publisher(root: str, config: ClientConfig, kafka: PublisherKafka | None) -> None:
     """Ship sessions until told to stop."""
+    fs, clock = OsFileSystem(), SystemClock()
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    listener = None if kafka is None else PublisherListener(root, config, kafka, fs, clock)
     sidecar = PublisherSidecar(
         root,
         config,
         tls=ReloadingContext(config.tls),
-        fs=OsFileSystem(),
-        clock=SystemClock(),
+        fs=fs,
+        clock=clock,
         random=Random(),
     )
-    await serve(sidecar, f"shipping the sessions below {root}")
+    await serve(sidecar, listener, f"shipping the sessions below {root}")
 
 
 async def serve_subscriber(
-    root: str, topics: tuple[str, ...], config: ClientConfig, *, from_latest: bool
+    root: str,
+    topics: tuple[str, ...],
+    config: ClientConfig,
+    kafka: SubscriberKafka | None,
+    *,
+    from_latest: bool,
 ) -> None:
     """Keep copies until told to stop."""
+    listener: SubscriberListener | None = None
+
+    def changed(copy: Copy) -> None:
+        if listener is not None:
+            listener.changed(copy)
+
     sidecar = SubscriberSidecar(
         root,
         topics,
@@ -117,18 +205,29 @@ async def serve_subscriber(
         clock=SystemClock(),
         random=Random(),
         from_latest=from_latest,
+        on_change=changed,
     )
-    await serve(sidecar, f"keeping copies of {', '.join(topics)} in {root}")
+    if kafka is not None:
+        listener = SubscriberListener(config, kafka, sidecar.client.copies, SystemClock())
+    await serve(sidecar, listener, f"keeping copies of {', '.join(topics)} in {root}")
 
 
-async def serve(sidecar: Sidecar, what: str) -> None:
-    """Run a sidecar until SIGTERM or SIGINT."""
+async def serve(sidecar: Sidecar, listener: LocalListener | None, what: str) -> None:
+    """Run a sidecar, and its Kafka listener, until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     sidecar.start()
-    talk(what)
-    await stop.wait()
-    await sidecar.stop()
+    try:
+        if listener is not None:
+            await listener.start()
+        talk(what)
+        await stop.wait()
+    except ListenerFault as fault:
+        fail(str(fault))
+    finally:
+        if listener is not None:
+            await listener.close()
+        await sidecar.stop()

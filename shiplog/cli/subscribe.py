@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from shiplog.cli.output import fail, optional_client_option, progress
+from shiplog.cli.replay import Replay
 from shiplog.config.types import ClientConfig
 from shiplog.logformat._kernels import Record
 from shiplog.subscriber.start import Start, StartAt
@@ -55,6 +56,12 @@ def parse_from(
 @click.option("--name", help="Store positions under this name, and go on there.")
 @click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
+@click.option("--replay", is_flag=True, help="Show records as far apart as they were written.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --replay: how many times as fast.  [default: 1]",
+)
 @click.option("--format", "kind", default="value", show_default=True, type=click.Choice(FORMATS))
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @optional_client_option
@@ -68,6 +75,8 @@ def command(
     name: str | None,
     limit: int | None,
     follow: bool,
+    replay: bool,
+    speed: float | None,
     kind: str,
     as_json: bool,
 ) -> None:
@@ -82,7 +91,12 @@ def command(
       shiplog subscribe --config client.toml --topic flights --dir copies --from latest
       shiplog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       shiplog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
+      shiplog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
     """
+    if speed is not None and not replay:
+        raise click.UsageError("--speed has no meaning without --replay")
+    if replay and len(topics) > 1:
+        raise click.UsageError("--replay shows one topic")
     show = as_line if as_json or kind == "json" else as_value
     subscriber = Subscriber(
         topics,
@@ -94,10 +108,16 @@ def command(
         follow=follow,
     )
     with subscriber:
+        paced = Replay(subscriber, speed or 1.0) if replay else None
+        stop = subscriber.stop_soon if paced is None else paced.stop_soon
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: subscriber.stop_soon())
-        count = copy_out(subscriber, sys.stdout.buffer, show, limit)
-        if name is not None:
+            signal.signal(number, lambda *_: stop())
+        out = sys.stdout.buffer
+        if paced is None:
+            count = copy_out(subscriber, out, show, limit)
+        else:
+            count = paced.copy_out(out, show, limit)
+        if name is not None and not (paced and paced.is_cut_short):
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")

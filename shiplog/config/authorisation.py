@@ -56,9 +56,12 @@ class Rights:
             return True
         return any(_any(grant.subscribe_topics, topic) for grant in self._of(identity))
 
-    def may_use_groups(self, identity: str) -> bool:
-        """Whether it may be a member of consumer groups: whoever may read anything."""
-        return any(grant.subscribe_topics or grant.admin for grant in self._of(identity))
+    def may_use_group(self, identity: str, group: str) -> bool:
+        """Whether it may be a member of a consumer group, commit to it, and look at it."""
+        return any(
+            grant.admin or (grant.subscribe_topics and _any(grant.subscribe_groups, group))
+            for grant in self._of(identity)
+        )
 
     def is_admin(self, identity: str) -> bool:
         """Whether it may create and delete topics and see the cluster's state."""

@@ -12,12 +12,20 @@ from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.kafka_settings import read_defaults, read_groups
 from shiplog.config.table import Table
 from shiplog.config.tls_files import TLS_KEYS, check_secret, load_tls
-from shiplog.config.types import Address, KafkaConfig, KafkaListener, KafkaUser, Security
+from shiplog.config.types import (
+    Address,
+    ClientQuota,
+    KafkaConfig,
+    KafkaListener,
+    KafkaUser,
+    Security,
+)
 from shiplog.logformat.names import check_session_name
 
 KAFKA_KEYS = [
     "listeners",
     "users",
+    "quotas",
     *NAMES,
     "groups",
     "max_request_bytes",
@@ -36,6 +44,8 @@ LISTENER_KEYS = [
     "tls",
 ]
 USER_KEYS = ["name", "password_file"]
+QUOTA_KEYS = ["identity", "producer_byte_rate", "consumer_byte_rate", "request_rate"]
+RATE_MAX = 1 << 50
 REQUEST_BYTES_MIN = 64 << 10
 REQUEST_BYTES_MAX = 256 << 20
 MEMORY_BYTES_MAX = 1 << 40
@@ -56,6 +66,7 @@ def load_kafka(table: Table) -> KafkaConfig:
     return KafkaConfig(
         listeners=listeners,
         users=users,
+        quotas=tuple(_quota(each) for each in table.tables("quotas", QUOTA_KEYS)),
         defaults=read_defaults(table, BrokerDefaults()),
         groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
         max_request_bytes=longest,
@@ -71,7 +82,7 @@ def _listener(table: Table) -> KafkaListener:
     listen = table.address("listen")
     security = table.choice("security", Security.PLAINTEXT)
     is_allowed = table.boolean("allow_plaintext_from_anywhere", default=False)
-    if security is Security.PLAINTEXT and not is_allowed and not _is_loopback(listen):
+    if security is Security.PLAINTEXT and not is_allowed and not is_loopback(listen):
         reason = (
             f"{listen} is not a loopback address, and nothing protects plaintext: choose "
             'security = "tls" or "mtls", or set allow_plaintext_from_anywhere = true'
@@ -96,7 +107,20 @@ def _user(table: Table) -> KafkaUser:
     return KafkaUser(name=table.text("name", check_session_name), password_file=file)
 
 
-def _is_loopback(address: Address) -> bool:
+def _quota(table: Table) -> ClientQuota:
+    identity = table.text("identity")
+    if "*" in identity[:-1]:
+        raise table.error("identity", f"{identity!r} has a * that is not its last character")
+    return ClientQuota(
+        identity=identity,
+        producer_byte_rate=table.size("producer_byte_rate", 0, 0, RATE_MAX),
+        consumer_byte_rate=table.size("consumer_byte_rate", 0, 0, RATE_MAX),
+        request_rate=table.integer("request_rate", 0, 0, RATE_MAX),
+    )
+
+
+def is_loopback(address: Address) -> bool:
+    """Whether nobody but this host reaches an address."""
     try:
         return ip_address(address.host).is_loopback
     except ValueError:

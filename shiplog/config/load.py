@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shiplog.config import sidecar_kafka
 from shiplog.config.kafka import KAFKA_KEYS, load_kafka
+from shiplog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
 from shiplog.config.table import Table, read_toml
 from shiplog.config.tls_files import TLS_KEYS, load_tls
 from shiplog.config.types import (
@@ -24,6 +26,7 @@ from shiplog.config.types import (
     PublisherConfig,
     Quotas,
     Scrub,
+    Security,
     SubscriberConfig,
 )
 from shiplog.logformat.names import check_session_name
@@ -66,17 +69,19 @@ QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
 PEER_KEYS = ["name", "address"]
 GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
 PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
-SUBSCRIBE_KEYS = ["topics"]
+SUBSCRIBE_KEYS = ["topics", "groups"]
 CLIENT_KEYS = [
     "nodes",
     "node_names",
     "cluster",
     *TLS_KEYS,
     "kafka_bootstrap",
+    "kafka_security",
     "publisher",
     "subscriber",
 ]
-PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full"]
+PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full", "kafka"]
+SUBSCRIBER_KEYS = ["dir", "keep", "kafka"]
 
 
 def load_node(path: str) -> NodeConfig:
@@ -128,8 +133,9 @@ def load_client(path: str) -> ClientConfig:
         cluster=file.text("cluster", check_session_name),
         tls=load_tls(file),
         kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
+        kafka_security=_kafka_security(file),
         publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
-        subscriber=_subscriber(file.table("subscriber", ["dir", "keep"])),
+        subscriber=_subscriber(file.table("subscriber", SUBSCRIBER_KEYS)),
     )
 
 
@@ -197,12 +203,16 @@ def _grant(grant: Table) -> Grant:
     subscribe = grant.table("subscribe", SUBSCRIBE_KEYS)
     if grant.has("publish") and not (publish.has("sessions") and publish.has("topics")):
         raise grant.error("publish", "needs both sessions and topics, or it allows nothing")
+    if subscribe.has("groups") and not subscribe.has("topics"):
+        raise grant.error("subscribe", "groups without topics: there is nothing to read")
+    groups = _patterns(subscribe, "groups") if subscribe.has("groups") else ("*",)
     return Grant(
         identity=_identity(grant),
         publish_sessions=_patterns(publish, "sessions"),
         publish_topics=_patterns(publish, "topics"),
         publish_dedup_ids=_patterns(publish, "dedup_ids"),
         subscribe_topics=_patterns(subscribe, "topics"),
+        subscribe_groups=groups,
         admin=grant.boolean("admin", default=False),
     )
 
@@ -248,6 +258,11 @@ def _publisher(table: Table) -> PublisherConfig:
         budget_bytes=table.size("budget_bytes", 8 << 30, 1, DISK_BYTES_MAX),
         roll_bytes=table.size("roll_bytes", 1 << 30, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         on_full=table.choice("on_full", OnFull.BLOCK),
+        kafka=(
+            load_publisher_kafka(table.table("kafka", sidecar_kafka.PUBLISHER_KEYS))
+            if table.has("kafka")
+            else None
+        ),
     )
     if publisher.budget_bytes < publisher.roll_bytes:
         reason = f"{publisher.budget_bytes} is less than roll_bytes, {publisher.roll_bytes}"
@@ -259,4 +274,17 @@ def _subscriber(table: Table) -> SubscriberConfig:
     return SubscriberConfig(
         directory=table.path("dir") if table.has("dir") else None,
         keep=table.boolean("keep", default=False),
+        kafka=(
+            load_subscriber_kafka(table.table("kafka", sidecar_kafka.SUBSCRIBER_KEYS))
+            if table.has("kafka")
+            else None
+        ),
     )
+
+
+def _kafka_security(file: Table) -> Security:
+    """How a sidecar connects to the nodes' Kafka listeners."""
+    security = file.choice("kafka_security", Security.PLAINTEXT)
+    if security is Security.SASL_TLS:
+        raise file.error("kafka_security", "sidecars have a certificate and no password: use mtls")
+    return security

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.group_limits import SETTINGS
 from shiplog.config.types import (
     ClientConfig,
@@ -20,6 +21,7 @@ from shiplog.config.types import (
     NodeConfig,
     PeerConfig,
     PublisherConfig,
+    PublisherKafka,
 )
 
 Value = str | int | float | bool
@@ -34,6 +36,7 @@ def render_node(config: NodeConfig) -> str:
     tables += [_table("[archive]", archive)]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
+    tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
     return "\n".join(tables)
@@ -47,6 +50,7 @@ def render_client(config: ClientConfig) -> str:
     head.append(f"cluster = {_value(config.cluster)}")
     if config.kafka_bootstrap:
         head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
+    head.append(f"kafka_security = {_value(config.kafka_security.value)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
     subscriber: dict[str, Value] = {}
@@ -56,6 +60,9 @@ def render_client(config: ClientConfig) -> str:
         subscriber["keep"] = True
     if subscriber:
         tables.append(_table("[subscriber]", subscriber))
+    if config.subscriber.kafka is not None:
+        listen = str(config.subscriber.kafka.listen)
+        tables.append(_table("[subscriber.kafka]", {"listen": listen}))
     return "\n".join(tables)
 
 
@@ -79,7 +86,7 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    nested = ("listeners", "defaults", "groups", "users")
+    nested = ("listeners", "defaults", "groups", "users", "quotas")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
     values |= {_value(name): value for name, value in kafka.defaults.by_name().items()}
     groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
@@ -119,7 +126,8 @@ def _grant(grant: Grant) -> str:
         ids = _texts(grant.publish_dedup_ids)
         lines.append(f"publish = {{ sessions = {sessions}, topics = {topics}, dedup_ids = {ids} }}")
     if grant.subscribe_topics:
-        lines.append(f"subscribe = {{ topics = {_texts(grant.subscribe_topics)} }}")
+        topics, groups = _texts(grant.subscribe_topics), _texts(grant.subscribe_groups)
+        lines.append(f"subscribe = {{ topics = {topics}, groups = {groups} }}")
     lines.append(f"admin = {_value(grant.admin)}")
     return "\n".join(lines) + "\n"
 
@@ -132,7 +140,20 @@ def _publisher(publisher: PublisherConfig) -> str:
     }
     if publisher.directory is not None:
         values["dir"] = publisher.directory
-    return _table("[publisher]", values)
+    text = _table("[publisher]", values)
+    return text if publisher.kafka is None else text + _publisher_kafka(publisher.kafka)
+
+
+def _publisher_kafka(kafka: PublisherKafka) -> str:
+    values: dict[str, Value] = {
+        "listen": str(kafka.listen),
+        "session": kafka.session,
+        _value(NUM_PARTITIONS): kafka.num_partitions,
+        _value(MESSAGE_MAX_BYTES): kafka.message_max_bytes,
+    }
+    counts: dict[str, Value] = {_value(topic): n for topic, n in kafka.partitions.items()}
+    text = _table("[publisher.kafka]", values)
+    return text + _table("[publisher.kafka.partitions]", counts)
 
 
 def _table(header: str, values: dict[str, Value]) -> str:

@@ -185,6 +185,16 @@ class Table:
         values = self._get(key, dict, f"a table: [{self._at(key)}]", {})
         return Table(self.file, self._at(key), values, known)
 
+    def open_table(self, key: str) -> Table:
+        """A table inside this one whose keys are the operator's own; empty when missing."""
+        values = self._get(key, dict, f"a table: [{self._at(key)}]", {})
+        return Table(self.file, self._at(key), values, list(values))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that the file gives."""
+        return tuple(self._values)
+
     def tables(self, key: str, known: list[str]) -> list[Table]:
         """A list of tables; empty when missing."""
         allowed = f"a list of tables: [[{self._at(key)}]]"

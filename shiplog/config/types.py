@@ -6,6 +6,7 @@ paths are absolute; nothing else in the package reads a configuration file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -65,6 +66,7 @@ class Grant:
     """What the identities that match `identity` may do.
 
     Every text is an exact value or a prefix followed by `*`. What no grant allows is denied.
+    `subscribe_groups` are the consumer groups that whoever may read topics may use for it.
     """
 
     identity: str
@@ -72,6 +74,7 @@ class Grant:
     publish_topics: tuple[str, ...] = ()
     publish_dedup_ids: tuple[str, ...] = ()
     subscribe_topics: tuple[str, ...] = ()
+    subscribe_groups: tuple[str, ...] = ("*",)
     admin: bool = False
 
 
@@ -119,11 +122,24 @@ class KafkaUser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuota:
+    """What each identity that matches may ask of one node per second: bytes of Produce requests, of
+    fetched records, and requests. 0: as much as it can.
+    """
+
+    identity: str
+    producer_byte_rate: int = 0
+    consumer_byte_rate: int = 0
+    request_rate: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
     """A node's Kafka listeners, and what a client may have at each of them."""
 
     listeners: tuple[KafkaListener, ...] = ()
     users: tuple[KafkaUser, ...] = ()
+    quotas: tuple[ClientQuota, ...] = ()
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20
@@ -196,6 +212,26 @@ class NodeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherKafka:
+    """Where the publisher sidecar takes records of Kafka clients, and the session they go into.
+    `partitions`: of topics that do not have `num_partitions`.
+    """
+
+    listen: Address
+    session: str
+    num_partitions: int = 1
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    message_max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriberKafka:
+    """Where the subscriber sidecar lets Kafka clients read its copies."""
+
+    listen: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherConfig:
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
@@ -203,6 +239,7 @@ class PublisherConfig:
     budget_bytes: int = 8 << 30
     roll_bytes: int = 1 << 30
     on_full: OnFull = OnFull.BLOCK
+    kafka: PublisherKafka | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +250,7 @@ class SubscriberConfig:
 
     directory: str | None = None
     keep: bool = False
+    kafka: SubscriberKafka | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +258,8 @@ class ClientConfig:
     """A publisher, subscriber or administrator of one cluster.
 
     `node_names` is empty (any certificate of role node will do) or names each of `nodes`;
-    `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none.
+    `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none;
+    `kafka_security`: of those listeners, for who connects to them on behalf of Kafka clients.
     """
 
     nodes: tuple[Address, ...]
@@ -228,5 +267,6 @@ class ClientConfig:
     tls: TlsFiles
     node_names: tuple[str, ...] = ()
     kafka_bootstrap: str = ""
+    kafka_security: Security = Security.PLAINTEXT
     publisher: PublisherConfig = PublisherConfig()
     subscriber: SubscriberConfig = SubscriberConfig()

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shiplog.consensus.doubt import Doubt
 from shiplog.consensus.effects import NOTHING, Addressed, Effects
 from shiplog.consensus.log import RaftLog
 from shiplog.consensus.membership import Membership, Memberships, configurations_in
@@ -105,8 +106,8 @@ class Core:
         "changed",
         "commit",
         "config",
+        "doubt",
         "doubted",
-        "doubtful",
         "elected",
         "elected_in_doubt",
         "election_deadline",
@@ -160,7 +161,8 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
-        self.doubtful = doubtful
+        number = random.getrandbits(60) if doubtful else 0
+        self.doubt = Doubt(hard_state.term, number) if doubtful else None
         """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""
         self.elected_in_doubt = False
         """This node leads by the votes of all, because too many were doubtful."""
@@ -223,6 +225,11 @@ class Core:
         known = self.memberships
         removed = known.index > self.commit and self.node_id in known.at(known.index - 1).voters
         return self.may_vote and removed
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether this node may lack entries that it once acknowledged."""
+        return self.doubt is not None
 
     @property
     def in_lease(self) -> bool:
@@ -324,11 +331,10 @@ class Core:
         self.regain_certainty()
 
     def regain_certainty(self) -> None:
-        """A committed entry of the present leader's term is here, and with it, as in every
-        majority, all that were ever committed.
-        """
-        if self.doubtful and self.log.term_at(self.commit) == self.term:
-            self.doubtful = False
+        """End the doubt where everything that was ever committed is here."""
+        doubt = self.doubt
+        if doubt is not None and self.log.term_at(self.commit) == self.term:
+            self.doubt = None if doubt.is_over(self.term, self.commit) else doubt
 
     # --- effects ----------------------------------------------------------------------------------
 

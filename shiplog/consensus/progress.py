@@ -50,6 +50,7 @@ class Progress:
     __slots__ = (
         "commit_sent",
         "counts",
+        "first_stream",
         "inflight",
         "last_active",
         "match",
@@ -65,6 +66,8 @@ class Progress:
         self.next = next_index
         self.state = ProgressState.PROBE
         self.stream = 1
+        self.first_stream = 1
+        """Answers to older ones say nothing any more."""
         self.last_active = now
         self.commit_sent = 0
         self.counts = True
@@ -111,6 +114,7 @@ class Progress:
         """The follower no longer holds what it acknowledged."""
         self.match = 0
         self._enter(ProgressState.PROBE, max(next_index, 1))
+        self.first_stream = self.stream
 
     def send_snapshot(self, snapshot: Snapshot, now: float) -> SnapshotTransfer:
         """Entries from `next` are compacted: send this instead, from its beginning."""

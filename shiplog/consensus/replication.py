@@ -101,6 +101,8 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
         raise MalformedMessage(f"node {sender} acknowledges entry {match} of {core.log.last_index}")
     progress = lead.progress[sender]
     progress.last_active = core.now
+    if 0 < message.stream < progress.first_stream:
+        return  # what it acknowledged before it lost entries, or began anew
     if message.counts != progress.counts:
         _trust(lead, sender, progress, message.counts)
     progress.accepted(match, message.stream)
@@ -180,7 +182,11 @@ def on_read_request(core: Core, sender: int, message: ReadRequest) -> None:
 
 
 def on_read_reply(core: Core, sender: int, message: ReadReply) -> None:
-    """The leader's answer to a read that we forwarded."""
+    """The leader's answer to a read that we forwarded, or to our doubt."""
+    if core.doubt is not None and message.context == core.doubt.number:
+        core.doubt.answered(message.index)
+        core.regain_certainty()
+        return
     context = core.forwarded.answered(message.context)
     if context is not None:
         core.reads.append((context, message.index))

@@ -18,15 +18,17 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from shiplog.kafka.codec.schemas import Tree, read_request, write_response
 from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator, Exchange
+from shiplog.kafka.throttle import Allowance, Allowances
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from shiplog.kafka.any_broker import AnyBroker
     from shiplog.kafka.broker import Broker
 
 Now = Any
@@ -53,41 +55,66 @@ class Client:
     """Why it is not to be answered any more."""
     memory: Memory[Any] | None = None
     """What all clients of the listener hold together."""
+    allowances: Allowances | None = None
+    """Where there are quotas."""
+    allowance: Allowance | None = None
+    """What its identity has used, if there is a quota for it."""
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when the connection is over."""
+
+
+BrokerT_co = TypeVar("BrokerT_co", bound="AnyBroker", covariant=True)
+AskedT_contra = TypeVar("AskedT_contra", bound="AnyBroker", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallTo(Generic[BrokerT_co]):
     """One request: who asks whom, in which version."""
 
-    broker: Broker
+    broker: BrokerT_co
     client: Client
     client_id: str
     version: int
 
 
-def _read(api: Api, version: int, body: memoryview) -> Any:
+Call: TypeAlias = "CallTo[Broker]"
+"""To a node."""
+AnyCall: TypeAlias = "CallTo[AnyBroker]"
+"""To a node or to a sidecar."""
+
+
+def _read(api: Api[Any], version: int, body: memoryview) -> Any:
     return read_request(api.key, version, body)
 
 
-def _write(api: Api, version: int, answer: Tree) -> list[Buffer]:
-    return [write_response(api.key, version, answer)]
+def _write(api: Api[Any], version: int, answer: Tree, throttle_ms: int) -> list[Buffer]:
+    return [write_response(api.key, version, answer, throttle_ms)]
+
+
+def _settle(answer: Any) -> tuple[Any, int]:
+    return answer, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
-    """One API key. Versions `first` to `last` are advertised; `flexible_from`: see KIP-482."""
+class Api(Generic[AskedT_contra]):
+    """One API key, as it is served by whom `handle` may ask. Versions `first` to `last` are
+    advertised; `flexible_from`: see KIP-482.
+    """
 
     key: int
     name: str
     first: int
     last: int
     flexible_from: int
-    handle: Callable[[Call, Any], Outcome]
+    handle: Callable[[CallTo[AskedT_contra], Any], Outcome]
     notes: str
     """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
     before_authentication: bool = False
-    read: Callable[[Api, int, memoryview], Any] = field(default=_read)
-    write: Callable[[Api, int, Any], list[Buffer]] = field(default=_write)
+    read: Callable[[Api[Any], int, memoryview], Any] = field(default=_read)
+    settle: Callable[[Any], tuple[Any, int]] = field(default=_settle)
+    """The answer as it is to be written, and how many bytes of records it has."""
+    write: Callable[[Api[Any], int, Any, int], list[Buffer]] = field(default=_write)
+    """(this, version, answer, throttle time in ms) -> the answer's body."""
 
     def is_flexible(self, version: int) -> bool:
         """Whether a version has tagged fields."""

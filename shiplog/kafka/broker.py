@@ -10,20 +10,23 @@ committed.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from typing import TYPE_CHECKING, NamedTuple
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from shiplog.kafka.any_broker import AnyBroker, Endpoint
 from shiplog.kafka.api import Client
-from shiplog.kafka.fetch_sessions import FetchSessions
 from shiplog.kafka.groups.driver import GroupDriver
+from shiplog.kafka.groups.patterns import TopicPatterns
 from shiplog.kafka.producer_log import ProducerLog
 from shiplog.kafka.refusal import Refusal
 from shiplog.sequencer.commands import AnyCommand, CreateTopic
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Rejection, Topic
+from shiplog.sequencer.topic_settings import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from shiplog.sequencer.merging import MergedPartition
@@ -35,24 +38,17 @@ ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
 
 
-class Endpoint(NamedTuple):
-    """A node as a client of one listener reaches it."""
-
-    number: int
-    host: str
-    port: int
-
-
-class Broker:
+class Broker(AnyBroker):
     """One node, as Kafka clients see it."""
 
     def __init__(self, node: Node) -> None:
+        super().__init__(node.number, node.config.cluster, node.clock)
         self.node = node
         self.groups = GroupDriver(node, node.config.kafka.groups)
-        self.producer_log = ProducerLog(node)
+        self.patterns = TopicPatterns(lambda: self.machine.state)
+        self.batches: ProducerLog = ProducerLog(node)
         self.defaults = node.config.kafka.defaults
         """What counts for topics that set nothing."""
-        self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 
@@ -89,11 +85,6 @@ class Broker:
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
         return self.node.is_there(number)
-
-    def controller(self, listener: str) -> int:
-        """A living node that changes topics for clients: any does."""
-        numbers = [endpoint.number for endpoint in self.endpoints(listener)]
-        return self.leader if self.leader in numbers else self.node.number
 
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is applied here; those who ask together
@@ -133,6 +124,10 @@ class Broker:
 
     # --- topics -----------------------------------------------------------------------------------
 
+    def topics(self) -> Iterable[Topic]:
+        """All topics of the cluster."""
+        return self.machine.state.topics.values()
+
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic by its name or its id."""
         if isinstance(key, UUID):
@@ -160,6 +155,13 @@ class Broker:
             return 0
         return self.machine.state.partitions[topic.partition_numbers[index]].log_start
 
+    def max_message_bytes(self, topic: Topic | None) -> int:
+        """How long a record batch of the topic may be, with its header."""
+        longest = self.node.batch_bytes
+        by_default = self.defaults.message_max_bytes or longest
+        given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
+        return min(longest, int(given))
+
     @property
     def auto_creates(self) -> bool:
         """Whether asking for a topic makes it."""
@@ -173,6 +175,10 @@ class Broker:
         now_ms = self.node.clock.wall_ms()
         await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
 
+    async def create_by_default(self, name: str) -> None:
+        """Make a topic, known here afterwards, because somebody asked for it. Raises Refusal."""
+        await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
+
     # --- rights -----------------------------------------------------------------------------------
 
     def may_read(self, client: Client, topic: str) -> bool:
@@ -183,17 +189,13 @@ class Broker:
         """Whether it may produce to it."""
         return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
 
+    def may_use_group(self, client: Client, group: str) -> bool:
+        """Whether it may be a member of a group, commit to it, and look at it."""
+        return self.node.rights.may_use_group(client.identity, group)
+
     def may_administer(self, client: Client) -> bool:
         """Whether it may create, change and delete topics."""
         return self.node.rights.is_admin(client.identity)
-
-    def may_describe(self, client: Client, topic: str) -> bool:
-        """Whether it may know that a topic is there."""
-        return (
-            self.may_read(client, topic)
-            or self.may_write(client, topic)
-            or self.may_administer(client)
-        )
 
 
 REJECTED = {

@@ -74,20 +74,12 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 
-def max_message_bytes(broker: Broker, topic: Topic | None) -> int:
-    """How long a record batch of the topic may be, with its header."""
-    longest = broker.node.batch_bytes
-    by_default = broker.defaults.message_max_bytes or longest
-    given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
-    return min(longest, int(given))
-
-
 def topic_defaults(broker: Broker) -> dict[str, str]:
     """What counts for a topic that sets nothing."""
     return {
         **FIXED,
         **_archiving(broker),
-        MAX_MESSAGE_BYTES: str(max_message_bytes(broker, None)),
+        MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.node.config.segment_bytes),
         "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
@@ -128,7 +120,7 @@ def of_node(broker: Broker) -> list[Tree]:
         "broker.id": str(broker.node.number),
         "default.replication.factor": str(len(broker.nodes())),
         "log.segment.bytes": str(config.segment_bytes),
-        MESSAGE_MAX_BYTES: str(max_message_bytes(broker, None)),
+        MESSAGE_MAX_BYTES: str(broker.max_message_bytes(None)),
         NUM_PARTITIONS: str(broker.defaults.num_partitions),
     }
     return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]

@@ -26,6 +26,8 @@ HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
 AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
+STRANGERS_REQUESTS = 100
+"""Of a client that has not authenticated; none needs more than four."""
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
@@ -35,7 +37,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[Any],
         limits: ConversationLimits,
         memory: Memory[KafkaConnection],
         *,
@@ -59,6 +61,13 @@ class KafkaConnection(asyncio.Protocol):
         """A handler is to return before the next one begins."""
         self._is_paused = False
         self._is_over = False
+        self._muted_until = 0.0
+        """Nothing is taken from the client before: it has asked for too much."""
+        self._will_unmute = False
+        self._is_known = False
+        """Whether it was noticed that the client has authenticated."""
+        self._asked = 0
+        """Requests before that."""
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -71,6 +80,13 @@ class KafkaConnection(asyncio.Protocol):
         if self._client is None:
             self._is_over = True
             self._transport.abort()
+        elif self._client.identity:
+            self._known()
+
+    def _known(self) -> None:
+        """It is certain who the client is: its requests may have their full length."""
+        self._is_known = True
+        self._conversation.open()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
@@ -98,6 +114,8 @@ class KafkaConnection(asyncio.Protocol):
         self._memory.hold(self, 0)
         for future in tuple(self._waited):
             future.cancel()
+        for end in () if self._client is None else self._client.at_end:
+            end()
         self._ended(self, self._reason)
 
     # --- requests ---------------------------------------------------------------------------------
@@ -109,16 +127,31 @@ class KafkaConnection(asyncio.Protocol):
             if request is None or self._is_over:
                 break
             self._start(request)
-            if self._client is not None and self._client.rejected:
-                self.close(self._client.rejected)
+            if not self._is_known and self._is_refused():
                 return
         else:
             self._loop.call_soon(self._go_on)
         self._flush()
 
+    def _is_refused(self) -> bool:
+        """Whether a client that had not authenticated yet is closed after its last request."""
+        client = cast(Client, self._client)
+        self._asked += 1
+        if client.identity:
+            self._known()
+        elif client.rejected or self._asked >= STRANGERS_REQUESTS:
+            self.close(client.rejected or "too many requests before authentication")
+            return True
+        return False
+
     def _may_start(self) -> bool:
         """While memory is short, nothing is answered to who has not read the last answers."""
-        return not self._is_busy and not (self._memory.is_short and self._unsent_bytes())
+        if self._is_busy or self._is_muted():
+            return False
+        return not (self._memory.is_short and self._unsent_bytes())
+
+    def _is_muted(self) -> bool:
+        return self._muted_until > 0.0 and self._loop.time() < self._muted_until
 
     def _unsent_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -128,8 +161,23 @@ class KafkaConnection(asyncio.Protocol):
             self._memory.hold(self, self._conversation.held_bytes + self._unsent_bytes())
 
     def _answered(self, number: int, started: Started, answer: Any) -> None:
-        self._conversation.answered(number, started.encode(answer))
+        now = self._loop.time()
+        output, pause_s = started.encode(answer, cast(Client, self._client), now)
+        self._conversation.answered(number, output)
+        if pause_s:
+            self._muted_until = max(self._muted_until, now + pause_s)
+            if not self._will_unmute:
+                self._unmute()
         self._account()
+
+    def _unmute(self) -> None:
+        """Go on, once it is time."""
+        left = self._muted_until - self._loop.time()
+        self._will_unmute = left > 0
+        if left > 0:
+            self._loop.call_later(left, self._unmute)
+        else:
+            self._go_on()
 
     def _start(self, request: Request) -> None:
         started: Started | None = None
@@ -205,6 +253,7 @@ class KafkaConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         wants = self._conversation.wants_input and not self._memory.is_short
+        wants = wants and not self._is_muted()
         if wants and self._is_paused:
             transport.resume_reading()
         elif not wants and not self._is_paused:

@@ -26,6 +26,8 @@ class ConversationLimits:
     """What one client may make a node hold, and how long it may take."""
 
     request_bytes: int = 16 << 20
+    strangers_request_bytes: int = 512 << 10
+    """Of a request before the client has authenticated; Kafka's sasl.server.max.receive.size."""
     requests: int = 64
     """Handed out, and not answered yet."""
     waiting_bytes: int = 16 << 20
@@ -63,7 +65,7 @@ class Conversation:
 
     def __init__(self, limits: ConversationLimits, now: float) -> None:
         self._limits = limits
-        self._frames = FrameReader(limits.request_bytes)
+        self._frames = FrameReader(min(limits.strangers_request_bytes, limits.request_bytes))
         self._inbox: deque[Request] = deque()
         self._slots: deque[_Slot] = deque()
         self._first = 0
@@ -76,6 +78,10 @@ class Conversation:
         self._active_at = now
         self._begun_at: float | None = None
         self._stalled_at: float | None = None
+
+    def open(self) -> None:
+        """It is known who the client is: from now on requests may have their full length."""
+        self._frames.limit_bytes = self._limits.request_bytes
 
     # --- requests ---------------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call, Client, Outcome
+from shiplog.kafka.any_broker import AnyBroker
+from shiplog.kafka.api import Api, CallTo, Client, Outcome
 from shiplog.kafka.apis import api_versions
-from shiplog.kafka.broker import Broker
 from shiplog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from shiplog.kafka.codec.headers import (
     RequestHeader,
@@ -26,28 +26,53 @@ from shiplog.kafka.codec.headers import (
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+PRODUCE = 0
+ServingT = TypeVar("ServingT", bound=AnyBroker)
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """A request whose handler was called: what came of it, and how that is written."""
 
     outcome: Outcome
-    api: Api
+    api: Api[Any]
     version: int
     """Of the answer's body."""
     header: bytes
+    size: int
+    """Of the request, in bytes."""
 
-    def encode(self, answer: Any) -> list[Buffer] | None:
-        """The answer's bytes; None where the client expects none."""
-        if answer is None:
-            return None
-        return [self.header, *self.api.write(self.api, self.version, answer)]
+    def pause_s(self, client: Client, read: int, now: float) -> float:
+        """Count the request for its client: how long to take nothing more from it. `read`: bytes
+        of records in the answer.
+        """
+        if client.allowance is None and client.allowances is not None and client.identity:
+            client.allowance = client.allowances.of(client.identity, now)
+        if client.allowance is None:
+            return 0.0
+        return client.allowance.take(now, written=self.size if self.is_produce else 0, read=read)
+
+    @property
+    def is_produce(self) -> bool:
+        """Whether it brings records."""
+        return self.api.key == PRODUCE
+
+    def encode(self, answer: Any, client: Client, now: float) -> tuple[list[Buffer] | None, float]:
+        """The answer's bytes, None where the client expects none; and how long to take nothing
+        more from the client.
+        """
+        settled, read = (None, 0) if answer is None else self.api.settle(answer)
+        pause_s = self.pause_s(client, read, now)
+        if settled is None:
+            return None, pause_s
+        body = self.api.write(self.api, self.version, settled, round(pause_s * 1000))
+        return [self.header, *body], pause_s
 
 
-class Dispatcher:
-    """Calls the handlers of one node."""
+class Dispatcher(Generic[ServingT]):
+    """Calls the handlers of one node, or of one sidecar."""
 
-    def __init__(self, broker: Broker, apis: Mapping[int, Api]) -> None:
+    def __init__(self, broker: ServingT, apis: Mapping[int, Api[ServingT]]) -> None:
         self._broker = broker
         self._apis = apis
 
@@ -68,13 +93,14 @@ class Dispatcher:
         except MalformedRequest as error:
             what = f"{api.name} version {header.version}: {error}"
             raise MalformedRequest(what) from error
-        call = Call(self._broker, client, client_id, header.version)
+        call = CallTo(self._broker, client, client_id, header.version)
         answer_header = response_header(header, flexible=flexible)
-        return Started(api.handle(call, request), api, header.version, answer_header)
+        outcome = api.handle(call, request)
+        return Started(outcome, api, header.version, answer_header, len(frame))
 
-    def _unsupported(self, api: Api, header: RequestHeader) -> Started:
+    def _unsupported(self, api: Api[Any], header: RequestHeader) -> Started:
         if api.key != api_versions.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
         apis = sorted(self._apis.values(), key=lambda api: api.key)
         answer = api_versions.answer(apis, ErrorCode.unsupported_version)
-        return Started(answer, api, 0, response_header(header, flexible=False))
+        return Started(answer, api, 0, response_header(header, flexible=False), 0)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Call
+from shiplog.kafka.any_broker import Stream
+from shiplog.kafka.api import AnyCall
 from shiplog.kafka.codec.fetch import (
     FetchAnswer,
     FetchedPartition,
@@ -30,9 +30,6 @@ from shiplog.kafka.partitions import readable
 from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
-if TYPE_CHECKING:
-    from shiplog.sequencer.merging import MergedPartition
-
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
 READ_COMMITTED = 1
@@ -44,7 +41,7 @@ class _Wanted:
 
     key: TopicKey
     asked: FetchPartition
-    stream: MergedPartition | None = None
+    stream: Stream | None = None
     error: ErrorCode = ErrorCode.none
     place: tuple[int, int] | None = None
 
@@ -69,7 +66,7 @@ class _Wanted:
 class Fetching:
     """A request under way."""
 
-    def __init__(self, call: Call, request: FetchRequest, context: FetchContext) -> None:
+    def __init__(self, call: AnyCall, request: FetchRequest, context: FetchContext) -> None:
         """`context`: what the request's session makes of it."""
         self._call = call
         self._request = request
@@ -141,7 +138,7 @@ class Fetching:
             topics.append((key, answers))
         answer = FetchAnswer(0, topics, self._request.isolation == READ_COMMITTED)
         broker = self._call.broker
-        return broker.fetch_sessions.finish(self._context, answer, broker.node.clock.now())
+        return broker.fetch_sessions.finish(self._context, answer, broker.clock.now())
 
     def _read(self, wanted: _Wanted, left: int, *, is_first: bool) -> FetchedPartition:
         index, stream = wanted.asked.partition, wanted.stream
@@ -188,13 +185,13 @@ class Fetching:
         future.add_done_callback(clean_up)
         return future
 
-    def _streams(self) -> Iterator[MergedPartition]:
+    def _streams(self) -> Iterator[Stream]:
         return (wanted.stream for wanted in self._wanted if wanted.stream is not None)
 
     async def _confirm(self) -> None:
         """Have the leader say what exists: only then is an offset out of range."""
         try:
-            await self._call.broker.catch_up()
+            await self._call.broker.confirm_ends()
         except Refusal:
             return
         self._is_confirmed, self._ahead = True, False

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
+from typing import Any
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -20,6 +21,7 @@ from shiplog.kafka.conversation import ConversationLimits
 from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator
+from shiplog.kafka.throttle import Allowances
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.errors import IdentityFault, TlsFault
 from shiplog.runtime.log import RateLimitedLog
@@ -44,10 +46,12 @@ class Listener:
         self,
         config: KafkaListener,
         limits: KafkaConfig,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatcher[Any],
         *,
         node_tls: TlsFiles,
+        allowances: Allowances | None = None,
     ) -> None:
+        """`allowances`: what clients have used of their quotas, at all listeners together."""
         self.config = config
         self.authenticator: Authenticator | None = None
         """Whom it lets in, where names and passwords are asked for."""
@@ -62,6 +66,7 @@ class Listener:
             idle_s=limits.idle_s,
         )
         self._dispatcher = dispatcher
+        self._allowances = allowances
         self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
         self._spells_seen = 0
         self._connections: dict[KafkaConnection, Client] = {}
@@ -123,6 +128,7 @@ class Listener:
             host,
             authenticator=self.authenticator,
             memory=self._memory,
+            allowances=self._allowances,
         )
         self._connections[connection] = client
         self._hosts[host] += 1

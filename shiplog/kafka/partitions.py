@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Call
-from shiplog.kafka.broker import Broker
+from shiplog.kafka.any_broker import AnyBroker, Stream
+from shiplog.kafka.api import AnyCall
 from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import denied
 from shiplog.wire.errors import FaultCode
-
-if TYPE_CHECKING:
-    from shiplog.sequencer.merging import MergedPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Readable:
     """A partition that a client may read. Offsets below `committed` exist, here or soon."""
 
-    stream: MergedPartition
+    stream: Stream
     committed: int
 
 
-def readable(call: Call, key: str | UUID, index: int, epoch: int) -> Readable:
+def readable(call: AnyCall, key: str | UUID, index: int, epoch: int) -> Readable:
     """A partition to read from; `epoch`: what the client takes for the leader epoch, -1 if it does
     not say. Raises Refusal.
     """
@@ -52,9 +48,9 @@ def readable(call: Call, key: str | UUID, index: int, epoch: int) -> Readable:
     return Readable(stream, broker.committed(key, index))
 
 
-def check_epoch(broker: Broker, epoch: int) -> None:
+def check_epoch(broker: AnyBroker, epoch: int) -> None:
     """Raises Refusal if the client knows of a newer leader than this node, or of an older one."""
-    if epoch < 0 or epoch == broker.epoch:
+    if epoch < 0 or broker.epoch < 0 or epoch == broker.epoch:
         return
     if epoch < broker.epoch:
         raise Refusal(ErrorCode.fenced_leader_epoch, f"the leader epoch is {broker.epoch}")

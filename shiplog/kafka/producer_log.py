@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from shiplog.kafka.any_broker import Outcome
 from shiplog.kafka.refusal import Refusal
 from shiplog.replicator.interfaces import Place, Refused
 from shiplog.runtime.tls import NODE_PREFIX
@@ -48,14 +49,6 @@ _REFUSED = {
 }
 
 
-class Outcome(NamedTuple):
-    """What became of a batch. `append_ms` is -1 unless the log's own time counts."""
-
-    error: ErrorCode
-    base_offset: int = -1
-    append_ms: int = -1
-
-
 class _Waiting(NamedTuple):
     """A batch that was appended at (roll, byte)."""
 
@@ -79,7 +72,7 @@ NOT_TAKEN = Outcome(ErrorCode.not_leader_or_follower)
 
 
 class ProducerLog:
-    """Implements replicator.interfaces.IntakeListener."""
+    """Implements any_broker.BatchLog and replicator.interfaces.IntakeListener."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -106,26 +99,25 @@ class ProducerLog:
 
     # --- opening ----------------------------------------------------------------------------------
 
-    def is_open(self, partition: int) -> bool:
-        """Whether `append` may be called for a partition number."""
+    def is_open(self, topic: Topic, index: int) -> bool:
+        """Whether `append` may be called for a partition."""
         if self._run is None:
             return False
         known = self._node.replica.machine.open_run_of(self._session)
         if known is None or known.run_id != self._run.run_id:  # by a snapshot: nobody was told
             self._end_run()
             return False
-        return partition in self._run.inputs
+        return topic.partition_numbers[index] in self._run.inputs
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises Refusal."""
-        partition = topic.partition_numbers[index]
         async with self._opening:
             try:
                 for _ in range(OPEN_TRIES):
-                    if self.is_open(partition):
+                    if self.is_open(topic, index):
                         return
                     run = self._run or await self._open_run()
-                    await self._open_input(run, topic.name, index, partition)
+                    await self._open_input(run, topic, index)
             except Refused as refused:
                 raise _refusal(refused) from refused
         raise Refusal(ErrorCode.not_leader_or_follower, "this node cannot take records now")
@@ -149,26 +141,28 @@ class ProducerLog:
             self._run = run
         return run
 
-    async def _open_input(self, run: _Run, topic: str, index: int, partition: int) -> None:
+    async def _open_input(self, run: _Run, topic: Topic, index: int) -> None:
         opened = await self._node.intake.open_input(
             identity=self._identity,
             session=self._session,
             run_id=run.run_id,
-            topic=topic,
+            topic=topic.name,
             partition=index,
         )
-        run.inputs[partition] = opened.input
+        run.inputs[topic.partition_numbers[index]] = opened.input
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, partition: int, data: memoryview, records: int) -> asyncio.Future[Outcome]:
+    def append(
+        self, topic: Topic, index: int, data: memoryview, records: int
+    ) -> asyncio.Future[Outcome]:
         """Take one batch of an open partition: what will become of it. `data` is free on return.
         Raises Refusal.
         """
         run, intake = self._run, self._node.intake
-        if run is None or not self.is_open(partition):
+        if run is None or not self.is_open(topic, index):
             raise Refusal(NOT_TAKEN.error, "the run was closed meanwhile")
-        number = run.inputs[partition]
+        number = run.inputs[topic.partition_numbers[index]]
         held = self._node.sessions.log(number)
         roll, byte = held.end(run.number)
         try:

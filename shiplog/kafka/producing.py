@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Call
+from shiplog.kafka.any_broker import Outcome
+from shiplog.kafka.api import AnyCall
 from shiplog.kafka.codec.errors import Unanswerable
 from shiplog.kafka.codec.produce import (
     ProduceAnswer,
@@ -21,8 +22,6 @@ from shiplog.kafka.codec.produce import (
     ProducePartition,
     ProduceRequest,
 )
-from shiplog.kafka.configs import max_message_bytes
-from shiplog.kafka.producer_log import Outcome
 from shiplog.kafka.record_check import check_records
 from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import denied
@@ -47,7 +46,7 @@ class _Part:
 class Producing:
     """A request under way."""
 
-    def __init__(self, call: Call, request: ProduceRequest) -> None:
+    def __init__(self, call: AnyCall, request: ProduceRequest) -> None:
         self._call = call
         self._request = request
         self._parts = [
@@ -76,7 +75,7 @@ class Producing:
             index = part.asked.partition
             if topic is None or not 0 <= index < topic.partitions:
                 continue
-            is_open = self._call.broker.producer_log.is_open(topic.partition_numbers[index])
+            is_open = self._call.broker.batches.is_open(topic, index)
             if not is_open and self._call.broker.may_write(self._call.client, part.topic):
                 found.append((topic, index))
         return found
@@ -88,7 +87,7 @@ class Producing:
                 await self._call.broker.catch_up()
         for topic, index in self._unopened():
             try:
-                await self._call.broker.producer_log.open(topic, index)
+                await self._call.broker.batches.open(topic, index)
             except Refusal as refusal:
                 self._refuse(topic.name, index, refusal)
         return self.take()
@@ -131,11 +130,10 @@ class Producing:
         if topic is None or not 0 <= index < topic.partitions:
             text = f"there is no partition {index} of topic {part.topic!r}"
             raise Refusal(ErrorCode.unknown_topic_or_partition, text)
-        limit = max_message_bytes(broker, topic)
+        limit = broker.max_message_bytes(topic)
         records = part.asked.records
         header = check_records(records, version=call.version, limit_bytes=limit)
-        number = topic.partition_numbers[index]
-        return broker.producer_log.append(number, records or memoryview(b""), header.records)
+        return broker.batches.append(topic, index, records or memoryview(b""), header.records)
 
     def _check_taken(self) -> None:
         """Raises Unanswerable if anything was refused."""

@@ -42,8 +42,9 @@ from shiplog.kafka.apis import (
     sasl_handshake,
     sync_group,
 )
+from shiplog.kafka.broker import Broker
 
-SERVED: tuple[Api, ...] = (
+SERVED: tuple[Api[Broker], ...] = (
     sasl_handshake.API,
     sasl_authenticate.API,
     produce.API,
@@ -75,4 +76,5 @@ SERVED: tuple[Api, ...] = (
     consumer_group_heartbeat.API,
     consumer_group_describe.API,
 )
-APIS: Mapping[int, Api] = {api.key: api for api in (*SERVED, api_versions.make(SERVED))}
+ALL: tuple[Api[Broker], ...] = (*SERVED, api_versions.make(SERVED))
+APIS: Mapping[int, Api[Broker]] = {api.key: api for api in ALL}

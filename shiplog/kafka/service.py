@@ -18,6 +18,7 @@ from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.listener import Listener, ListenerFault
 from shiplog.kafka.registry import APIS
 from shiplog.kafka.sasl import Authenticator
+from shiplog.kafka.throttle import Allowances
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.watch import FileWatch
@@ -44,8 +45,9 @@ class KafkaService:
         config = node.config.kafka
         self._broker = Broker(node)
         dispatcher = Dispatcher(self._broker, APIS)
+        allowances = Allowances(config.quotas) if config.quotas else None
         self.listeners = [
-            Listener(each, config, dispatcher, node_tls=node.config.tls)
+            Listener(each, config, dispatcher, node_tls=node.config.tls, allowances=allowances)
             for each in config.listeners
         ]
         self._watch: FileWatch | None = None
@@ -53,7 +55,7 @@ class KafkaService:
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""
         self._broker.groups.start()
-        self._broker.producer_log.start()
+        self._broker.batches.start()
         self._read_users()
         for listener in self.listeners:
             await listener.start()
@@ -108,7 +110,7 @@ class KafkaService:
             self._watch.close()
         for listener in self.listeners:
             await listener.close()
-        self._broker.producer_log.close()
+        self._broker.batches.close()
 
 
 def _password(path: str) -> str:

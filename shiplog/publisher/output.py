@@ -63,7 +63,7 @@ class Output:
         self._make_room = make_room
         self._descriptor = -1
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append whole batches; they can be read from the file when this returns.
 
         Raises:

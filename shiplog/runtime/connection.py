@@ -15,6 +15,7 @@ the last call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -404,13 +405,18 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer()
         self._loop.call_soon(self._tell_closed)
         self._watch.closing(self._loop.time())
+        # Where connecting was given up, the socket is closed though it does not say so.
+        with contextlib.suppress(RuntimeError):
+            self._finish_sending()
+            self._read_socket(going_on=True)
+        self._check_deadlines()
+
+    def _finish_sending(self) -> None:
         if not self._transport.is_closing():
             self._tls.say_goodbye()
             self._flush()
         if not self._transport.is_closing():  # a write that fails at once closes it
             self._transport.write_eof()
-        self._read_socket(going_on=True)
-        self._check_deadlines()
 
     def _tell_closed(self) -> None:
         if self._handler is not None:

@@ -64,6 +64,19 @@ def open_context(files: TlsFiles, *, ask_certificate: bool) -> ssl.SSLContext:
     return context
 
 
+def open_client_context(files: TlsFiles, *, show_certificate: bool) -> ssl.SSLContext:
+    """The context of who connects to such a listener, which is known by its host name. Raises
+    TlsFault.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_authority(context, files.ca)
+    if show_certificate:
+        _check_key_is_private(files.key)
+        _load_own(context, files)
+    return context
+
+
 def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Let a context take changed files for new connections. Raises TlsFault, changing nothing."""
     open_context(files, ask_certificate=True)  # they may be half written

@@ -78,6 +78,7 @@ async def connect(
         try:
             async with asyncio.timeout(deadlines.connect_s):
                 await loop.create_connection(lambda: Connection(client), address.host, address.port)
+                client.is_connected = True
         except (OSError, UnicodeError) as error:
             raise handshake_fault(error, str(address)) from error
         return await client.result
@@ -106,12 +107,15 @@ class _Client:
         self._open_handler = open_handler
         self._expected = expected_identity
         self._connection: Connection | None = None
+        self.is_connected = False
 
     async def abandon(self) -> None:
         """Nobody wants the connection any more, however far it has come."""
         self.result.cancel()
         if self._connection is not None:
             self._connection.close()
+            if not self.is_connected:  # uvloop has closed the socket, and tells nobody
+                self._connection.connection_lost(None)
             await self._connection.wait_ended()
 
     def context(self) -> ssl.SSLContext:

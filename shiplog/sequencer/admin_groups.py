@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shiplog.logformat.errors import LogFormatError
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.group_commands import CommitOffsets, ConsumerMember, Offset
 from shiplog.sequencer.group_state import Group
@@ -116,10 +117,47 @@ async def _reset(node: Node, request: wire.ResetGroup) -> None:
 
 def _target(node: Node, number: int, request: wire.ResetGroup, now_ms: int) -> Offset:
     begin, end = _span(node, number)
-    places = {wire.ResetTo.EARLIEST: begin, wire.ResetTo.LATEST: end}
-    offset = places.get(request.to, request.offset)
+    match request.to:
+        case wire.ResetTo.EARLIEST:
+            offset = begin
+        case wire.ResetTo.LATEST:
+            offset = end
+        case wire.ResetTo.TIME:
+            offset = _at_time(node, number, request.offset)
+        case wire.ResetTo.SHIFT:
+            offset = max(begin, min(end, _committed(node, number, request) + request.offset))
+        case _:
+            offset = request.offset
     if not begin <= offset <= end:
-        partition = node.replica.machine.state.partitions[number].index
-        message = f"partition {partition} has the offsets {begin} to {end}, not {offset}"
+        message = f"partition {_index(node, number)} has the offsets {begin} to {end}, not {offset}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
     return Offset(offset, -1, "", now_ms)
+
+
+def _index(node: Node, number: int) -> int:
+    return node.replica.machine.state.partitions[number].index
+
+
+def _at_time(node: Node, number: int, timestamp_ms: int) -> int:
+    """The offset of the first record of that time or a later one; the end if there is none."""
+    end = node.replica.machine.state.partitions[number].next_offset
+    merged = node.merging.partitions.get(number)
+    if merged is None or merged.fault is not None or merged.log.next_offset < end:
+        message = f"this node does not have all of partition {_index(node, number)} yet"
+        raise ChangeRefused(FaultCode.NOT_READY, message, "ask again")
+    try:
+        found = merged.log.locate_record(timestamp_ms)
+    except LogFormatError as error:
+        raise ChangeRefused(FaultCode.NOT_READY, str(error), "ask another node") from error
+    return end if found is None else found[0]
+
+
+def _committed(node: Node, number: int, request: wire.ResetGroup) -> int:
+    group = node.replica.machine.state.groups.by_id.get(request.group)
+    known = None if group is None else group.offsets.get(number)
+    if known is None or known.offset < 0:
+        message = (
+            f"group {request.group!r} has committed nothing in partition {_index(node, number)}"
+        )
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, "set it to an offset")
+    return known.offset

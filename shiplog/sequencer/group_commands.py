@@ -112,7 +112,8 @@ class DeleteGroups(Command, frozen=True, tag=43):
 
 class ConsumerMember(msgspec.Struct, frozen=True, array_like=True):
     """One member of a group of the consumer protocol: what it said of itself, its epochs, the
-    partitions (by number) it may use, and those it was asked to give up and has not yet.
+    partitions (by number) it may use, and those it was asked to give up and has not yet; the
+    expression it subscribes by, empty if it has none, and the topics that this meant last.
     """
 
     member_id: str
@@ -126,6 +127,13 @@ class ConsumerMember(msgspec.Struct, frozen=True, array_like=True):
     previous_epoch: int = -1
     assigned: list[int] = []
     revoking: list[int] = []
+    pattern: str = ""
+    matched: list[str] = []
+
+    @property
+    def subscribed(self) -> set[str]:
+        """All topics that it subscribes to."""
+        return {*self.topics, *self.matched}
 
 
 class SaveConsumerGroup(Command, frozen=True, tag=44):

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shiplog.logformat.names import check_topic_name
-from shiplog.wire.bounds import LastStart, Message, Partition, Place63, Text, Unsigned32
+from shiplog.wire.bounds import LastStart, Message, Partition, Place63, Signed64, Text, Unsigned32
 
 GroupId = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
@@ -24,6 +24,10 @@ class ResetTo(IntEnum):
     EARLIEST = 0
     LATEST = 1
     OFFSET = 2
+    TIME = 3
+    """The first record whose timestamp is `offset`, in ms, or later; the end if there is none."""
+    SHIFT = 4
+    """By `offset` from where it is, but no further than the log."""
 
 
 class GroupInfo(NamedTuple):
@@ -84,7 +88,7 @@ class ResetGroup(Message, frozen=True, tag=22):
     topic: str
     partition: Partition | None
     to: ResetTo
-    offset: Place63 = 0
+    offset: Signed64 = 0
 
     def __post_init__(self) -> None:
         check_topic_name(self.topic)

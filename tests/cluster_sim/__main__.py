@@ -6,13 +6,16 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
-from tests.cluster_sim.mutants import MUTANTS, hunt
+from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, from_seed
-from tests.cluster_sim.run import Result, SimulationFailed, run_options, run_world, shrink
+from tests.cluster_sim.run import Result, SimulationFailed, outcome, run_world
 from tests.cluster_sim.world import World
+from tests.simulation.parallel import in_order
+from tests.simulation.progress import shown
 
 
 def main() -> int:
@@ -22,7 +25,7 @@ def main() -> int:
         return _hunt_mutants(arguments)
     if arguments.seed is not None:
         return _run_one(_changed(from_seed(arguments.seed), arguments), arguments)
-    return _run_many(range(arguments.start, arguments.start + arguments.seeds), arguments)
+    return _run_many(arguments)
 
 
 def _arguments() -> argparse.Namespace:
@@ -33,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="show everything that happens")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
+    parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     parser.add_argument("--no-shrink", action="store_true", help="report a failure as it is")
     parser.add_argument("--mutants", action="store_true", help="find a world for each planted bug")
@@ -63,20 +67,26 @@ def _run_one(options: Options, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_many(seeds: Iterable[int], arguments: argparse.Namespace) -> int:
+def _run_many(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     results: list[Result] = []
     failures = 0
-    for seed in seeds:
-        try:
-            results.append(run_options(from_seed(seed)))
-        except SimulationFailed as failure:
+    run = partial(outcome, shrinks=not arguments.no_shrink)
+    with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
+        for found in shown(outcomes, arguments.seeds, "worlds"):
+            if isinstance(found, Result):
+                results.append(found)
+                continue
             failures += 1
-            print(failure.summary if arguments.no_shrink else shrink(failure), flush=True)
+            print(found, flush=True)
             if not arguments.keep_going:
                 break
     _print_sums(results, failures, time.perf_counter() - begin)
     return 1 if failures else 0
+
+
+def _seeds(arguments: argparse.Namespace) -> range:
+    return range(arguments.start, arguments.start + arguments.seeds)
 
 
 def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
@@ -93,13 +103,12 @@ def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
 
 def _hunt_mutants(arguments: argparse.Namespace) -> int:
     """Print the first world that shows each mutant; the exit code says whether all were caught."""
+    wanted = [mutant.__name__ for mutant in MUTANTS if arguments.only in mutant.__name__]
     survivors = 0
-    wanted = [mutant for mutant in MUTANTS if arguments.only in mutant.__name__]
-    for mutant in wanted:
-        seeds, failure = hunt(mutant, range(arguments.start, arguments.start + arguments.seeds))
-        survivors += failure is None
-        found = "SURVIVES" if failure is None else failure.summary[:110]
-        print(f"{mutant.__name__:34} {seeds:4} seeds  {found}", flush=True)
+    run = partial(hunted, seeds=_seeds(arguments))
+    for name, (seeds, found) in zip(wanted, in_order(run, wanted, arguments.jobs), strict=True):
+        survivors += not found
+        print(f"{name:34} {seeds:4} seeds  {found or 'SURVIVES'}", flush=True)
     print(f"{len(wanted) - survivors} of {len(wanted)} caught")
     return 1 if survivors else 0
 

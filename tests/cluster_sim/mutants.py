@@ -107,6 +107,13 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     return count, None
 
 
+def hunted(name: str, *, seeds: range) -> tuple[int, str]:
+    """How many worlds it took to see a mutant, and what was seen; empty: nothing."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.__name__ == name)
+    count, failure = hunt(mutant, seeds)
+    return count, "" if failure is None else failure.summary[:110]
+
+
 def _failure_of(options: Options) -> SimulationFailed | None:
     try:
         run_options(options)

@@ -11,7 +11,7 @@ from shiplog.consensus import Role
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer import coordinator, merger, state
-from shiplog.sequencer.commands import Merge, OpenRun, Place, Range
+from shiplog.sequencer.commands import Merge, OpenRun, Place, Range, Verdict
 from shiplog.sequencer.coordinator import Coordinator, Ends
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import Group
@@ -103,6 +103,25 @@ def take_any_place() -> Iterator[None]:
     with (
         patch.object(Planner, "place", lambda self, entry: entry.place),
         patch.object(StateMachine, "_places_after", places_after),
+    ):
+        yield
+
+
+@contextmanager
+def judge_native_batches() -> Iterator[None]:
+    """Batches of native sessions are judged by sequences, like those of Kafka's producers."""
+
+    def take(self: Planner, entry: Input, place: Place, data: bytes, draft: Any) -> int:
+        return self._take_judged(entry, place, data, draft) if data else 0
+
+    def judge(self: Planner, entry: Input, facts: Any, draft: Any, batch: bytes) -> Any:
+        verdict, detail = self._judge_producer(entry, facts, draft)
+        is_taken = verdict is Verdict.TAKE
+        return verdict, detail, (facts.records, len(batch)) if is_taken else (0, 0)
+
+    with (
+        patch.object(Planner, "_take_batches", take),
+        patch.object(Planner, "_judge", judge),
     ):
         yield
 
@@ -292,6 +311,7 @@ ORDERING = (
     use_offsets_again,
     plan_bytes_again,
     take_any_place,
+    judge_native_batches,
     close_runs_early,
     close_at_what_the_leader_holds,
     close_beside_plans,

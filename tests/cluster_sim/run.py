@@ -5,13 +5,13 @@ Invariant: a failure names everything that is needed to see it again.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
+from tests.simulation.commit import commit
+from tests.simulation.shrink import shrink
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,12 @@ class SimulationFailed(Exception):
         self.summary = f"seed {self.options.seed} at {self.at_s:.3f} s: {reason}"
         lines = "\n".join(world.trace.lines)
         super().__init__(
-            f"{lines}\n{self.summary}\n{self.options}\ncommit {_commit()}\n{again(self.options)}"
+            f"{lines}\n{self.summary}\n{self.options}\ncommit {commit()}\n{again(self.options)}"
         )
+
+    def left(self) -> list[int]:
+        """The numbers of the faults that were not left out."""
+        return [number for number in self.planned if number not in self.options.skip]
 
 
 def again(options: Options) -> str:
@@ -52,17 +56,6 @@ def again(options: Options) -> str:
     if options.safety_s != from_seed(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    try:
-        found = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return "unknown"
-    return found.stdout.strip() or "unknown"
 
 
 def run_options(options: Options, *, is_verbose: bool = False) -> Result:
@@ -92,32 +85,23 @@ def run_seed(seed: int) -> Result:
     return run_options(from_seed(seed))
 
 
-def shrink(failure: SimulationFailed, *, tries: int = 60) -> SimulationFailed:
-    """Leave faults out, as long as the same rule is broken: the smallest failure found."""
-    best = failure
-    size = max(1, len(best.planned) // 2)
-    while tries > 0:
-        left = [number for number in best.planned if number not in best.options.skip]
-        for start in range(0, len(left), size):
-            tries -= 1
-            smaller = _without(best, left[start : start + size])
-            if smaller is not None:
-                best = smaller
-                break
-            if tries <= 0:
-                break
-        else:
-            if size == 1:
-                return best
-            size = max(1, size // 2)
-    return best
+def shrunk(failure: SimulationFailed) -> SimulationFailed:
+    """The smallest failure of the same rule that was found."""
+    return shrink(failure, _without)
 
 
 def _without(failure: SimulationFailed, numbers: list[int]) -> SimulationFailed | None:
-    """The failure without some more faults; None if it is none then, or another one."""
     options = replace(failure.options, skip=failure.options.skip | set(numbers))
     try:
         run_options(options)
     except SimulationFailed as smaller:
-        return smaller if smaller.rule == failure.rule else None
+        return smaller
     return None
+
+
+def outcome(seed: int, *, shrinks: bool) -> Result | str:
+    """How the world of a seed went, or what there is to say of its failure."""
+    try:
+        return run_seed(seed)
+    except SimulationFailed as failure:
+        return str(shrunk(failure)) if shrinks else failure.summary

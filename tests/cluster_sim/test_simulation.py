@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from tests.cluster_sim.run import run_seed
+from tests.cluster_sim.options import from_seed
+from tests.cluster_sim.run import run_options, run_seed
+
+SHORT_S = 2.0
+"""Of faults: five times as many worlds for the same time."""
 
 
-@pytest.mark.parametrize("first", [1, 5, 9, 13, 17])
+@pytest.mark.parametrize("first", range(1, 17, 4))
 def test_worlds_hold(first: int) -> None:
     results = [run_seed(seed) for seed in range(first, first + 4)]
+    assert sum(result.acknowledged for result in results) > 0
+
+
+@pytest.mark.parametrize("first", range(101, 161, 12))
+def test_short_worlds_hold(first: int) -> None:
+    options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 12)]
+    results = [run_options(option) for option in options]
     assert sum(result.acknowledged for result in results) > 0
 
 

@@ -33,8 +33,8 @@ from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.subscriber import SubscriberActor
-from tests.cluster_sim.trace import Trace
 from tests.cluster_sim.violation import Violation
+from tests.simulation.trace import Trace
 
 LIVENESS_S = 90.0
 LOOK_EVERY_S = 0.25

@@ -72,3 +72,18 @@ def test_a_star_stands_for_any_end(text: str, tail: str) -> None:
     assert matches(f"{text}*", text + tail)
     assert matches(text, text)
     assert matches(text, text + tail) == (not tail or text.endswith("*"))
+
+
+def test_groups_are_those_that_a_grant_to_subscribe_names() -> None:
+    some = rights(
+        Grant(identity=EWR, subscribe_topics=("t",), subscribe_groups=("mine-*",)),
+        Grant(identity="dns:any", subscribe_topics=("t",)),
+        Grant(identity="dns:writer", publish_sessions=("*",), publish_topics=("*",)),
+        Grant(identity="dns:admin", admin=True),
+    )
+    assert some.may_use_group(EWR, "mine-1")
+    assert not some.may_use_group(EWR, "yours")
+    assert some.may_use_group("dns:any", "yours")
+    assert not some.may_use_group("dns:writer", "yours")
+    assert some.may_use_group("dns:admin", "yours")
+    assert not some.may_use_group("dns:stranger", "yours")

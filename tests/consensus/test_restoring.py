@@ -293,3 +293,16 @@ def test_status_of_followers() -> None:
     assert group[0].membership == Membership((0, 1, 2), ())
     with pytest.raises(LookupError):
         group[0].term_at(99)
+
+
+def test_an_acknowledgement_from_before_a_restart_counts_for_nothing() -> None:
+    group = led()
+    group.isolate(0)
+    group.propose(0, b"a")
+    term = group[0].term
+    old = max(message.stream for _, _, message in group.dropped if isinstance(message, Append))
+    group[0].peer_restarted(1)
+    group[0].step(1, AppendReply(term, old, 2, counts=True), group.now)
+    assert group[0].commit_index == 1
+    group[0].step(1, AppendReply(term, old + 1, 2, counts=True), group.now)
+    assert group[0].commit_index == 2

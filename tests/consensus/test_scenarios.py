@@ -99,6 +99,15 @@ class Script:
         """`isolate N`: cut node N off."""
         self.group.isolate(int(node))
 
+    def do_cut(self, node: str, to: str) -> None:
+        """`cut N M`: M hears nothing of N any more."""
+        self.group.cuts.add((int(node), int(to)))
+
+    def do_introduce(self, node: str, to: str) -> None:
+        """`introduce N M`: M hears that N has begun anew."""
+        self.group[int(to)].peer_restarted(int(node))
+        self.group.settle()
+
     def do_mend(self) -> None:
         """`mend`: no cut is left."""
         self.group.mend()

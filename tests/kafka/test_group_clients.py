@@ -44,9 +44,11 @@ class Topic:
         assert producer.flush(30) == 0
         self.written += count
 
-    def read(self, make: Make = Confluent, *, options: dict[str, Any] | None = None) -> Reader:
-        """One more consumer."""
-        reader = make(self._bootstrap, self.group, self.name, **(options or {}))
+    def read(
+        self, make: Make = Confluent, *, options: dict[str, Any] | None = None, by: str = ""
+    ) -> Reader:
+        """One more consumer; `by`: what it subscribes to, if not by the topic's name."""
+        reader = make(self._bootstrap, self.group, by or self.name, **(options or {}))
         self.readers.append(reader)
         return reader
 
@@ -193,6 +195,14 @@ def test_the_coordinator_dies(topic: Topic) -> None:
 
 
 NEW = {"group.protocol": "consumer"}
+
+
+def test_a_regular_expression_by_the_consumer_protocol(topic: Topic) -> None:
+    topic.write()
+    reader = topic.read(options=NEW, by=f"^{topic.name}(-[0-9]+)?$")
+    topic.wait_divided([reader])
+    topic.wait_read()
+    reader.leave()
 
 
 def test_the_consumer_protocol(topic: Topic) -> None:

@@ -12,7 +12,7 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
     config = ("--config", world.cluster.client_file)
     with world.publisher("s", "flights") as publisher:
         for number in range(20):
-            publisher.append(str(number).encode())
+            publisher.append(str(number).encode(), timestamp=1_700_000_000_000 + 1000 * number)
         publisher.wait_merged(timeout=30)
     node = world.leader()
     assert node.kafka is not None
@@ -41,6 +41,20 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assert as_json(world, *reset, "latest")["partitions"][0]["lag"] == 0
         assert as_json(world, *reset, "7")["partitions"][0]["committed"] == 7
         assert "0 to 20" in shiplog(world, *reset, "21").stderr
+        where = reset[:-1]
+
+        def moved(*options: str) -> int:
+            found: int = as_json(world, *where, *options)["partitions"][0]["committed"]
+            return found
+
+        assert moved("--shift-by", "-3") == 4
+        assert moved("--shift-by", "100") == 20
+        assert moved("--to-datetime", "2023-11-14T22:13:25") == 5
+        assert moved("--to-datetime", "2023-11-14T23:13:25.500+01:00") == 6
+        assert moved("--to-datetime", "2030-01-01") == 20
+        assert shiplog(world, *where).returncode == 2
+        assert shiplog(world, *where, "--to", "3", "--shift-by", "1").returncode == 2
+        assert shiplog(world, *where, "--to-datetime", "soon").returncode == 2
         table = shiplog(world, *reset, "earliest").stdout.splitlines()
         assert table[-1].split() == ["flights", "0", "0", "20", "0", "20"]
     assert "no group 'x'" in shiplog(world, "group", "describe", "x", *config).stderr
@@ -48,4 +62,6 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         "no topic 'x'"
         in shiplog(world, "group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
     )
+    fresh = ("group", "reset", "fresh", "--topic", "flights", "--shift-by", "1", *config)
+    assert "committed nothing" in shiplog(world, *fresh).stderr
     assert shiplog(world, *reset, "sometime").returncode == 2

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.producer_log import NOT_TAKEN, Outcome, ProducerLog
+from shiplog.kafka.any_broker import Outcome
+from shiplog.kafka.producer_log import NOT_TAKEN, ProducerLog
 from shiplog.kafka.refusal import Refusal
 from shiplog.sequencer.commands import CloseRun, CreateTopic, DeleteTopic
 from shiplog.sequencer.node import Node
@@ -44,10 +45,9 @@ def test_batches_are_answered_in_order_with_their_offsets(tmp_path: Path) -> Non
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        number = topic.partition_numbers[0]
         batches = [batch(b"a"), batch(b"b", b"c"), batch(b"d")]
         futures = [
-            log.append(number, memoryview(b), n) for b, n in zip(batches, (1, 2, 1), strict=True)
+            log.append(topic, 0, memoryview(b), n) for b, n in zip(batches, (1, 2, 1), strict=True)
         ]
         found = [await outcome(future) for future in futures]
         assert found == [Outcome(ErrorCode.none, offset) for offset in (0, 1, 3)]
@@ -63,9 +63,8 @@ def test_a_follower_takes_records_and_the_others_follow_at_once(tmp_path: Path) 
         follower = next(node for node in nodes if node is not leader)
         await until(lambda: follower.replica.machine.topic_named("t") is not None, "the topic")
         log = await opened(follower, topic)
-        number = topic.partition_numbers[0]
         for count in range(5):
-            future = log.append(number, memoryview(batch(b"%d" % count)), 1)
+            future = log.append(topic, 0, memoryview(batch(b"%d" % count)), 1)
             assert await outcome(future) == Outcome(ErrorCode.none, count)
         await until(lambda: len({merged(node) for node in nodes}) == 1, "the same everywhere")
         log.close()
@@ -78,17 +77,16 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        number = topic.partition_numbers[0]
         session = node.replica.machine.state.sessions[f"kafka-{node.number}"]
         _, closing = node.group.propose([CloseRun(session.name, session.runs[-1].run_id)])
-        lost = log.append(number, memoryview(batch(b"lost")), 1)
+        lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         await closing
         assert await outcome(lost) == NOT_TAKEN
-        assert not log.is_open(number)
+        assert not log.is_open(topic, 0)
         with pytest.raises(Refusal):
-            log.append(number, memoryview(batch(b"x")), 1)
+            log.append(topic, 0, memoryview(batch(b"x")), 1)
         await log.open(topic, 0)
-        again = log.append(number, memoryview(batch(b"lost")), 1)
+        again = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         assert await outcome(again) == Outcome(ErrorCode.none, 0)
         assert merged(node).count(b"lost") == 1
         log.close()
@@ -102,12 +100,12 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         topic = await make_topic(node)
         log = await opened(node, topic)
         _, deleting = node.group.propose([DeleteTopic(topic.topic_id)])
-        future = log.append(topic.partition_numbers[0], memoryview(batch(b"x")), 1)
+        future = log.append(topic, 0, memoryview(batch(b"x")), 1)
         await deleting
         found = await outcome(future)
         assert found.error in (ErrorCode.none, ErrorCode.unknown_topic_or_partition)
         with pytest.raises(Refusal):
-            log.append(topic.partition_numbers[0], memoryview(batch(b"x")), 1)
+            log.append(topic, 0, memoryview(batch(b"x")), 1)
         log.close()
 
     run_with(tmp_path, 1, body)

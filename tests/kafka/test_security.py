@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
+import struct
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,15 @@ from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, free_ports
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, issue
 from shiplog.config.render import render_node
-from shiplog.config.types import Address, Grant, KafkaListener, KafkaUser, Security
+from shiplog.config.types import Address, ClientQuota, Grant, KafkaListener, KafkaUser, Security
+from shiplog.kafka.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import World, wait_for
-from tests.kafka.wire import Wire, request, response
+from tests.kafka.batches import batch
+from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 
 HOST = "127.0.0.1"
+SLOW_BYTES = 100_000
+GROUP_DENIED = 30
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
 
 
@@ -78,7 +84,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
             )
             for name, port in ports.items()
         )
-        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in ("ann", "reader"))
+        names = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
+        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in names)
+        quotas = (
+            ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
+            ClientQuota(identity="shiplog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
+            ClientQuota(identity="shiplog://user/slow*", request_rate=10),
+        )
         grants = (
             Grant(
                 identity="shiplog://user/ann",
@@ -87,8 +99,20 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
                 subscribe_topics=("open*",),
             ),
             Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
+            Grant(
+                identity="shiplog://user/member",
+                subscribe_topics=("open*",),
+                subscribe_groups=("mine-*",),
+            ),
+            Grant(
+                identity="shiplog://user/slow*",
+                publish_sessions=("kafka",),
+                publish_topics=("open*",),
+                subscribe_topics=("open*",),
+            ),
         )
-        kafka = replace(config.kafka, listeners=(*config.kafka.listeners, *listeners), users=users)
+        listeners = (*config.kafka.listeners, *listeners)
+        kafka = replace(config.kafka, listeners=listeners, users=users, quotas=quotas)
         config = replace(config, kafka=kafka, grants=(*config.grants, *grants))
         config_file.write_text(render_node(config))
         issue(os.path.join(cluster.directory, "pki"), Role.SUBSCRIBER, "nobody")
@@ -193,6 +217,42 @@ def test_rights_decide(secure: Secure) -> None:
     assert refused.value.args[0].code() == 29
 
 
+def wait_until(look: Callable[[], Any]) -> Any:
+    """The first thing that is there."""
+    found: list[Any] = []
+
+    def is_there() -> bool:
+        found.append(look())
+        return found[-1] is not None
+
+    wait_for(is_there, "a message")
+    return found[-1]
+
+
+def test_groups_that_no_grant_names_are_denied(secure: Secure) -> None:
+    login = {"sasl_mechanism": "PLAIN", "sasl_password": "right", "sasl_username": "member"}
+    options = secure.options("sasl", **login)
+    assert send(secure.options("tls")) is None
+    mine = Consumer(options | {"group.id": "mine-1", "auto.offset.reset": "earliest"})
+    mine.subscribe(["open"])
+    assert wait_until(lambda: mine.poll(0.5)).error() is None
+    with Consumer(options | {"group.id": "yours"}) as yours:
+        yours.subscribe(["open"])
+        told = wait_until(lambda: yours.poll(0.5))
+        assert told.error().code() == GROUP_DENIED
+    anybody = AdminClient(secure.options("tls"))
+    with Consumer(secure.options("tls", group_id="theirs")) as theirs:
+        theirs.commit(offsets=[TopicPartition("open", 0, 1)], asynchronous=False)
+    for admin, expected in ((AdminClient(options), {"mine-1"}), (anybody, {"mine-1", "theirs"})):
+        listed = admin.list_consumer_groups().result(10).valid
+        assert {each.group_id for each in listed} >= expected
+        assert ("theirs" in {each.group_id for each in listed}) == ("theirs" in expected)
+    with logged_in(secure, "member") as wire:
+        described = wire.ask(15, 0, {"groups": ["theirs", "mine-1"]}).groups
+        assert [group.error_code for group in described] == [GROUP_DENIED, 0]
+    mine.close()
+
+
 class SecureWire(Wire):
     """Requests by hand, over TLS."""
 
@@ -236,3 +296,79 @@ def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
     wait_for(lambda: lets_in("other"), "the new password")
     password.write_text("right\n")
     wait_for(lambda: lets_in("right"), "the old one again")
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def logged_in(secure: Secure, name: str) -> SecureWire:
+    wire = SecureWire(secure)
+    assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == 0
+    token = f"\0{name}\0right".encode()
+    assert wire.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == 0
+    return wire
+
+
+def test_requests_are_short_before_authentication_and_long_after_it(secure: Secure) -> None:
+    long = struct.pack(">i", 600 << 10) + request(18, 0, {})[4:]
+    with SecureWire(secure) as wire:
+        wire.send(long)
+        assert wire.is_closed()
+    with logged_in(secure, "ann") as wire:
+        wire.send(long + bytes((600 << 10) - len(long) + 4))
+        assert response(18, 0, wire.receive()).error_code == 0
+
+
+def test_who_never_authenticates_is_closed_after_so_many_requests(secure: Secure) -> None:
+    with SecureWire(secure) as wire:
+        wire.send(request(18, 0, {}) * 200)
+        for _ in range(STRANGERS_REQUESTS):
+            assert wire.receive()
+        assert wire.is_closed()
+
+
+def pause_after(wire: Wire, key: int, version: int, tree: dict[str, Any]) -> float:
+    """Seconds for which a request was too much; and that the next waits for so long."""
+    answer = wire.ask(key, version, tree)
+    asked_at = time.monotonic()
+    assert wire.ask(18, 0, {}).error_code == 0
+    pause_s: float = answer.throttle_time.total_seconds()
+    assert time.monotonic() - asked_at >= 0.9 * pause_s
+    return pause_s
+
+
+def produce_tree(size: int) -> dict[str, Any]:
+    part = {"index": 0, "records": batch(os.urandom(size))}
+    topics = [{"name": "open", "partition_data": [part]}]
+    return {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": topics}
+
+
+def test_who_writes_more_than_its_quota_waits(secure: Secure) -> None:
+    with logged_in(secure, "slow-writer") as wire:
+        assert 0.5 < pause_after(wire, 0, 9, produce_tree(2 * SLOW_BYTES)) <= 1.1
+    throttled: list[Any] = []
+    login = {"sasl_mechanism": "PLAIN", "sasl_password": "right", "sasl_username": "slow-writer"}
+    assert send(secure.options("sasl", **login), throttle_cb=throttled.append) is None
+    with logged_in(secure, "ann") as wire:
+        assert pause_after(wire, 0, 9, produce_tree(2 * SLOW_BYTES)) == 0
+
+
+def test_who_reads_more_than_its_quota_waits(secure: Secure) -> None:
+    with logged_in(secure, "ann") as wire:
+        assert pause_after(wire, 0, 9, produce_tree(3 * SLOW_BYTES // 2)) == 0
+        tree = offsets_tree(-2)
+        start = wire.ask(2, 1, tree).topics[0].partitions[0].offset
+    tree = fetch_tree("open", start, max_bytes=8 << 20, partition_max_bytes=8 << 20)
+    with logged_in(secure, "slow-reader") as wire:
+        assert pause_after(wire, FETCH, 12, tree) > 0
+
+
+def offsets_tree(timestamp: int) -> dict[str, Any]:
+    partition = {"partition_index": 0, "timestamp": timestamp}
+    return {"replica_id": -1, "topics": [{"name": "open", "partitions": [partition]}]}
+
+
+def test_who_asks_more_often_than_its_quota_waits(secure: Secure) -> None:
+    with logged_in(secure, "slow-asker") as wire:
+        pauses = [wire.ask(3, 4, {"topics": []}).throttle_time.total_seconds() for _ in range(12)]
+        assert max(pauses) > 0

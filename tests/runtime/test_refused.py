@@ -399,6 +399,22 @@ def test_a_cancelled_connect_leaves_nothing_behind(tmp_path: Path) -> None:
     in_loop(main)
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_a_connect_that_is_cancelled_after_some_turns_leaves_nothing_behind(
+    tmp_path: Path, turns: int
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as service:
+            task = asyncio.create_task(service.connect())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+            assert isinstance(outcome, asyncio.CancelledError), outcome
+
+    in_loop(main)
+
+
 def test_a_connect_that_is_cancelled_when_all_is_open_leaves_nothing_behind(tmp_path: Path) -> None:
     made: list[Connection] = []
 

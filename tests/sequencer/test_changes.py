@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,9 @@ import pytest
 
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.commands import CreateTopic, OpenInput, OpenRun
+from shiplog.sequencer.node import Node
 from shiplog.sequencer.state import StateMachine
+from tests.sequencer.cluster import leader_of, run_with, until
 
 
 def test_bytes_that_rotted_here_are_left_to_another_leader_once(
@@ -46,3 +49,13 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
     machine.state.inputs[1].byte = 100
     changes._leave_damage_to_others()
     assert asked == [None, 1, 1]
+
+
+def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        leader.intake.room.stop("the disk fails", for_good=True)
+        others = [node for node in nodes if node is not leader]
+        await until(lambda: any(node.group.is_leader for node in others), "another leader")
+
+    run_with(tmp_path, 3, body)

@@ -6,57 +6,101 @@ import argparse
 import sys
 import time
 import traceback
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 
-from tests.sim.mutants import MUTANTS
-from tests.sim.run import SimulationFailed, first_failure, run_seed
-
-
-def hunt_mutants(start: int, seeds: int) -> int:
-    """Print the first world that shows each mutant; the exit code says whether all were caught."""
-    survivors = 0
-    for mutant in MUTANTS:
-        failure = first_failure(mutant, range(start, start + seeds))
-        survivors += failure is None
-        print(
-            f"{mutant.__name__:30} {'SURVIVES' if failure is None else failure.summary}", flush=True
-        )
-    return 1 if survivors else 0
+from tests.sim.mutants import MUTANTS, hunted
+from tests.sim.options import from_seed
+from tests.sim.run import Result, SimulationFailed, outcome, run_world
+from tests.sim.world import World
+from tests.simulation.parallel import in_order
+from tests.simulation.progress import shown
 
 
 def main() -> int:
     """Run the asked for worlds; the exit code says whether all went well."""
+    arguments = _arguments()
+    if arguments.mutants:
+        return _hunt_mutants(arguments)
+    if arguments.seed is not None:
+        return _run_one(arguments)
+    return _run_many(arguments)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Simulated Raft groups under faults.")
     parser.add_argument("--seeds", type=int, default=100, help="how many worlds")
     parser.add_argument("--start", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="just this world")
+    parser.add_argument("--trace", action="store_true", help="show everything that happens")
+    parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
+    parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
+    parser.add_argument("--no-shrink", action="store_true", help="report a failure as it is")
     parser.add_argument("--mutants", action="store_true", help="find a world for each planted bug")
-    arguments = parser.parse_args()
-    if arguments.mutants:
-        return hunt_mutants(arguments.start, arguments.seeds)
-    if arguments.seed is not None:
-        seeds = range(arguments.seed, arguments.seed + 1)
-    else:
-        seeds = range(arguments.start, arguments.start + arguments.seeds)
+    return parser.parse_args()
+
+
+def _run_one(arguments: argparse.Namespace) -> int:
+    skip = frozenset(int(number) for number in arguments.skip.split(",") if number)
+    world = World(replace(from_seed(arguments.seed), skip=skip), is_verbose=arguments.trace)
+    try:
+        result = run_world(world)
+    except SimulationFailed as failure:
+        traceback.print_exception(failure.reason)
+        print(failure)
+        return 1
+    if arguments.trace:
+        print("\n".join(world.trace.lines))
+    print(f"{world.options}\n{result}")
+    return 0
+
+
+def _run_many(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
-    results = []
-    for seed in seeds:
-        try:
-            results.append(run_seed(seed))
-        except SimulationFailed as failure:
-            if arguments.seed is not None:
-                traceback.print_exception(failure.reason)
-            print(failure, file=sys.stderr)
-            return 1
-    elapsed = time.perf_counter() - begin
-    simulated = sum(result.simulated_s for result in results)
+    results: list[Result] = []
+    failures = 0
+    run = partial(outcome, shrinks=not arguments.no_shrink)
+    with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
+        for found in shown(outcomes, arguments.seeds, "worlds"):
+            if isinstance(found, Result):
+                results.append(found)
+                continue
+            failures += 1
+            print(found, flush=True)
+            if not arguments.keep_going:
+                break
+    _print_sums(results, failures, time.perf_counter() - begin)
+    return 1 if failures else 0
+
+
+def _seeds(arguments: argparse.Namespace) -> range:
+    return range(arguments.start, arguments.start + arguments.seeds)
+
+
+def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
+    simulated_s = sum(result.simulated_s for result in results)
     print(
-        f"{len(results)} worlds, {simulated:,.0f} simulated s in {elapsed:.1f} s, "
+        f"{len(results)} worlds hold, {failures} do not; {simulated_s:,.0f} simulated s in "
+        f"{elapsed_s:.1f} s ({simulated_s / elapsed_s:.0f} times real time), "
         f"{sum(result.events for result in results):,} events, "
         f"{sum(result.committed for result in results):,} entries committed, "
         f"{sum(result.elections for result in results):,} elections, "
         f"{sum(result.reads for result in results):,} reads"
     )
-    return 0
+
+
+def _hunt_mutants(arguments: argparse.Namespace) -> int:
+    """Print the first world that shows each mutant; the exit code says whether all were caught."""
+    names = [mutant.__name__ for mutant in MUTANTS]
+    survivors = 0
+    run = partial(hunted, seeds=_seeds(arguments))
+    for name, (seeds, found) in zip(names, in_order(run, names, arguments.jobs), strict=True):
+        survivors += not found
+        print(f"{name:34} {seeds:4} seeds  {found or 'SURVIVES'}", flush=True)
+    print(f"{len(names) - survivors} of {len(names)} caught")
+    return 1 if survivors else 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from shiplog.consensus.quorum import majority
 
 if TYPE_CHECKING:
     from tests.sim.node import SimNode
+    from tests.simulation.trace import Trace
 
 
 class Violation(Exception):
@@ -25,8 +26,9 @@ class Violation(Exception):
 class Checker:
     """Sees everything; no node does."""
 
-    def __init__(self, nodes: list[SimNode]) -> None:
+    def __init__(self, nodes: list[SimNode], trace: Trace) -> None:
         self._nodes = nodes
+        self._trace = trace
         self.membership = Membership((), ())
         """Who belongs to the group by what is committed."""
         self._leaders: dict[int, int] = {}
@@ -83,6 +85,7 @@ class Checker:
 
     def installed(self, node: SimNode, index: int, chain: int) -> None:
         """A node's state machine was replaced by a snapshot."""
+        self._trace.event(str(node), f"installs snapshot {index}")
         if index < node.applied:
             raise Violation(f"{node} goes back to the snapshot {index}")
         if self._chains.get(index) != chain:
@@ -111,6 +114,7 @@ class Checker:
     def _elected(self, node: SimNode) -> None:
         raft = node.raft
         self.elections += 1
+        self._trace.event(str(node), f"leads term {raft.term}")
         known = self._leaders.setdefault(raft.term, node.number)
         if known != node.number:
             raise Violation(f"{known} and {node} lead term {raft.term}")
@@ -137,12 +141,11 @@ class Checker:
         if index != self.committed_index + 1:
             raise Violation(f"{node} commits {index} too early")
         self._committed[index] = (term, node.raft.term)
+        self._trace.event(str(node), f"commits {index, term} in term {node.raft.term}")
         self.committed_index = index
         self.membership = self._members[index]
         voters = node.raft.membership.voters
-        holders = [
-            number for number in voters if self._nodes[number].trusted_disk.holds(index, term)
-        ]
+        holders = [number for number in voters if self._nodes[number].vouched_for(index, term)]
         if len(holders) < majority(len(voters)):
             raise Violation(f"{node} commits {index, term}, durable on {holders} of {voters} only")
         self._check_final(node, index, term)
@@ -156,7 +159,8 @@ class Checker:
             if not candidate.disk.holds(index, term):
                 last = candidate.disk.last()
                 asked = [self._nodes[number] for number in voters]
-                grants = sum(voter.disk.last() <= last for voter in asked if not voter.wiped)
+                sure = [voter for voter in asked if not (voter.wiped or voter.doubtful)]
+                grants = sum(voter.disk.last() <= last for voter in sure)
                 if grants >= majority(len(voters)):
                     breach = f"{node} commits {index, term}, but {candidate} could lead without it"
                     raise Violation(breach)

@@ -59,6 +59,10 @@ class Disk:
     def end_sync(self, position: int) -> None:
         """A sync that began when the file had `position` bytes is done."""
         self.synced = position
+        self.trust(position)
+
+    def trust(self, position: int) -> None:
+        """What was written up to there counts as durable, and is but for a loss of power."""
         while self._unsynced and self._unsynced[0][0] <= position:
             for record in self._unsynced.pop(0)[1]:
                 self._make_durable(record)
@@ -96,6 +100,11 @@ class Disk:
         self._start_file([recovered.hard_state, *tail, mark], index)
 
     # --- crash and restart ------------------------------------------------------------------------
+
+    def end_process(self) -> None:
+        """The node dies, its host goes on: what was written stays, and is synced at the start."""
+        self._unsynced.clear()
+        self.synced = len(self.wal)
 
     def crash(self, chance: random.Random) -> None:
         """Power fails: unsynced bytes survive up to a random one, and garbage may follow."""

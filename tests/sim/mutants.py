@@ -28,6 +28,7 @@ from shiplog.consensus import (
     replication,
 )
 from shiplog.consensus.core import Core, Leadership
+from shiplog.consensus.doubt import Doubt
 from shiplog.consensus.membership import Memberships
 from shiplog.consensus.messages import (
     Append,
@@ -35,6 +36,7 @@ from shiplog.consensus.messages import (
     AppendReply,
     HeartbeatReply,
     Message,
+    PreVoteReply,
     Vote,
     VoteReply,
 )
@@ -42,6 +44,7 @@ from shiplog.consensus.readindex import LeaderReads
 from shiplog.consensus.saves import Saves
 from shiplog.consensus.wal import WalRecord
 from tests.sim.disk import Disk
+from tests.sim.run import first_failure
 
 Handler = Callable[[Core, int, Any], None]
 
@@ -360,6 +363,34 @@ def ignore_unknown_leaders() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def certain_after_power_loss() -> Iterator[None]:
+    """What a node grants counts, though it may have lost what it had acknowledged."""
+    with patch.object(election, "_own_doubt", lambda core: set()), _all_votes_count():
+        yield
+
+
+@contextmanager
+def _all_votes_count() -> Iterator[None]:
+    def reply(core: Core, sender: int, message: VoteReply) -> None:
+        sure = msgspec.structs.replace(message, counts=True)
+        election.on_vote_reply(core, sender, sure)
+
+    def pre_reply(core: Core, sender: int, message: PreVoteReply) -> None:
+        sure = msgspec.structs.replace(message, counts=True)
+        election.on_pre_vote_reply(core, sender, sure)
+
+    with _handler(VoteReply, reply), _handler(PreVoteReply, pre_reply):
+        yield
+
+
+@contextmanager
+def doubt_ends_unasked() -> Iterator[None]:
+    """A leader of before need not know of a loss of power for the doubt to end."""
+    with patch.object(Doubt, "is_over", lambda self, term, commit: True):
+        yield
+
+
 MUTANTS = (
     reply_before_fsync,
     vote_twice,
@@ -385,4 +416,15 @@ MUTANTS = (
     silence_the_removed,
     forget_members_of_snapshots,
     ignore_unknown_leaders,
+    certain_after_power_loss,
+    doubt_ends_unasked,
 )
+
+
+def hunted(name: str, *, seeds: range) -> tuple[int, str]:
+    """How many worlds it took to see a mutant, and what was seen; empty: nothing."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.__name__ == name)
+    failure = first_failure(mutant, seeds)
+    if failure is None:
+        return len(seeds), ""
+    return failure.options.seed - seeds.start + 1, failure.summary[:110]

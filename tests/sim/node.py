@@ -27,6 +27,7 @@ class Crash(Exception):
 class SimNode:
     """One node. `number` is its id.
 
+    `doubtful`: a loss of power may have taken what it had acknowledged, and it has not caught up.
     `wiped`: it lost its disk once and may not vote since; `trusted_disk` is the one it lost,
     because what it acknowledged with that one counted, rightly.
     """
@@ -39,9 +40,11 @@ class SimNode:
         self.disk = Disk(number)
         self.trusted_disk = self.disk
         self.wiped = False
+        self.doubtful = False
         self.up = False
         self.boot = 0
         self.slow_disk = False
+        self._crash_chance = world.options.crash_point_chance
         draw = world.chance
         skew = world.options.clock_skew
         self._rate = 1.0 + draw.uniform(-skew, skew)
@@ -55,6 +58,12 @@ class SimNode:
         """This node's own monotonic clock."""
         return self._offset + self.world.now * self._rate
 
+    def vouched_for(self, index: int, term: int) -> bool:
+        """Whether its acknowledgement of an entry was or would be true; what a loss of power took
+        since is made up for by its doubt.
+        """
+        return self.doubtful or self.trusted_disk.holds(index, term)
+
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -63,11 +72,14 @@ class SimNode:
         world = self.world
         self.up = True
         self.boot += 1
+        world.trace.event(str(self), f"starts in term {hard_state.term}")
         self.led_term = 0
         self.seen_term = hard_state.term
         self._saves: deque[Effects] = deque()
+        self._hard_state = hard_state
         self._syncing = False
         self._reads: dict[int, int] = {}
+        self._boots: dict[int, int] = {}
         self.applied, self._chain = 0, 0
         if snapshot is not None:
             self._install(snapshot)
@@ -82,6 +94,7 @@ class SimNode:
             entries=entries,
             hard_state=hard_state,
             may_vote=not self.wiped,
+            doubtful=self.doubtful,
         )
         self.seen_commit = self.raft.commit_index
         self._pump()
@@ -89,18 +102,30 @@ class SimNode:
     def crash(self) -> None:
         """Lose memory, and whatever the disk had not synced."""
         self.up = False
-        self.disk.crash(self.world.chance)
+        if self.world.power_fails(self):
+            self.world.trace.event(str(self), "crashes")
+            self.disk.crash(self.world.chance)
+            self.doubtful = self.world.options.lazy_sync
+        else:
+            self.world.trace.event(str(self), "is killed")
+            self.disk.end_process()
         self.world.crashed(self)
 
     def wipe(self) -> None:
         """Lose the disk as well: the node comes back empty, and may not vote."""
         self.disk = Disk(self.number)
         self.wiped = True
+        self.world.trace.event(str(self), "has an empty disk")
 
     # --- input ------------------------------------------------------------------------------------
 
-    def receive(self, sender: int, message: Message) -> None:
-        """A message arrives."""
+    def receive(self, sender: int, boot: int, message: Message) -> None:
+        """A message arrives. Before the first one of a life of its sender comes the word that it
+        began anew; what is left of an older life may come later.
+        """
+        if boot > self._boots.get(sender, 0):
+            self._boots[sender] = boot
+            self.raft.peer_restarted(sender)
         self.raft.step(sender, message, self.now)
         self._pump()
 
@@ -111,7 +136,8 @@ class SimNode:
 
     def until_deadline(self) -> float:
         """Simulated seconds until the core wants a tick."""
-        return max(0.0, self.raft.next_deadline() - self.now) / self._rate
+        left = self.raft.next_deadline() - self._offset - self.world.now * self._rate
+        return left / self._rate if left > 0.0 else 0.0
 
     def leader_lost(self) -> None:
         """The connection to the leader broke."""
@@ -158,6 +184,7 @@ class SimNode:
     def _pump(self) -> None:
         while effects := self.raft.take_effects():
             self._carry_out(effects)
+        self.doubtful = self.doubtful and self.raft.is_doubtful
         self.world.checker.state(self)
 
     def _carry_out(self, effects: Effects) -> None:
@@ -181,11 +208,20 @@ class SimNode:
         self._save(effects)
 
     def _save(self, effects: Effects) -> None:
-        if effects.must_sync or self._saves:
+        if self._saves or self._waits_for_sync(effects):
             self._saves.append(effects)
             self._start_sync()
         else:
+            self.disk.trust(len(self.disk.wal))
             self._finish(effects)
+
+    def _waits_for_sync(self, effects: Effects) -> bool:
+        """Term and vote are durable in every mode."""
+        state, known = effects.hard_state, self._hard_state
+        self._hard_state = known if state is None else state
+        if not self.world.options.lazy_sync or effects.snapshot is not None:
+            return effects.must_sync
+        return state is not None and (state.term, state.vote) != (known.term, known.vote)
 
     def _start_sync(self) -> None:
         if not self._syncing:
@@ -218,8 +254,9 @@ class SimNode:
                 self._crash_point(self.world.options.young_leader_crash_chance)
 
     def _crash_point(self, chance: float | None = None) -> None:
-        usual = self.world.options.crash_point_chance
-        if self.world.crash_here(usual if chance is None else chance):
+        if chance is None:
+            chance = self._crash_chance
+        if chance and self.world.crash_here(chance):
             raise Crash
 
     # --- the state machine ------------------------------------------------------------------------

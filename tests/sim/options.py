@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from shiplog.consensus import Membership, RaftConfig
 
@@ -37,7 +38,11 @@ class Options:
     wipes: bool
     coups: bool
     changes: bool
+    lazy_sync: bool
+    """`fsync = "interval"`: entries are acknowledged when they are written."""
     config: RaftConfig
+    skip: frozenset[int] = frozenset()
+    """Numbers of faults that are left out."""
 
     @property
     def membership(self) -> Membership:
@@ -46,16 +51,34 @@ class Options:
         return Membership(members[: self.voters], members[self.voters :])
 
 
+RESTLESS: dict[str, Any] = {
+    "voters": 3,
+    "learners": 0,
+    "safety_s": 8.0,
+    "young_leader_crash_chance": 0.1,
+    "restart_s": 0.1,
+    "fault_every_s": 0.15,
+    "proposal_every_s": 0.03,
+}
+"""Worlds where leaders come and go: entries of older terms meet again (figure 8 of the paper)."""
+
+
 def from_seed(seed: int) -> Options:
     """The world of this seed."""
+    options = _drawn(seed)
+    return replace(options, **RESTLESS) if seed % 10 == 3 else options
+
+
+def _drawn(seed: int) -> Options:
     draw = random.Random(seed * 7919 + 1)
-    voters = draw.choice((1, 3, 3, 3, 5, 5))
+    changes, lazy_sync = seed % 5 in (2, 4), seed % 5 == 1
+    voters = draw.choice((1, 2, 2, 3, 3, 5) if changes else (1, 3, 3, 3, 5, 5))
     calm = draw.random() < 0.2
     return Options(
         seed=seed,
         voters=voters,
         learners=draw.choice((0, 0, 0, 1)),
-        safety_s=draw.choice((4.0, 8.0, 12.0)),
+        safety_s=draw.choice((1.5, 2.0, 2.0, 3.0, 5.0, 8.0)),
         liveness_s=12.0,
         in_order=draw.random() < 0.6,
         drop_chance=0.0 if calm else draw.choice((0.0, 0.02, 0.1, 0.3)),
@@ -74,9 +97,10 @@ def from_seed(seed: int) -> Options:
         entry_bytes=draw.choice((1, 30, 300)),
         snapshot_bytes=draw.choice((10, 1000, 5000)),
         clock_skew=draw.choice((0.0, 0.0, 0.05, 0.2)),
-        wipes=voters >= 3 and draw.random() < 0.25 and seed % 5 not in (2, 4),
+        wipes=voters >= 3 and draw.random() < 0.25 and not (changes or lazy_sync),
         coups=draw.random() < 0.2,
-        changes=seed % 5 in (2, 4),
+        changes=changes,
+        lazy_sync=lazy_sync,
         config=RaftConfig(
             max_append_bytes=draw.choice((64, 500, 1 << 20)),
             max_inflight=draw.choice((1, 4, 64)),

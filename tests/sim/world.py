@@ -24,9 +24,11 @@ from shiplog.consensus import (
     encode_messages,
 )
 from shiplog.consensus.messages import Message
+from shiplog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
+from tests.simulation.trace import Trace
 
 TICK_S = 0.02
 
@@ -34,8 +36,11 @@ TICK_S = 0.02
 class World:
     """One simulated group and all that happens to it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, is_verbose: bool = False) -> None:
         self.options = options
+        self.trace = Trace(lambda: self.now, is_verbose=is_verbose)
+        self.faults = 0
+        """How many were planned so far."""
         self.chance = random.Random(options.seed)
         self.now = 0.0
         self.healed = False
@@ -47,7 +52,7 @@ class World:
         self._counter = itertools.count(1)
         size = options.voters + options.learners
         self.nodes: list[SimNode] = []
-        self.checker = Checker(self.nodes)
+        self.checker = Checker(self.nodes, self.trace)
         self.nodes.extend(SimNode(self, number) for number in range(size))
 
     # --- the run ----------------------------------------------------------------------------------
@@ -56,28 +61,30 @@ class World:
         """Both phases. Raises Violation, or whatever a node raises."""
         for node in self.nodes:
             self._guard(node, node.start)
-            self._schedule_tick(node)
+            self._start_ticking(node)
         self._repeat(self.options.fault_every_s, self._fault)
         self._repeat(self.options.proposal_every_s, self._propose)
         self._repeat(self.options.read_every_s, self._read)
         if self.options.changes:
             self._repeat(min(self.options.fault_every_s, 0.2), self._change)
-        self._run_until(self.options.safety_s, lambda: False)
+        self._run_until(self.options.safety_s, None)
         self._heal()
         self._check_progress()
 
-    def _run_until(self, end: float, done: Callable[[], bool]) -> bool:
-        while self._queue and self._queue[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._queue)
+    def _run_until(self, end: float, done: Callable[[], bool] | None) -> bool:
+        queue = self._queue
+        while queue and queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(queue)
             self.events += 1
             action()
-            if done():
+            if done is not None and done():
                 return True
         self.now = end
         return False
 
     def _heal(self) -> None:
         self.healed = True
+        self.trace.event("world", "is healed")
         self._cuts.clear()
         for node in self.nodes:
             node.slow_disk = False
@@ -118,6 +125,8 @@ class World:
     def send(self, sender: SimNode, to: int, message: Message) -> None:
         """Carry a message, or not, or twice, and in any order."""
         options, chance = self.options, self.chance
+        if self.trace.is_verbose:
+            self.trace.effect(str(sender), f"to {to}: {message}")
         if chance.random() < options.codec_chance:
             (message,) = decode_messages(encode_messages([message]))
         copies = 1
@@ -144,6 +153,15 @@ class World:
     def crash_here(self, chance: float) -> bool:
         """Whether power fails at this step of the driving loop."""
         return not self.healed and self.chance.random() < chance
+
+    def power_fails(self, node: SimNode) -> bool:
+        """Whether its host goes down with it. Where that may take acknowledged entries, never that
+        of so many that nobody can be sure of having all.
+        """
+        if not self.options.lazy_sync:
+            return True
+        in_doubt = sum(other.doubtful for other in self.nodes if other is not node)
+        return in_doubt + 1 < majority(self.options.voters) and self.chance.random() < 0.5
 
     def crashed(self, node: SimNode) -> None:
         """A node went down: plan its restart; others notice the broken connection, or not."""
@@ -185,18 +203,22 @@ class World:
             return
         if sender.wiped and boot != sender.boot:
             return  # the node's boot number tells that it is not the one that sent this
-        self._guard(receiver, lambda: receiver.receive(sender.number, message))
+        self._guard(receiver, lambda: receiver.receive(sender.number, boot, message))
 
-    def _schedule_tick(self, node: SimNode) -> None:
+    def _start_ticking(self, node: SimNode) -> None:
+        """Some drivers tick now and then, others exactly when the core wants it."""
+        is_exact = self.options.seed % 4 != 0
+
         def tick() -> None:
+            delay = TICK_S
             if node.up:
-                self._guard(node, node.tick)
-            self._schedule_tick(node)
+                if not is_exact or not node.until_deadline():
+                    self._guard(node, node.tick)
+                if is_exact and node.up:
+                    delay = min(delay, max(0.001, node.until_deadline()))
+            self._at(delay, tick)
 
-        delay = TICK_S
-        if node.up and self.options.seed % 2:
-            delay = min(delay, max(0.001, node.until_deadline()))
-        self._at(delay, tick)
+        self._at(TICK_S, tick)
 
     def _restart(self, node: SimNode) -> None:
         if not node.up:
@@ -245,7 +267,7 @@ class World:
             return
         young = [node for node in leaders if not node.raft.applied_own_noop]
         leader = self.chance.choice(young or leaders)
-        wanted = self._other_members(leader.raft.membership)
+        wanted = self._other_members(leader.raft.membership, leader.number)
 
         def change() -> None:
             try:
@@ -255,16 +277,18 @@ class World:
 
         self._guard(leader, change)
 
-    def _other_members(self, now: Membership) -> Configuration:
+    def _other_members(self, now: Membership, leader: int) -> Configuration:
         voters, learners = list(now.voters), list(now.learners)
         chance = self.chance
-        kind = chance.choice(("add", "promote", "promote", "remove", "demote"))
+        kind = chance.choice(("add", "promote", "promote", "remove", "leave", "demote"))
         if kind == "add" and len(voters) + len(learners) < 7 and len(self.nodes) < 12:
             learners.append(self._newcomer())
         elif kind == "promote" and learners:
             voters.append(learners.pop(chance.randrange(len(learners))))
         elif kind == "remove":
             voters.remove(chance.choice(voters))
+        elif kind == "leave" and leader in voters:
+            voters.remove(leader)
         elif kind == "demote" and learners:
             learners.remove(chance.choice(learners))
         if chance.random() < 0.1 and voters:
@@ -276,7 +300,7 @@ class World:
         node = SimNode(self, len(self.nodes), joins=True)
         self.nodes.append(node)
         self._guard(node, node.start)
-        self._schedule_tick(node)
+        self._start_ticking(node)
         return node.number
 
     # --- faults -----------------------------------------------------------------------------------
@@ -302,9 +326,21 @@ class World:
             self._slow_disk,
             self._wipe,
         )
-        if self.options.coups and self.chance.random() < 0.7:
-            faults = (self._depose, self._mend)
-        self.chance.choice(faults)()
+        self.faults += 1
+        if self.faults not in self.options.skip:
+            self._strike(self.faults, faults)
+
+    def _strike(self, number: int, faults: tuple[Callable[[], None], ...]) -> None:
+        """One of these, by a chance of its own: leaving it out changes nothing of the others."""
+        usual, self.chance = self.chance, random.Random(f"fault {number} {self.options.seed}")
+        try:
+            if self.options.coups and self.chance.random() < 0.7:
+                faults = (self._depose, self._mend)
+            fault = self.chance.choice(faults)
+            self.trace.event("fault", f"#{number} {fault.__name__.strip('_')}")
+            fault()
+        finally:
+            self.chance = usual
 
     def _any_node(self) -> SimNode:
         return self.chance.choice(self.nodes)

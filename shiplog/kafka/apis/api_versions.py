@@ -13,23 +13,24 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
+from shiplog.kafka.any_broker import AnyBroker
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.schemas import Tree
 
 KEY = 18
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def answer(apis: Iterable[Api], error: ErrorCode = ErrorCode.none) -> Tree:
+def answer(apis: Iterable[Api[Any]], error: ErrorCode = ErrorCode.none) -> Tree:
     """The list of what is served."""
     keys = [{"api_key": api.key, "min_version": api.first, "max_version": api.last} for api in apis]
     return {"error_code": error, "api_keys": keys}
 
 
-def make(apis: Iterable[Api]) -> Api:
+def make(apis: Iterable[Api[Any]]) -> Api[AnyBroker]:
     """The API that lists these and itself."""
 
-    def handle(call: Call, request: Any) -> Tree:
+    def handle(call: AnyCall, request: Any) -> Tree:
         if call.version >= 3:
             words = request.client_software_name, request.client_software_version
             if not all(_SOFTWARE.fullmatch(word) for word in words):

@@ -19,14 +19,17 @@ CONSUMER_MEMBER = 1
 
 def _handle(call: Call, request: Any) -> Outcome:
     names = list(request.group_ids)
+    allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def made(groups: tuple[DescribedConsumers, ...]) -> Tree:
-        return {"groups": [_group(call, group) for group in groups]}
+        found = {group.group: _group(call, group) for group in groups}
+        denied = ErrorCode.group_authorization_failed
+        return {"groups": [found.get(name) or _empty(name, denied) for name in names]}
 
     def lost(error: ErrorCode) -> Tree:
         return {"groups": [_empty(name, error) for name in names]}
 
-    return answered(call, lambda c, waiter: c.describe_consumers(names, waiter), made, lost)
+    return answered(call, None, lambda c, waiter: c.describe_consumers(allowed, waiter), made, lost)
 
 
 def _empty(name: str, error: ErrorCode) -> dict[str, Any]:
@@ -61,6 +64,7 @@ def _member(call: Call, member: ConsumerMember, target: Iterable[int]) -> Tree:
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": member.topics,
+        "subscribed_topic_regex": member.pattern or None,
         "assignment": {"topic_partitions": by_topic_id(call, member.assigned)},
         "target_assignment": {"topic_partitions": by_topic_id(call, target)},
         "member_type": CONSUMER_MEMBER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -11,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from shiplog.kafka.api import Api, Call, Outcome
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.groups.answering import answered, by_topic_id, problem
+from shiplog.kafka.groups.patterns import InvalidPattern, compiled
 from shiplog.kafka.groups.requests import Beat, Beaten, Caller
 
 OWN_ID_FROM = 1
@@ -36,6 +38,8 @@ def _handle(call: Call, request: Any) -> Outcome:
         topics=request.subscribed_topic_names,
         assignor=request.server_assignor,
         owned=None if owned is None else tuple(_numbers(call, owned)),
+        pattern=getattr(request, "subscribed_topic_regex", None),
+        find=partial(_topics, call),
     )
 
     def made(answer: Beaten) -> Tree:
@@ -51,21 +55,30 @@ def _handle(call: Call, request: Any) -> Outcome:
     def lost(error: ErrorCode) -> Tree:
         return _lost(call, request, error, None)
 
-    return answered(call, lambda c, waiter: c.beat(beat, waiter), made, lost)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.beat(beat, waiter), made, lost)
 
 
 def _problem(call: Call, request: Any) -> tuple[ErrorCode, str | None]:
-    refusal = problem(call)
+    refusal = problem(call, request.group_id)
     if refusal is not ErrorCode.none:
-        return refusal, "a grant to subscribe is missing"
+        return refusal, "a grant to subscribe with this group is missing"
     if not request.member_id and (call.version >= OWN_ID_FROM or request.member_epoch != JOIN):
         return ErrorCode.invalid_request, "a member id is missing"
-    if getattr(request, "subscribed_topic_regex", None):
-        return ErrorCode.invalid_regular_expression, "name the topics: expressions are not served"
+    try:
+        compiled(getattr(request, "subscribed_topic_regex", None) or "")
+    except InvalidPattern as error:
+        return ErrorCode.invalid_regular_expression, str(error)
     for name in request.subscribed_topic_names or ():
         if not call.broker.may_read(call.client, name):
             return ErrorCode.topic_authorization_failed, f"topic {name!r} may not be read"
     return ErrorCode.none, None
+
+
+def _topics(call: Call, pattern: str) -> list[str]:
+    """What an expression means to a client: of what it does not know of it learns nothing."""
+    found = call.broker.patterns.topics(pattern)
+    return [topic for topic in found if call.broker.may_read(call.client, topic)]
 
 
 def _numbers(call: Call, owned: Iterable[Any]) -> Iterable[int]:
@@ -105,5 +118,5 @@ API = Api(
     last=1,
     flexible_from=0,
     handle=_handle,
-    notes="Assignors `uniform` and `range`. Subscriptions by name, not by regular expression.",
+    notes="Assignors `uniform` and `range`. Regular expressions are RE2's.",
 )

@@ -24,7 +24,7 @@ def _handle(call: Call, request: Any) -> Outcome:
 
     if not call.broker.may_administer(call.client):
         return lost(ErrorCode.group_authorization_failed)
-    return answered(call, lambda c, waiter: c.delete(names, waiter), made, lost)
+    return answered(call, None, lambda c, waiter: c.delete(names, waiter), made, lost)
 
 
 def _tree(results: Iterable[tuple[str, ErrorCode]]) -> Tree:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.apis.metadata import NO_OPERATIONS
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.operations import cluster_operations
@@ -14,7 +14,7 @@ from shiplog.kafka.operations import cluster_operations
 BROKERS = 1
 
 
-def handle(call: Call, request: Any) -> Tree:
+def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
     broker, listener = call.broker, call.client.listener
     kind = getattr(request, "endpoint_type", BROKERS)
@@ -23,13 +23,13 @@ def handle(call: Call, request: Any) -> Tree:
             "error_code": ErrorCode.unsupported_endpoint_type,
             "error_message": "clients only ever talk to brokers here",
             "endpoint_type": kind,
-            "cluster_id": broker.node.config.cluster,
+            "cluster_id": broker.cluster,
             "brokers": [],
         }
     wanted = request.include_cluster_authorized_operations
     return {
         "error_code": ErrorCode.none,
-        "cluster_id": broker.node.config.cluster,
+        "cluster_id": broker.cluster,
         "controller_id": broker.controller(listener),
         "brokers": [
             {"broker_id": end.number, "host": end.host, "port": end.port}

@@ -14,14 +14,18 @@ from shiplog.kafka.groups.requests import Described, DescribedMember
 
 def _handle(call: Call, request: Any) -> Outcome:
     names = list(request.groups)
+    allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def made(groups: tuple[Described, ...]) -> Tree:
-        return {"throttle_time": 0, "groups": [_group(group) for group in groups]}
+        found = {group.group: _group(group) for group in groups}
+        denied = ErrorCode.group_authorization_failed
+        trees = [found.get(name) or _lost(name, denied) for name in names]
+        return {"throttle_time": 0, "groups": trees}
 
     def lost(error: ErrorCode) -> Tree:
         return {"throttle_time": 0, "groups": [_lost(name, error) for name in names]}
 
-    return answered(call, lambda c, waiter: c.describe(names, waiter), made, lost)
+    return answered(call, None, lambda c, waiter: c.describe(allowed, waiter), made, lost)
 
 
 def _group(group: Described) -> Tree:

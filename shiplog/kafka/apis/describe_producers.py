@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.groups.answering import partition_number
 from shiplog.kafka.partitions import readable
 from shiplog.kafka.refusal import Refusal
 
@@ -26,7 +27,7 @@ def handle(call: Call, request: Any) -> Tree:
 
 def _answer(call: Call, topic: str, index: int) -> Tree:
     try:
-        number = readable(call, topic, index, -1).stream.merger.number
+        readable(call, topic, index, -1)
     except Refusal as refusal:
         return {
             "partition_index": index,
@@ -34,6 +35,7 @@ def _answer(call: Call, topic: str, index: int) -> Tree:
             "error_message": refusal.message,
             "active_producers": [],
         }
+    number = partition_number(call, topic, index)
     producers = [
         {
             "producer_id": producer_id,
@@ -44,7 +46,7 @@ def _answer(call: Call, topic: str, index: int) -> Tree:
             "current_txn_start_offset": -1,
         }
         for producer_id, partitions in call.broker.machine.state.producers.items()
-        if (batches := partitions.get(number))
+        if number is not None and (batches := partitions.get(number))
     ]
     return {
         "partition_index": index,

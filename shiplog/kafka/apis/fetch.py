@@ -9,9 +9,9 @@ here. An offset above the end is out of range only when the leader has confirmed
 from __future__ import annotations
 
 from asyncio import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shiplog.kafka.api import Api, Call
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.fetch import (
     FLEXIBLE_FROM,
     IDS_FROM,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def handle(call: Call, request: FetchRequest) -> Fetching | FetchAnswer | Future[Fetching]:
+def handle(call: AnyCall, request: FetchRequest) -> Fetching | FetchAnswer | Future[Fetching]:
     """Answer a request, now or when there is something to read."""
-    now, by_id = call.broker.node.clock.now(), call.version >= IDS_FROM
+    now, by_id = call.broker.clock.now(), call.version >= IDS_FROM
     try:
         context = call.broker.fetch_sessions.begin(request, now, by_id=by_id)
     except Refusal as refusal:
@@ -40,13 +40,18 @@ def handle(call: Call, request: FetchRequest) -> Fetching | FetchAnswer | Future
     return fetching.wait()
 
 
-def _read(api: Api, version: int, body: memoryview) -> FetchRequest:
+def _read(api: Api[Any], version: int, body: memoryview) -> FetchRequest:
     return read_fetch(version, body)
 
 
-def _write(api: Api, version: int, found: FetchAnswer | Fetching) -> list[Buffer]:
+def _settle(found: FetchAnswer | Fetching) -> tuple[FetchAnswer, int]:
     answer = found.answer() if isinstance(found, Fetching) else found
-    return write_fetch(version, answer)
+    parts = (part for _, partitions in answer.topics for part in partitions)
+    return answer, sum(len(piece) for part in parts for piece in part.records)
+
+
+def _write(api: Api[Any], version: int, answer: FetchAnswer, throttle_ms: int) -> list[Buffer]:
+    return write_fetch(version, answer, throttle_ms)
 
 
 API = Api(
@@ -57,6 +62,7 @@ API = Api(
     flexible_from=FLEXIBLE_FROM,
     handle=handle,
     read=_read,
+    settle=_settle,
     write=_write,
     notes=(
         "Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Endpoint
+from shiplog.kafka.any_broker import Endpoint
+from shiplog.kafka.api import AnyCall, Api, Call
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.groups.answering import problem
 
@@ -15,40 +16,45 @@ GROUP = 0
 """The kind of key that is served; there are no transactions and no share groups."""
 MANY_FROM = 4
 """From this version on a request may name many groups."""
+NOBODY = Endpoint(-1, "", -1)
 
 
 def _handle(call: Call, request: Any) -> Tree:
-    tree = _tree(call, getattr(request, "key_type", GROUP))
-    if call.version < MANY_FROM:
-        return tree
-    return {"coordinators": [{**tree, "key": key} for key in request.coordinator_keys]}
+    kind = getattr(request, "key_type", GROUP)
+    return answer(call.version, [(key, *_found(call, kind, key)) for key in keys_of(call, request)])
 
 
-def _tree(call: Call, kind: int) -> Tree:
-    error, message = _problem(call, kind)
-    if error is ErrorCode.none:
-        for end in call.broker.endpoints(call.client.listener):
-            if end.number == call.broker.leader:
-                return _found(end, error, None)
-        error, message = ErrorCode.coordinator_not_available, "there is no leader: ask again"
-    return _found(Endpoint(-1, "", -1), error, message)
+def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
+    """What is asked about."""
+    return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
 
 
-def _found(end: Endpoint, error: ErrorCode, message: str | None) -> Tree:
-    return {
-        "node_id": end.number,
-        "host": end.host,
-        "port": end.port,
-        "error_code": error,
-        "error_message": message,
-    }
-
-
-def _problem(call: Call, kind: int) -> tuple[ErrorCode, str | None]:
+def _found(call: Call, kind: int, group: str) -> tuple[Endpoint, ErrorCode, str | None]:
     if kind != GROUP:
-        return ErrorCode.invalid_request, "only groups have coordinators here"
-    refusal = problem(call)
-    return refusal, None if refusal is ErrorCode.none else "a grant to subscribe is missing"
+        return NOBODY, ErrorCode.invalid_request, "only groups have coordinators here"
+    if problem(call, group) is not ErrorCode.none:
+        message = "a grant to subscribe with this group is missing"
+        return NOBODY, ErrorCode.group_authorization_failed, message
+    for end in call.broker.endpoints(call.client.listener):
+        if end.number == call.broker.leader:
+            return end, ErrorCode.none, None
+    return NOBODY, ErrorCode.coordinator_not_available, "there is no leader: ask again"
+
+
+def answer(version: int, found: Iterable[tuple[str, Endpoint, ErrorCode, str | None]]) -> Tree:
+    """(key, coordinator, error, message) of each key; older versions have just one."""
+    trees = [
+        {
+            "key": key,
+            "node_id": end.number,
+            "host": end.host,
+            "port": end.port,
+            "error_code": error,
+            "error_message": message,
+        }
+        for key, end, error, message in found
+    ]
+    return trees[0] if version < MANY_FROM else {"coordinators": trees}
 
 
 API = Api(

@@ -15,7 +15,8 @@ from shiplog.kafka.groups.requests import Caller
 def _handle(call: Call, request: Any) -> Outcome:
     instance_id = getattr(request, "group_instance_id", None)
     caller = Caller(request.group_id, request.member_id, instance_id, request.generation_id)
-    return answered(call, lambda c, waiter: c.heartbeat(caller, waiter), _tree, _tree)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.heartbeat(caller, waiter), _tree, _tree)
 
 
 def _tree(error: int) -> Tree:

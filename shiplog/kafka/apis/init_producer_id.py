@@ -11,11 +11,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.schemas import Tree
 
 
-def handle(call: Call, request: Any) -> Tree:
+def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
     if request.transactional_id is not None:
         return {

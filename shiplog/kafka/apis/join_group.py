@@ -39,7 +39,8 @@ def _handle(call: Call, request: Any) -> Outcome:
     def lost(error: ErrorCode) -> Tree:
         return {**_tree(call, Joined(GroupError.NONE, request.member_id)), "error_code": error}
 
-    return answered(call, lambda c, waiter: c.join(join, waiter), made, lost)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.join(join, waiter), made, lost)
 
 
 def _ms(duration: timedelta) -> int:

@@ -37,7 +37,8 @@ def _handle(call: Call, request: Any) -> Outcome:
         ]
         return {**_tree(ErrorCode.none), "members": members}
 
-    return answered(call, lambda c, waiter: c.leave(callers, waiter), made, _tree)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.leave(callers, waiter), made, _tree)
 
 
 def _tree(error: ErrorCode) -> Tree:

@@ -22,7 +22,8 @@ def _handle(call: Call, request: Any) -> Outcome:
             *(
                 group
                 for group in groups
-                if (not states or group.state.lower() in states)
+                if call.broker.may_use_group(call.client, group.group)
+                and (not states or group.state.lower() in states)
                 and (not kinds or group.kind in kinds)
             ),
         )
@@ -30,7 +31,7 @@ def _handle(call: Call, request: Any) -> Outcome:
     def lost(error: ErrorCode) -> Tree:
         return _tree(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
-    return answered(call, lambda c, waiter: c.list_groups(waiter), made, lost)
+    return answered(call, None, lambda c, waiter: c.list_groups(waiter), made, lost)
 
 
 def _tree(error: ErrorCode, *groups: Listed) -> Tree:

@@ -12,17 +12,18 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import ANSWER_S
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.partitions import Readable, readable, until_executed
 from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
+ANSWER_S = 3.0
+"""How long this may take to get what is committed."""
 LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
     refusal: Refusal | None = None
     try:
@@ -40,7 +41,7 @@ async def handle(call: Call, request: Any) -> Tree:
 
 
 async def _answer(
-    call: Call, topic: str, asked: Any, refusal: Refusal | None, deadline: float
+    call: AnyCall, topic: str, asked: Any, refusal: Refusal | None, deadline: float
 ) -> Tree:
     index = asked.partition_index
     try:
@@ -80,9 +81,9 @@ def _find(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
     return (-1, -1) if found is None else found
 
 
-def _epoch(call: Call, there: Readable, offset: int) -> int:
+def _epoch(call: AnyCall, there: Readable, offset: int) -> int:
     """The leader epoch of the record at an offset; of the end, the present one."""
-    if offset < 0:
+    if offset < 0 or call.broker.epoch < 0:
         return -1
     log = there.stream.log
     return log.epoch_at(offset) if offset < log.next_offset else call.broker.epoch

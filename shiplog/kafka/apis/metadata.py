@@ -14,8 +14,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
-from shiplog.kafka.broker import Broker
+from shiplog.kafka.any_broker import AnyBroker
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.operations import cluster_operations, topic_operations
 from shiplog.kafka.refusal import Refusal
@@ -26,16 +26,12 @@ NO_OPERATIONS = -(1 << 31)
 """The client did not ask for them."""
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
     broker, listener = call.broker, call.client.listener
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
-        found = [
-            topic
-            for topic in broker.machine.state.topics.values()
-            if broker.may_describe(call.client, topic.name)
-        ]
+        found = [topic for topic in broker.topics() if broker.may_describe(call.client, topic.name)]
         topics = [_described(call, topic, request) for topic in found]
     else:
         topics = [await _asked(call, each, request) for each in asked]
@@ -44,19 +40,19 @@ async def handle(call: Call, request: Any) -> Tree:
             {"node_id": end.number, "host": end.host, "port": end.port}
             for end in broker.endpoints(listener)
         ],
-        "cluster_id": broker.node.config.cluster,
+        "cluster_id": broker.cluster,
         "controller_id": broker.controller(listener),
         "topics": topics,
         "cluster_authorized_operations": _cluster_operations(call, request),
     }
 
 
-def _cluster_operations(call: Call, request: Any) -> int:
+def _cluster_operations(call: AnyCall, request: Any) -> int:
     wanted = getattr(request, "include_cluster_authorized_operations", False)
     return cluster_operations(call.broker, call.client) if wanted else NO_OPERATIONS
 
 
-async def _asked(call: Call, asked: Any, request: Any) -> Tree:
+async def _asked(call: AnyCall, asked: Any, request: Any) -> Tree:
     """What is said of one topic that was asked for."""
     topic_id: uuid.UUID | None = getattr(asked, "topic_id", None)
     try:
@@ -71,7 +67,7 @@ async def _asked(call: Call, asked: Any, request: Any) -> Tree:
     return _described(call, topic, request)
 
 
-async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None, request: Any) -> Topic:
+async def _find(call: AnyCall, name: str | None, topic_id: uuid.UUID | None, request: Any) -> Topic:
     """The topic, made if it may be. Raises Refusal."""
     broker = call.broker
     if topic_id is not None:
@@ -92,7 +88,7 @@ async def _find(call: Call, name: str | None, topic_id: uuid.UUID | None, reques
     return topic
 
 
-async def _find_by_id(call: Call, topic_id: uuid.UUID) -> Topic:
+async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
     broker = call.broker
     if broker.topic(topic_id) is None:
         await broker.catch_up()
@@ -102,22 +98,22 @@ async def _find_by_id(call: Call, topic_id: uuid.UUID) -> Topic:
     return topic
 
 
-def _may_create(call: Call, name: str, request: Any) -> bool:
+def _may_create(call: AnyCall, name: str, request: Any) -> bool:
     broker = call.broker
     wanted = getattr(request, "allow_auto_topic_creation", True)
     may = broker.may_write(call.client, name) or broker.may_administer(call.client)
     return bool(wanted and broker.auto_creates and may)
 
 
-async def _create(broker: Broker, name: str) -> None:
+async def _create(broker: AnyBroker, name: str) -> None:
     try:
-        await broker.create_topic(name, uuid.uuid4(), broker.defaults.num_partitions, {})
+        await broker.create_by_default(name)
     except Refusal as refusal:
         if refusal.code is not ErrorCode.topic_already_exists:  # somebody else was faster
             raise
 
 
-def _described(call: Call, topic: Topic, request: Any) -> Tree:
+def _described(call: AnyCall, topic: Topic, request: Any) -> Tree:
     broker = call.broker
     wanted = getattr(request, "include_topic_authorized_operations", False)
     operations = topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
@@ -134,7 +130,7 @@ def _described(call: Call, topic: Topic, request: Any) -> Tree:
     }
 
 
-def _partition(broker: Broker, index: int, nodes: Sequence[int], there: Sequence[int]) -> Tree:
+def _partition(broker: AnyBroker, index: int, nodes: Sequence[int], there: Sequence[int]) -> Tree:
     leader = broker.leader
     is_led = leader is not None and leader in there
     return {

@@ -50,7 +50,8 @@ def _handle(call: Call, request: Any) -> Outcome:
     def lost(error: ErrorCode) -> Tree:
         return _tree((topic, partition.partition_index, error) for topic, partition in asked)
 
-    return answered(call, lambda c, waiter: c.commit(caller, commits, waiter), made, lost)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.commit(caller, commits, waiter), made, lost)
 
 
 def _tree(partitions: Any) -> Tree:

@@ -41,7 +41,7 @@ def _handle(call: Call, request: Any) -> Outcome:
     if not call.broker.may_administer(call.client):
         return _lost(ErrorCode.group_authorization_failed)
     return answered(
-        call, lambda c, waiter: c.delete_offsets(request.group_id, known, waiter), made, _lost
+        call, None, lambda c, waiter: c.delete_offsets(request.group_id, known, waiter), made, _lost
     )
 
 

@@ -18,9 +18,8 @@ MANY_FROM = 8
 
 
 async def _handle(call: Call, request: Any) -> Tree:
-    error = problem(call)
-    if error is ErrorCode.none and not await call.broker.groups.is_current():
-        error = ErrorCode.not_coordinator
+    is_current = await call.broker.groups.is_current()
+    error = ErrorCode.none if is_current else ErrorCode.not_coordinator
     if call.version >= MANY_FROM:
         groups = [
             _group(call, group.group_id, group.topics, error or _check(call, group))
@@ -41,6 +40,7 @@ def _check(call: Call, group: Any) -> ErrorCode:
 def _group(call: Call, group_id: str, topics: Any, error: ErrorCode) -> Tree:
     asked = () if topics is None else _named(topics)
     offsets: Mapping[int, Offset] = {}
+    error = problem(call, group_id) or error
     if error is ErrorCode.none:
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets

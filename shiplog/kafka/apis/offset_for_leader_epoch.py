@@ -9,14 +9,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.api import Api, Call
+from shiplog.kafka.api import AnyCall, Api
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.partitions import Readable, readable
 from shiplog.kafka.refusal import Refusal
 from shiplog.logformat.errors import LogFormatError
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
     refusal: Refusal | None = None
     try:
@@ -33,7 +33,7 @@ async def handle(call: Call, request: Any) -> Tree:
     return {"topics": topics}
 
 
-def _answer(call: Call, topic: str, asked: Any, refusal: Refusal | None) -> Tree:
+def _answer(call: AnyCall, topic: str, asked: Any, refusal: Refusal | None) -> Tree:
     try:
         if refusal is not None:
             raise refusal
@@ -53,7 +53,7 @@ def _answer(call: Call, topic: str, asked: Any, refusal: Refusal | None) -> Tree
 
 def _end_of(there: Readable, epoch: int, present: int) -> tuple[int, int]:
     """(the epoch or the one before it that has records, the offset behind it)."""
-    if epoch > present:
+    if 0 <= present < epoch:
         raise Refusal(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
     log = there.stream.log
     end = log.end_of_epoch(epoch)

@@ -8,9 +8,9 @@ that gzip, snappy and lz4 are understood, and refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shiplog.kafka.api import Api, Call, Outcome
+from shiplog.kafka.api import AnyCall, Api, Outcome
 from shiplog.kafka.codec.produce import (
     FLEXIBLE_FROM,
     ProduceAnswer,
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def handle(call: Call, request: ProduceRequest) -> Outcome:
+def handle(call: AnyCall, request: ProduceRequest) -> Outcome:
     """Answer a request, once all its batches are merged or refused."""
     producing = Producing(call, request)
     return producing.open_and_take() if producing.has_to_wait else producing.take()
 
 
-def _read(api: Api, version: int, body: memoryview) -> ProduceRequest:
+def _read(api: Api[Any], version: int, body: memoryview) -> ProduceRequest:
     return read_produce(version, body)
 
 
-def _write(api: Api, version: int, answer: ProduceAnswer) -> list[Buffer]:
-    return write_produce(version, answer)
+def _write(api: Api[Any], version: int, answer: ProduceAnswer, throttle_ms: int) -> list[Buffer]:
+    return write_produce(version, answer, throttle_ms)
 
 
 API = Api(

@@ -20,7 +20,8 @@ def _handle(call: Call, request: Any) -> Outcome:
         protocol=getattr(request, "protocol_name", None),
         assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
     )
-    return answered(call, lambda c, waiter: c.sync(sync, waiter), _made, _lost)
+    group = request.group_id
+    return answered(call, group, lambda c, waiter: c.sync(sync, waiter), _made, _lost)
 
 
 def _made(answer: Synced) -> Tree:

@@ -118,10 +118,10 @@ def _read_forgotten(reader: Reader, version: int) -> list[tuple[TopicKey, list[i
     return topics
 
 
-def write_fetch(version: int, answer: FetchAnswer) -> list[Buffer]:
-    """An answer's body."""
+def write_fetch(version: int, answer: FetchAnswer, throttle_ms: int = 0) -> list[Buffer]:
+    """An answer's body; `throttle_ms`: how long the client is to wait."""
     writer = Writer(flexible=version >= FLEXIBLE_FROM)
-    writer.int32(0)
+    writer.int32(throttle_ms)
     if version >= 7:
         writer.int16(answer.error)
         writer.int32(answer.session_id)

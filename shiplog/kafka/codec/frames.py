@@ -16,8 +16,8 @@ class FrameReader:
     """One connection's incoming bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: how long a request may be."""
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
+        """How long a request may be."""
         self._partial = bytearray()
 
     @property
@@ -65,6 +65,8 @@ class FrameReader:
 
     def _length(self, data: memoryview | bytearray) -> int:
         length = int.from_bytes(data[:LENGTH_BYTES], "big", signed=True)
-        if not 0 < length <= self._limit:
-            raise MalformedRequest(f"a request of {length} bytes; at most {self._limit} are taken")
+        if not 0 < length <= self.limit_bytes:
+            raise MalformedRequest(
+                f"a request of {length} bytes; at most {self.limit_bytes} are taken"
+            )
         return length

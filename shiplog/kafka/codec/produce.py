@@ -76,8 +76,8 @@ def _read_partition(reader: Reader) -> ProducePartition:
     return partition
 
 
-def write_produce(version: int, answer: ProduceAnswer) -> list[Buffer]:
-    """An answer's body."""
+def write_produce(version: int, answer: ProduceAnswer, throttle_ms: int = 0) -> list[Buffer]:
+    """An answer's body; `throttle_ms`: how long the client is to wait."""
     writer = Writer(flexible=version >= FLEXIBLE_FROM)
     writer.count(len(answer))
     for name, partitions in answer:
@@ -87,7 +87,7 @@ def write_produce(version: int, answer: ProduceAnswer) -> list[Buffer]:
             _write_partition(writer, version, partition)
         writer.no_tags()
     if version >= 1:
-        writer.int32(0)
+        writer.int32(throttle_ms)
     writer.no_tags()
     return writer.take()
 

@@ -2,7 +2,7 @@
 
 Handlers speak of answers as trees of dicts, under the library's (that is Kafka's) names: what a
 version does not have is left out of that version, what a tree does not have keeps its default;
-nobody is ever throttled, so the throttle time need not be there.
+the throttle time is not the handlers' business.
 Durations are in milliseconds. Descriptions are loaded when a version is first used.
 
 Bytes behind a request's end are passed over, as Kafka's broker does: librdkafka 2.16 sends some
@@ -41,16 +41,24 @@ def read_request(key: int, version: int, body: memoryview) -> Any:
         raise MalformedRequest(
             f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
         )
-    structure = load_request_schema(key, version)
+    return _read(load_request_schema(key, version), body)
+
+
+def read_response(key: int, version: int, body: bytes) -> Any:
+    """An answer's body, as a client would read it. Raises MalformedRequest."""
+    return _read(load_response_schema(key, version), memoryview(body))
+
+
+def _read(structure: Any, body: memoryview) -> Any:
     try:
         return entity_reader(structure)(checked(structure, body), 0)[0]
     except (SerialError, ValueError, OverflowError, KeyError) as error:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from error
 
 
-def write_response(key: int, version: int, tree: Tree) -> bytes:
-    """An answer's body."""
-    return _write(load_response_schema(key, version), {"throttle_time": 0, **tree})
+def write_response(key: int, version: int, tree: Tree, throttle_ms: int = 0) -> bytes:
+    """An answer's body; `throttle_ms`: how long the client is to wait."""
+    return _write(load_response_schema(key, version), {**tree, "throttle_time": throttle_ms})
 
 
 def write_request(key: int, version: int, tree: Tree) -> bytes:

@@ -21,10 +21,16 @@ NEVER_FLEXIBLE = 1 << 15
 
 
 def answered(
-    call: Call, ask: Ask, make: Callable[[Any], Tree], lost: Callable[[ErrorCode], Tree]
+    call: Call,
+    group: str | None,
+    ask: Ask,
+    make: Callable[[Any], Tree],
+    lost: Callable[[ErrorCode], Tree],
 ) -> Tree | asyncio.Future[Tree]:
-    """Ask the coordinator: `make` of its answer; `lost` of the error if there is none."""
-    refusal = problem(call)
+    """Ask the coordinator: `make` of its answer; `lost` of the error if there is none. `group`: the
+    one it is about; None if the caller has seen to rights itself.
+    """
+    refusal = ErrorCode.none if group is None else problem(call, group)
     if refusal is not ErrorCode.none:
         return lost(refusal)
     asked = call.broker.groups.ask(ask)
@@ -42,9 +48,9 @@ def answered(
     return tree
 
 
-def problem(call: Call) -> ErrorCode:
-    """Whether a client may use groups at all."""
-    may = call.broker.node.rights.may_use_groups(call.client.identity)
+def problem(call: Call, group: str) -> ErrorCode:
+    """Whether a client may use a group."""
+    may = call.broker.may_use_group(call.client, group)
     return ErrorCode.none if may else ErrorCode.group_authorization_failed
 
 

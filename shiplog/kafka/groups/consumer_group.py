@@ -69,7 +69,7 @@ class ConsumerGroup:
 
     def subscriptions(self) -> set[str]:
         """All topics that members subscribe to."""
-        return {topic for member in self.members.values() for topic in member.topics}
+        return {topic for member in self.members.values() for topic in member.subscribed}
 
     def is_settled(self, member: ConsumerMember) -> bool:
         """Whether a member has what it is to have."""
@@ -94,7 +94,7 @@ class ConsumerGroup:
     def retarget(self, topics: Mapping[str, Sequence[int]]) -> None:
         """Begin a new epoch, with these partitions of the subscribed topics."""
         self.epoch += 1
-        subscriptions = {name: set(member.topics) for name, member in self.members.items()}
+        subscriptions = {name: member.subscribed for name, member in self.members.items()}
         self.targets = ASSIGNORS[self.assignor](subscriptions, topics, self.targets)
 
     def reconcile(self, member_id: str) -> None:

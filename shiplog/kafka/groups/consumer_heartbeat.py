@@ -68,12 +68,13 @@ class ConsumerGroups:
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             known = ", ".join(sorted(ASSIGNORS))
             raise _Refused(GroupError.UNSUPPORTED_ASSIGNOR, f"known are {known}")
-        if request.topics is not None:
-            self._check_size(group, request)
         before = group.members.get(caller.member_id)
+        matched = _matched(before, request)
+        if request.topics is not None or before is None or before.matched != matched:
+            self._check_size(group, request, matched)
         joins = caller.generation == JOIN
         member = self._joined(group, request) if joins else self._checked(group, request)
-        updated = _updated(member, request)
+        updated = _updated(member, request, matched)
         group.members[caller.member_id] = updated
         if before is None or _wishes(before) != _wishes(updated) or self._topics_moved(group):
             self._retarget(group)
@@ -106,7 +107,8 @@ class ConsumerGroups:
         known = group.members.get(caller.member_id)
         if known is not None:
             return known
-        if request.topics is None or request.rebalance_timeout_ms < 0:
+        subscribes = request.topics is not None or bool(request.pattern)
+        if not subscribes or request.rebalance_timeout_ms < 0:
             message = "who joins says what it subscribes to, and its rebalance timeout"
             raise _Refused(GroupError.INVALID_REQUEST, message)
         holder = None if caller.instance_id is None else group.holder_of(caller.instance_id)
@@ -120,9 +122,10 @@ class ConsumerGroups:
         group.targets[caller.member_id] = group.targets.pop(holder.member_id, [])
         return msgspec.structs.replace(holder, member_id=caller.member_id, epoch=0)
 
-    def _check_size(self, group: ConsumerGroup, request: Beat) -> None:
-        others = (m.topics for n, m in group.members.items() if n != request.caller.member_id)
-        topics = [*(request.topics or ()), *(topic for each in others for topic in each)]
+    def _check_size(self, group: ConsumerGroup, request: Beat, matched: Sequence[str]) -> None:
+        others = (m for n, m in group.members.items() if n != request.caller.member_id)
+        topics = [*(request.topics or ()), *matched]
+        topics += [topic for each in others for topic in (*each.topics, *each.matched)]
         if sum(map(len, topics)) > self._limits.group_bytes:
             raise _Refused(GroupError.GROUP_MAX_SIZE_REACHED, "too many subscriptions")
 
@@ -215,21 +218,27 @@ class ConsumerGroups:
         self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
 
 
-def _wishes(member: ConsumerMember) -> tuple[list[str], str | None]:
-    return member.topics, member.assignor
+def _wishes(member: ConsumerMember) -> tuple[set[str], str | None]:
+    return member.subscribed, member.assignor
 
 
-def _updated(member: ConsumerMember, request: Beat) -> ConsumerMember:
+def _matched(before: ConsumerMember | None, request: Beat) -> list[str]:
+    """The topics that the member's expression means now."""
+    known = "" if before is None else before.pattern
+    pattern = known if request.pattern is None else request.pattern
+    return list(request.find(pattern)) if pattern else []
+
+
+def _updated(member: ConsumerMember, request: Beat, matched: list[str]) -> ConsumerMember:
     """What a request says of its member now holds; what it leaves out stays."""
+    timeout_ms = request.rebalance_timeout_ms
     return msgspec.structs.replace(
         member,
         client_id=request.client_id,
         client_host=request.client_host,
-        rebalance_timeout_ms=(
-            member.rebalance_timeout_ms
-            if request.rebalance_timeout_ms < 0
-            else request.rebalance_timeout_ms
-        ),
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
         topics=member.topics if request.topics is None else sorted(set(request.topics)),
         assignor=request.assignor or member.assignor,
+        pattern=member.pattern if request.pattern is None else request.pattern,
+        matched=matched,
     )

@@ -6,7 +6,7 @@ Kafka's numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -102,10 +102,15 @@ class Synced:
     assignment: bytes = b""
 
 
+def _nothing(pattern: str) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
-    for a while. `topics` and `owned` (partition numbers) are None where nothing has changed.
+    for a while. `topics`, `pattern` and `owned` (partition numbers) are None where nothing has
+    changed; `find` gives the topics that a pattern means and the client may read, sorted.
     """
 
     caller: Caller
@@ -115,6 +120,8 @@ class Beat:
     topics: Sequence[str] | None = None
     assignor: str | None = None
     owned: Sequence[int] | None = None
+    pattern: str | None = None
+    find: Callable[[str], Sequence[str]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,3 +283,27 @@ def test_uniform_is_even_and_moves_little(members: int, count: int, later: int) 
     kept = sum(len(set(after[m]) & set(before.get(m, ()))) for m in after)
     most = sum(min(len(after[m]), len(before.get(m, ()))) for m in after)
     assert kept >= most - (count % later != 0) * later
+
+
+def test_an_expression_is_looked_at_with_every_heartbeat(bench: Bench) -> None:
+    known: list[str] = []
+    by_pattern: dict[str, Any] = {"find": lambda pattern: known}
+    assert beat(bench, "a", 0, topics=[], pattern="t.*", **by_pattern).assigned == ()
+    known.append("t")
+    found = beat(bench, "a", 1, **by_pattern)
+    assert (found.error, found.assigned) == (E.NONE, (1, 2))
+    known.clear()
+    assert beat(bench, "a", found.epoch, **by_pattern).assigned == ()
+
+
+def test_an_expression_that_is_taken_back_means_nothing_more(bench: Bench) -> None:
+    by_pattern: dict[str, Any] = {"find": lambda pattern: ["t"]}
+    first = beat(bench, "a", 0, topics=[], pattern="t.*", **by_pattern)
+    assert first.assigned == (1, 2)
+    assert beat(bench, "a", first.epoch, topics=[], pattern="", **by_pattern).assigned == ()
+
+
+def test_what_an_expression_means_counts_for_the_bound_of_a_group(bench: Bench) -> None:
+    by_pattern: dict[str, Any] = {"find": lambda pattern: ["x" * 249] * 10_000}
+    refused = beat(bench, "a", 0, topics=[], pattern=".*", **by_pattern)
+    assert refused.error is E.GROUP_MAX_SIZE_REACHED

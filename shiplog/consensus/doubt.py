@@ -1,0 +1,34 @@
+"""Doubt of a node in itself: a loss of power with `fsync=interval` may have taken entries that it
+had acknowledged.
+
+It is over when the node holds a committed entry of its leader's term, and with it, as every
+majority does, all that were ever committed. But a leader that has led since before the loss may
+still count on what was lost, until it has answered: so much, too, must be there then.
+
+Invariant: nothing that the node acknowledged before is counted by a leader of a later term.
+"""
+
+from __future__ import annotations
+
+
+class Doubt:
+    """One node's, from its start until it is over."""
+
+    __slots__ = ("_index", "number", "term")
+
+    def __init__(self, term: int, number: int) -> None:
+        """`term`: the one in which the node began; `number`: drawn at random, to ask under."""
+        self.term = term
+        self.number = number
+        self._index: int | None = None
+
+    def answered(self, index: int) -> None:
+        """The leader of `term` knows that the node began anew, and had committed up to `index`."""
+        if self._index is None:
+            self._index = index
+
+    def is_over(self, term: int, commit: int) -> bool:
+        """Whether everything is here, where `commit` is the last entry known to be committed, and
+        is of the present `term`.
+        """
+        return term > self.term or (self._index is not None and self._index <= commit)

@@ -1,0 +1,153 @@
+"""What the sidecars serve: what a node serves of records and metadata, by the same handlers; and of
+groups, what their coordinator answers.
+
+Both list both directions, because clients take what is missing in the list for a broker of another
+age (librdkafka writes old formats then); what a sidecar does not do it has no rights for.
+
+Invariant: as for the registry: the set of versions is one that clients get along with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.any_broker import AnyBroker
+from shiplog.kafka.api import AnyCall, Api, CallTo, Outcome
+from shiplog.kafka.apis import (
+    api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_cluster,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from shiplog.kafka.codec.errors import Unanswerable
+from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.sidecar.publisher_broker import PublisherBroker
+from shiplog.kafka.sidecar.subscriber_broker import SubscriberBroker
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's needs kafka_bootstrap"
+ListenerApis = tuple[Api[AnyBroker], ...]
+
+RECORDS: ListenerApis = (
+    produce.API,
+    fetch.API,
+    list_offsets.API,
+    metadata.API,
+    init_producer_id.API,
+    offset_for_leader_epoch.API,
+    describe_cluster.API,
+)
+PASSED_ON: tuple[Api[Any], ...] = (
+    offset_commit.API,
+    offset_fetch.API,
+    join_group.API,
+    heartbeat.API,
+    leave_group.API,
+    sync_group.API,
+    describe_groups.API,
+    list_groups.API,
+    delete_groups.API,
+    offset_delete.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
+)
+
+
+async def _find(call: CallTo[SubscriberBroker], request: Any) -> Tree:
+    """FindCoordinator: the sidecar, when there is a coordinator behind it."""
+    groups = call.broker.groups
+    if groups is None:
+        return _no_groups(call, request)
+    kind = getattr(request, "key_type", find_coordinator.GROUP)
+    found = []
+    for key in find_coordinator.keys_of(call, request):
+        error, message = await groups.find(kind, key)
+        there = error is ErrorCode.none
+        end = call.broker.endpoints("")[0] if there else find_coordinator.NOBODY
+        found.append((key, end, error, message))
+    return find_coordinator.answer(call.version, found)
+
+
+def _no_groups(call: AnyCall, request: Any) -> Tree:
+    denied = find_coordinator.NOBODY, ErrorCode.group_authorization_failed, NO_GROUPS
+    keys = find_coordinator.keys_of(call, request)
+    return find_coordinator.answer(call.version, [(key, *denied) for key in keys])
+
+
+def _coordinators(handle: Any, notes: str) -> Api[Any]:
+    """FindCoordinator, answered by the sidecar itself."""
+    api = find_coordinator.API
+    return Api(
+        key=api.key,
+        name=api.name,
+        first=api.first,
+        last=api.last,
+        flexible_from=api.flexible_from,
+        handle=handle,
+        notes=notes,
+    )
+
+
+def _passed_on(api: Api[Any]) -> Api[SubscriberBroker]:
+    """An API that the coordinator answers."""
+
+    async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Outcome:
+        groups = call.broker.groups
+        if groups is None:
+            raise Unanswerable(NO_GROUPS)
+        upstream = await groups.upstream_of(call.client)
+        return upstream.ask(api, call.version, call.client_id, body)
+
+    return Api(
+        key=api.key,
+        name=api.name,
+        first=api.first,
+        last=api.last,
+        flexible_from=api.flexible_from,
+        handle=handle,
+        read=_as_it_is,
+        write=_as_it_came,
+        notes="Answered by the node that coordinates.",
+    )
+
+
+def _as_it_is(api: Api[Any], version: int, body: memoryview) -> bytes:
+    return bytes(body)
+
+
+def _as_it_came(api: Api[Any], version: int, answer: bytes, throttle_ms: int) -> list[Buffer]:
+    return [answer]
+
+
+def _with_list(*apis: Api[Any]) -> Mapping[int, Api[Any]]:
+    return {api.key: api for api in (*apis, api_versions.make(apis))}
+
+
+PUBLISHER_APIS: Mapping[int, Api[PublisherBroker]] = _with_list(
+    *RECORDS, _coordinators(_no_groups, NO_GROUPS)
+)
+SUBSCRIBER_APIS: Mapping[int, Api[SubscriberBroker]] = _with_list(
+    *RECORDS, _coordinators(_find, "The sidecar, for the node."), *map(_passed_on, PASSED_ON)
+)

@@ -1,0 +1,104 @@
+"""The Kafka listener of a sidecar, from its opening to its end.
+
+Invariant: what was taken is answered before the session is let go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from shiplog.config.types import (
+    Address,
+    ClientConfig,
+    KafkaConfig,
+    KafkaListener,
+    PublisherKafka,
+    SubscriberKafka,
+)
+from shiplog.kafka.api import Api
+from shiplog.kafka.dispatch import Dispatcher
+from shiplog.kafka.listener import Listener
+from shiplog.kafka.sidecar.apis import PUBLISHER_APIS, SUBSCRIBER_APIS
+from shiplog.kafka.sidecar.broker import SidecarBroker
+from shiplog.kafka.sidecar.groups import Groups
+from shiplog.kafka.sidecar.publisher_broker import PublisherBroker
+from shiplog.kafka.sidecar.session_log import SessionLog
+from shiplog.kafka.sidecar.subscriber_broker import SubscriberBroker
+from shiplog.logformat.files import FileSystem
+from shiplog.publisher.session_writer import SessionWriter
+from shiplog.replicator.interfaces import InputName
+from shiplog.replicator.pull_copy import Copy
+from shiplog.runtime.clock import Clock
+
+
+def _listener(
+    address: Address,
+    broker: SidecarBroker,
+    apis: Mapping[int, Api[Any]],
+    config: ClientConfig,
+) -> Listener:
+    local = KafkaListener(name="local", listen=address, advertise=address)
+    return Listener(local, KafkaConfig(), Dispatcher(broker, apis), node_tls=config.tls)
+
+
+class PublisherListener:
+    """Takes records into a session below `root`."""
+
+    def __init__(
+        self, root: str, config: ClientConfig, kafka: PublisherKafka, fs: FileSystem, clock: Clock
+    ) -> None:
+        """Raises DirectoryInUse, LogFormatError when the session cannot be written."""
+        writer = SessionWriter.open(
+            fs,
+            os.path.join(root, kafka.session),
+            session=kafka.session,
+            cluster=config.cluster,
+            budget_bytes=config.publisher.budget_bytes,
+            roll_bytes=config.publisher.roll_bytes,
+        )
+        self._log = SessionLog(fs, writer, batch_bytes=kafka.message_max_bytes)
+        broker = PublisherBroker(config.cluster, clock, kafka, self._log)
+        self._listener = _listener(kafka.listen, broker, PUBLISHER_APIS, config)
+
+    async def start(self) -> None:
+        """Listen. Raises ListenerFault."""
+        await self._listener.start()
+
+    async def close(self) -> None:
+        """Take nothing more, and end the run."""
+        await self._log.settle()
+        await self._listener.close()
+        await self._log.close()
+
+
+class SubscriberListener:
+    """Lets clients read copies."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        kafka: SubscriberKafka,
+        copies: Mapping[InputName, Copy],
+        clock: Clock,
+    ) -> None:
+        self._groups = Groups.of(config)
+        self._broker = SubscriberBroker(
+            config.cluster, clock, kafka.listen, copies, groups=self._groups
+        )
+        self._listener = _listener(kafka.listen, self._broker, SUBSCRIBER_APIS, config)
+
+    def changed(self, copy: Copy) -> None:
+        """A copy has grown, or its state is another one."""
+        self._broker.changed(copy)
+
+    async def start(self) -> None:
+        """Listen. Raises ListenerFault."""
+        await self._listener.start()
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._listener.close()
+        if self._groups is not None:
+            self._groups.close()

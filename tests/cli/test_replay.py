@@ -1,0 +1,76 @@
+"""Replaying records in their own time: the pace, and the command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.cli.replay import Pace
+from tests.subscriber.merged import Growing
+
+HOUR_MS = 3_600_000
+DEADLINE_S = 30
+
+
+def subscribe(root: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shiplog", "subscribe", "--topic", "t", "--dir", str(root)]
+    return subprocess.Popen(
+        [*command, "--no-follow", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_gaps_are_those_of_the_records_divided_by_the_speed() -> None:
+    pace = Pace(2.0)
+    assert pace.wait_s(5000, 100.0) == 0
+    assert pace.wait_s(9000, 100.5) == 1.5
+    assert pace.wait_s(4000, 101.0) == 0
+    assert pace.wait_s(9000, 103.0) == 0
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=50), st.floats(0.1, 100))
+def test_a_record_is_shown_when_its_time_has_come(times: list[int], speed: float) -> None:
+    pace, now = Pace(speed), 0.0
+    for at in times:
+        now += pace.wait_s(at, now)
+        assert now * 1000 * speed >= at - times[0] - 1e-6
+
+
+def test_the_command_waits_between_records(tmp_path: Path) -> None:
+    Growing(tmp_path).append(b"a", b"b", b"c", timestamp=[0, HOUR_MS // 2, HOUR_MS])
+    with subscribe(tmp_path, "--replay", "--speed", "3600") as replaying:
+        assert replaying.stdout is not None
+        lines = [(line, time.monotonic()) for line in replaying.stdout]
+        assert replaying.wait(DEADLINE_S) == 0
+    assert [line for line, _ in lines] == ["a\n", "b\n", "c\n"]
+    assert lines[-1][1] - lines[0][1] >= 0.5
+
+
+def test_what_was_not_shown_comes_again(tmp_path: Path) -> None:
+    Growing(tmp_path).append(b"a", b"b", timestamp=[0, HOUR_MS])
+    with subscribe(tmp_path, "--replay", "--name", "n") as replaying:
+        assert replaying.stdout is not None
+        assert replaying.stdout.readline() == "a\n"
+        replaying.send_signal(signal.SIGINT)
+        assert replaying.wait(DEADLINE_S) == 0
+    out, _ = subscribe(tmp_path, "--name", "n").communicate(timeout=DEADLINE_S)
+    assert out == "b\n"
+
+
+def test_two_partitions_are_not_shown_in_one_time(tmp_path: Path) -> None:
+    for partition in (0, 1):
+        Growing(tmp_path, partition=partition).append(b"x")
+    _, error = (ended := subscribe(tmp_path, "--replay")).communicate(timeout=DEADLINE_S)
+    assert (ended.returncode, "--partition" in error) == (1, True)
+    out, _ = subscribe(tmp_path, "--replay", "--partition", "1").communicate(timeout=DEADLINE_S)
+    assert out == "x\n"
+    _, error = (ended := subscribe(tmp_path, "--speed", "2")).communicate(timeout=DEADLINE_S)
+    assert (ended.returncode, "--replay" in error) == (2, True)

@@ -1,0 +1,62 @@
+"""Topics by regular expression: what is taken, what it costs, when it is looked at again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shiplog.kafka.groups.patterns import InvalidPattern, TopicPatterns, compiled
+from shiplog.sequencer.state_types import State, Topic
+
+
+def state_of(*names: str) -> State:
+    state = State()
+    for name in names:
+        topic = state.topics[name] = Topic(name, name, {}, 0, [])
+        state.names[name] = name
+        state.add_partition(topic)
+    return state
+
+
+def test_an_expression_means_whole_names() -> None:
+    patterns = TopicPatterns(lambda: state_of("flights", "flights-2", "all-flights"))
+    assert patterns.topics("flights.*") == ["flights", "flights-2"]
+    assert patterns.topics("^(all-)?flights$") == ["all-flights", "flights"]
+    assert patterns.topics("") == []
+
+
+def test_topics_that_come_and_go_count_at_once() -> None:
+    state = state_of("a1")
+    patterns = TopicPatterns(lambda: state)
+    assert patterns.topics("a.") == ["a1"]
+    state.names["a2"] = "a2"
+    state.add_partition(Topic("a2", "a2", {}, 0, []))
+    assert patterns.topics("a.") == ["a1", "a2"]
+    del state.names["a1"]
+    assert patterns.topics("a.") == ["a2"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "(?=a)", r"(a)\1", "a" * 1025, "\ud800", "(?P<"])
+def test_what_is_no_expression_is_refused_with_a_reason(pattern: str) -> None:
+    with pytest.raises(InvalidPattern, match=r"\w"):
+        compiled(pattern)
+
+
+def test_expressions_that_grow_are_bounded() -> None:
+    with pytest.raises(InvalidPattern):
+        compiled("((((((a{0,100}){0,100}){0,100}){0,100}){0,100}){0,100})")
+
+
+def test_an_expression_made_to_run_for_ever_does_not() -> None:
+    patterns = TopicPatterns(lambda: state_of("a" * 249))
+    assert patterns.topics("(a*)*" * 200 + "b") == []
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_taken_or_refused(pattern: str) -> None:
+    try:
+        found = TopicPatterns(lambda: state_of("a", "b.c")).topics(pattern)
+    except InvalidPattern:
+        return
+    assert set(found) <= {"a", "b.c"}

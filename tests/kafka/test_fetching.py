@@ -1,0 +1,52 @@
+"""What a node says of an offset that it does not know of."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka import fetching
+from shiplog.kafka.codec.fetch import FetchPartition, FetchRequest
+from shiplog.kafka.fetching import Fetching
+
+WANTED = 9
+
+
+class Stream:
+    """A partition of five records here."""
+
+    log = SimpleNamespace(start_offset=0, next_offset=5)
+
+    def add_listener(self, wake: object) -> None:
+        """Nothing is merged."""
+
+    remove_listener = add_listener
+
+
+@pytest.mark.parametrize(
+    ("committed", "error"), [(20, ErrorCode.none), (5, ErrorCode.offset_out_of_range)]
+)
+def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_so(
+    monkeypatch: pytest.MonkeyPatch, committed: int, error: ErrorCode
+) -> None:
+    stream = Stream()
+    there = SimpleNamespace(stream=stream, committed=5)
+    monkeypatch.setattr(fetching, "readable", lambda *asked: there)
+
+    async def catch_up() -> None:
+        there.committed = committed
+
+    async def main() -> None:
+        call = SimpleNamespace(broker=SimpleNamespace(catch_up=catch_up))
+        topics = [("t", [FetchPartition(0, -1, WANTED, 1000)])]
+        request = FetchRequest(50, 1, 1000, 0, 0, -1, [])
+        found = Fetching(cast(Any, call), request, cast(Any, SimpleNamespace(topics=topics)))
+        assert not found.is_ready()
+        await found.wait()
+        assert found._wanted[0].error is error
+
+    asyncio.run(main())

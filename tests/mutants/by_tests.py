@@ -1,0 +1,442 @@
+"""Planted bugs that a test of the usual kind must find, each with that test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from shiplog.config.authorisation import Rights
+from shiplog.consensus import messages
+from shiplog.kafka import record_check
+from shiplog.kafka.fetching import Fetching
+from shiplog.kafka.groups.desk import Desk
+from shiplog.replicator.turns import Turns
+from shiplog.runtime import inotify
+from shiplog.sequencer import dedup, planner, sequences, state
+from shiplog.sequencer.changes import Changes
+from shiplog.sequencer.commands import (
+    CreateTopic,
+    DeleteTopic,
+    Expire,
+    Merge,
+    OpenRun,
+    RetireSession,
+    Verdict,
+    VoidRecords,
+)
+from shiplog.sequencer.coordinator import Coordinator
+from shiplog.sequencer.dedup import Judgement
+from shiplog.sequencer.group_commands import CommitOffsets
+from shiplog.sequencer.merger import PartitionMerger
+from shiplog.sequencer.node_sessions import RunKeeper
+from shiplog.sequencer.planner import Planner
+from shiplog.sequencer.repair import Repair
+from shiplog.sequencer.replica import Replica
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Session, Topic
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def skip_what_is_missing() -> Iterator[None]:
+    """A range whose bytes are not here is left out of the merged log."""
+    original = PartitionMerger._output
+
+    def output(self: PartitionMerger, merge: Merge, part: Any) -> bytearray | None:
+        return original(self, merge, part) or bytearray()
+
+    with patch.object(PartitionMerger, "_output", output):
+        yield
+
+
+@contextmanager
+def no_void_batches() -> Iterator[None]:
+    """Offsets that were given up are waited for all the same."""
+    with patch.object(PartitionMerger, "_fill", lambda self, void: 0):
+        yield
+
+
+@contextmanager
+def void_anything() -> Iterator[None]:
+    """Any offsets can be given up, planned or not, and twice."""
+
+    def void(self: StateMachine, command: VoidRecords) -> VoidRecords:
+        self.state.partitions[command.partition].voids.append(command)
+        return command
+
+    with patch.dict(state._APPLY, {VoidRecords: void}):
+        yield
+
+
+@contextmanager
+def leave_bytes_where_they_are() -> Iterator[None]:
+    """Nodes do not pull what only a peer got from a publisher."""
+    with patch.object(Repair, "peer_reported", lambda self, node, places: None):
+        yield
+
+
+@contextmanager
+def believe_any_checksum() -> Iterator[None]:
+    """A checksum that one node reports is recorded, whatever a majority has."""
+
+    def agreed(self: Coordinator) -> list[tuple[int, int, int]]:
+        return [
+            (partition, offset, checksum)
+            for view in self._voting_views()
+            for (partition, offset), checksum in view.samples.items()
+        ]
+
+    with patch.object(Coordinator, "_agreed_samples", agreed):
+        yield
+
+
+@contextmanager
+def take_twins_whole() -> Iterator[None]:
+    """A batch that straddles the watermark is taken as it is."""
+    original = dedup.judge_ids
+
+    def judge(watermark: int | None, first: int, records: int) -> Judgement:
+        judged = original(watermark, first, records)
+        return Judgement(Verdict.TAKE) if judged.verdict is Verdict.SLICE else judged
+
+    with patch.object(planner, "judge_ids", judge):
+        yield
+
+
+@contextmanager
+def topics_are_their_names() -> Iterator[None]:
+    """A topic made again goes on where the one of that name was."""
+    gone: dict[str, Topic] = {}
+    delete, create = StateMachine._delete_topic, StateMachine._create_topic
+
+    def note(self: StateMachine, command: Any) -> Any:
+        found: Any = delete(self, command)
+        gone[found.name] = found
+        return found
+
+    def revive(self: StateMachine, command: CreateTopic) -> Any:
+        made: Any = create(self, command)
+        if command.name in gone:
+            made.partition_numbers = gone[command.name].partition_numbers
+        return made
+
+    with patch.dict(state._APPLY, {DeleteTopic: note, CreateTopic: revive}):
+        yield
+
+
+@contextmanager
+def expire_what_is_used() -> Iterator[None]:
+    """What is in use again when its expiry is applied is forgotten all the same."""
+
+    def forget(self: StateMachine, command: Expire) -> list[Any]:
+        for producer, _ in command.producers:
+            self.state.producers.pop(producer, None)
+        known = [self.state.sessions[name] for name, _ in command.sessions if name != "nobody"]
+        return [entry for session in known for entry in self._forget_runs(session)]
+
+    with patch.dict(state._APPLY, {Expire: forget}):
+        yield
+
+
+@contextmanager
+def expire_open_runs() -> Iterator[None]:
+    """A session expires though its publisher may come back with records."""
+    original = StateMachine._open_run
+
+    def open_run(self: StateMachine, command: OpenRun) -> Any:
+        run = original(self, command)
+        self.state.sessions[command.session].idle_since_ms = 0
+        return run
+
+    with patch.dict(state._APPLY, {OpenRun: open_run}):
+        yield
+
+
+@contextmanager
+def retire_without_a_fence() -> Iterator[None]:
+    """The old directory of a session that was retired is let in again."""
+    original = StateMachine._retire_session
+
+    def retire(self: StateMachine, command: RetireSession) -> Any:
+        found = original(self, command)
+        if isinstance(found, Session):
+            found.fenced_ids.clear()
+        return found
+
+    with patch.dict(state._APPLY, {RetireSession: retire}):
+        yield
+
+
+@contextmanager
+def resume_behind_what_is_committed() -> Iterator[None]:
+    """A node that lost session bytes does not ask for those that it has yet to merge."""
+    with patch.object(Replica, "needed", lambda self, entry: entry.place):
+        yield
+
+
+@contextmanager
+def take_retries() -> Iterator[None]:
+    """A batch that a producer sends again is merged again."""
+
+    def judge(remembered: Sequence[Any], batch: Any) -> Judgement:
+        return Judgement(Verdict.TAKE)
+
+    with patch.object(planner, "judge_sequence", judge):
+        yield
+
+
+@contextmanager
+def remember_one_batch() -> Iterator[None]:
+    """Only the newest batch of a producer is known again."""
+    with patch.object(sequences, "BATCHES_REMEMBERED", 1):
+        yield
+
+
+@contextmanager
+def leave_runs_of_the_gone_open() -> Iterator[None]:
+    """What a node took before it was gone for long is merged when it comes back."""
+    with patch.object(RunKeeper, "tick", lambda self, now, *, is_leader: None):
+        yield
+
+
+@contextmanager
+def out_of_range_unasked() -> Iterator[None]:
+    """A node that lags answers that an offset does not exist, without asking the leader."""
+    original = Fetching._look
+
+    def look(self: Fetching, wanted: Any) -> None:
+        self._is_confirmed = True
+        original(self, wanted)
+
+    with patch.object(Fetching, "_look", look):
+        yield
+
+
+@contextmanager
+def append_time_by_the_clock() -> Iterator[None]:
+    """Append times follow the leader's clock, also backwards."""
+    original = Planner._finish
+
+    def finish(self: Planner, draft: Any, *, term: int, now_ms: int) -> Merge:
+        self._tails[draft.partition] = tail = self._tail(draft.partition)
+        tail.append_ms = 0
+        return original(self, draft, term=term, now_ms=now_ms)
+
+    with patch.object(Planner, "_finish", finish):
+        yield
+
+
+@contextmanager
+def commit_offsets_one_by_one() -> Iterator[None]:
+    """Every commit of a consumer takes an entry of its own."""
+
+    def commits(self: Desk, count: int) -> list[Any]:
+        alone: list[Any] = []
+        self.propose(CommitOffsets(alone))
+        return alone
+
+    with patch.object(Desk, "_commits_with_room", commits):
+        yield
+
+
+@contextmanager
+def take_any_records() -> Iterator[None]:
+    """What is inside a batch of a Kafka client is not looked at."""
+    with (
+        patch.object(record_check, "_check_codec", lambda batch, newest: None),
+        patch.object(record_check, "_check_header", lambda header: None),
+    ):
+        yield
+
+
+@contextmanager
+def lead_without_intake() -> Iterator[None]:
+    """A leader whose disk takes nothing in goes on leading."""
+    with patch.object(Changes, "give_leadership_away", lambda self, to=None: None):
+        yield
+
+
+@contextmanager
+def turns_without_end() -> Iterator[None]:
+    """Bulk work goes on until there is none left, whatever else waits for the loop."""
+
+    def slice_(self: Turns) -> None:
+        while self._connection.writable and self._step():
+            pass
+        self._rest()
+
+    with patch.object(Turns, "_slice", slice_):
+        yield
+
+
+@contextmanager
+def lose_overflows() -> Iterator[None]:
+    """That events were lost is not told."""
+    original = inotify.parse_events
+
+    def parse(data: bytes) -> list[inotify.Event]:
+        return [event for event in original(data) if event.mask != inotify.Mask.OVERFLOW]
+
+    with patch.object(inotify, "parse_events", parse):
+        yield
+
+
+@contextmanager
+def any_number_in_flight() -> Iterator[None]:
+    """Instructions are proposed without waiting for any."""
+    with patch.object(Planner, "has_room", property(lambda self: True)):
+        yield
+
+
+@contextmanager
+def ask_no_rights() -> Iterator[None]:
+    """Whoever may push a session may write to any topic in it."""
+    with patch.object(Rights, "may_publish", lambda self, identity, session, topic: True):
+        yield
+
+
+@contextmanager
+def messages_of_any_group() -> Iterator[None]:
+    """Raft messages are taken whatever group they are for."""
+    original = messages._decoder.decode
+
+    def decode(payload: Any) -> Any:
+        return msgspec.structs.replace(original(payload), group=0)
+
+    with patch.object(messages, "_decoder", SimpleNamespace(decode=decode)):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A planted bug, the rule of the design (§11) it breaks, and the test that finds it."""
+
+    rule: int
+    mutant: Mutant
+    test: str
+
+
+_KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
+_NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
+
+PLANTED = (
+    Planted(
+        5,
+        skip_what_is_missing,
+        _SEQUENCER + "test_merger.py::test_missing_bytes_stall_and_go_on_when_they_come",
+    ),
+    Planted(
+        6,
+        no_void_batches,
+        _SEQUENCER + "test_merger.py::test_void_batches_stand_for_what_nobody_has",
+    ),
+    Planted(
+        6,
+        void_anything,
+        _SEQUENCER + "test_state.py::test_records_that_are_void_or_not_planned_are_not_given_up",
+    ),
+    Planted(
+        7,
+        leave_bytes_where_they_are,
+        _SEQUENCER + "test_node.py::test_bytes_that_reached_one_node_only_are_merged",
+    ),
+    Planted(
+        8,
+        believe_any_checksum,
+        _SEQUENCER + "test_node.py::test_a_divergent_partition_is_set_aside_and_copied_anew",
+    ),
+    Planted(
+        9, take_twins_whole, _SEQUENCER + "test_planner.py::test_twins_merge_each_id_once_in_order"
+    ),
+    Planted(
+        10,
+        topics_are_their_names,
+        _SEQUENCER + "test_state.py::test_a_recreated_topic_shares_nothing",
+    ),
+    Planted(
+        12,
+        expire_what_is_used,
+        _SEQUENCER + "test_state.py::test_what_was_used_meanwhile_does_not_expire",
+    ),
+    Planted(
+        12,
+        expire_open_runs,
+        _SEQUENCER
+        + "test_expiry.py::test_sessions_expire_behind_their_last_run_and_never_with_one_open",
+    ),
+    Planted(
+        12,
+        retire_without_a_fence,
+        _SEQUENCER
+        + "test_state.py::test_a_retired_session_goes_to_a_new_directory_and_fences_the_old",
+    ),
+    Planted(
+        14,
+        resume_behind_what_is_committed,
+        _NODE + "test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has",
+    ),
+    Planted(19, take_retries, _SEQUENCER + "test_planner.py::test_a_producers_retry_is_skipped"),
+    Planted(
+        19, remember_one_batch, _SEQUENCER + "test_state.py::test_only_five_batches_are_remembered"
+    ),
+    Planted(
+        20,
+        leave_runs_of_the_gone_open,
+        _SEQUENCER
+        + "test_node_sessions.py::test_the_leader_ends_the_run_of_a_node_that_is_gone_for_long",
+    ),
+    Planted(
+        21,
+        out_of_range_unasked,
+        _FETCHING
+        + "test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_so",
+    ),
+    Planted(
+        22,
+        append_time_by_the_clock,
+        _SEQUENCER + "test_planner.py::test_append_time_never_falls_whatever_the_clock_says",
+    ),
+    Planted(
+        23,
+        commit_offsets_one_by_one,
+        _KAFKA + "groups/test_offsets.py::test_commits_of_one_round_share_a_command",
+    ),
+    Planted(
+        24,
+        take_any_records,
+        _KAFKA + "test_record_check.py::test_a_bad_one_is_refused_with_kafkas_code",
+    ),
+    Planted(
+        25,
+        lead_without_intake,
+        _SEQUENCER + "test_changes.py::test_a_leader_that_takes_nothing_in_lets_another_lead",
+    ),
+    Planted(
+        26,
+        turns_without_end,
+        "tests/replicator/test_small_parts.py::test_a_turn_is_bounded_and_goes_on_in_the_next",
+    ),
+    Planted(27, lose_overflows, "tests/runtime/test_inotify.py::test_an_overflow_is_an_event"),
+    Planted(
+        29,
+        any_number_in_flight,
+        _SEQUENCER + "test_planner.py::test_speculation_lets_two_entries_be_in_flight",
+    ),
+    Planted(
+        30,
+        ask_no_rights,
+        "tests/replicator/test_push_server.py::test_rights_are_asked_for_session_topic_and_dedup_id",
+    ),
+    Planted(
+        31,
+        messages_of_any_group,
+        "tests/consensus/test_messages.py::test_what_is_not_as_agreed_is_refused",
+    ),
+)

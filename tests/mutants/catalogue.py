@@ -1,0 +1,144 @@
+"""All planted bugs: which rule each breaks, what finds it, and the table of them in
+docs/reliability.md.
+
+Rules are those of DESIGN.md: `§9, n` its invariants, `§11, n` its rules; `Raft` and a section of
+the paper, `thesis` and one of Ongaro's thesis.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster_sim import mutants as clusters
+from tests.mutants.by_tests import PLANTED
+from tests.sim import mutants as groups
+
+REPORT = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+GROUP_RULES = {
+    "reply_before_fsync": "Raft 5, figure 2",
+    "vote_twice": "Raft 5.2",
+    "forget_vote_on_disk": "Raft 5.2",
+    "commit_older_terms": "Raft 5.4.2",
+    "count_before_save": "Raft 5.3",
+    "vote_for_anyone": "Raft 5.4.1",
+    "count_the_untrusted": "§11, 13",
+    "votes_of_the_wiped": "§11, 13",
+    "keep_conflicting_suffix": "Raft 5.3",
+    "match_without_previous_term": "Raft 5.3",
+    "read_without_proof": "thesis 6.4",
+    "read_before_noop": "thesis 6.4",
+    "stale_rounds": "thesis 6.4",
+    "ignore_lost_appends": "Raft 5.3",
+    "commit_what_is_missing": "Raft 5.3",
+    "save_entries_out_of_order": "Raft 5, figure 2",
+    "changes_side_by_side": "thesis 4.1",
+    "change_many_voters": "thesis 4.1",
+    "keep_replaced_membership": "thesis 4.1",
+    "count_learners": "thesis 4.2.1",
+    "count_the_removed_leader": "thesis 4.2.2",
+    "silence_the_removed": "thesis 4.2.2",
+    "forget_members_of_snapshots": "Raft 7",
+    "ignore_unknown_leaders": "thesis 4.1",
+    "certain_after_power_loss": "§11, 17",
+    "doubt_ends_unasked": "§11, 17",
+}
+CLUSTER_RULES = {
+    "saved_before_sync": "Raft 5, figure 2",
+    "forgive_failed_syncs": "§11, 28",
+    "forget_votes": "Raft 5.2",
+    "roll_without_sync": "§9, 8",
+    "cut_damage": "§11, 15",
+    "snapshot_before_sync": "§11, 4",
+    "report_written": "§4, durability",
+    "ignore_failed_session_syncs": "§11, 28",
+    "mark_what_came_meanwhile": "§11, 15",
+    "names_are_not_synced": "§11, 1",
+    "merged_before_sync": "§11, 4",
+    "trust_torn_tails": "§11, 15",
+    "trust_gaps": "§11, 15",
+    "release_all_at_once": "§9, 8",
+    "remove_merged_files_at_once": "§11, 2",
+    "wiped_nodes_vote": "§11, 13",
+    "snapshots_are_not_synced": "§11, 4",
+    "plan_without_majority": "§9, 3",
+    "plan_what_the_leader_lacks": "§11, 7",
+    "plan_before_noop": "§11, 11",
+    "keep_speculation": "§11, 11",
+    "use_offsets_again": "§9, 5",
+    "plan_bytes_again": "§9, 3",
+    "take_any_place": "§11, 11",
+    "judge_native_batches": "§11, 3",
+    "close_runs_early": "§11, 2",
+    "close_at_what_the_leader_holds": "§11, 2",
+    "close_beside_plans": "§11, 2",
+    "believe_any_boot": "§11, 13",
+    "acknowledge_what_is_durable": "§4, acknowledgement",
+    "release_what_is_committed": "§11, 4",
+    "release_what_one_has_merged": "§11, 4",
+    "share_run_numbers": "§11, 1",
+    "forget_runs": "§11, 1",
+    "merge_any_bytes": "§11, 8",
+    "copy_any_bytes": "§11, 8",
+    "roll_by_memory": "§11, 22",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One planted bug. `found_by`: a simulator, or the name of a test."""
+
+    rule: str
+    name: str
+    what: str
+    found_by: str
+
+    def line(self, seeds: int | None) -> str:
+        """Its line of the table; `seeds`: how many worlds it took, None for a test."""
+        count = "" if seeds is None else str(seeds)
+        return f"| {self.rule} | `{self.name}` | {self.what} | {self.found_by} | {count} |"
+
+
+def rows() -> list[Row]:
+    """All of them, by rule."""
+    simulated = [
+        Row(rules.get(mutant.__name__, ""), mutant.__name__, _what(mutant.__doc__), simulator)
+        for simulator, rules, mutants in (
+            ("groups", GROUP_RULES, groups.MUTANTS),
+            ("clusters", CLUSTER_RULES, clusters.MUTANTS),
+        )
+        for mutant in mutants
+    ]
+    tested = [
+        Row(
+            f"§11, {planted.rule}",
+            planted.mutant.__name__,
+            _what(planted.mutant.__doc__),
+            f"`{planted.test.removeprefix('tests/').partition('::')[0]}`",
+        )
+        for planted in PLANTED
+    ]
+    return sorted(simulated + tested, key=_order)
+
+
+def _what(text: str | None) -> str:
+    return " ".join((text or "").split()).removesuffix(".")
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    """Numbers within rules by their value."""
+    parts = re.split(r"(\d+)", row.rule)
+    return (*(int(part) if part.isdigit() else part for part in parts), row.name)
+
+
+def reported() -> dict[str, str]:
+    """The lines of the table in the report, by the names of the bugs."""
+    found = re.finditer(r"^\| (?:§|Raft|thesis)[^|]* \| `(\w+)` \|.*$", REPORT.read_text(), re.M)
+    return {match[1]: match[0] for match in found}
+
+
+def reported_seeds(name: str) -> int:
+    """How many worlds a bug took to be found, by the report: the number of the last one."""
+    return int(reported()[name].rstrip("| ").rpartition("|")[2])

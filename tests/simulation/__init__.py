@@ -1,0 +1,1 @@
+"""What the simulators share: running many worlds, telling of a failure, making it smaller."""

@@ -249,8 +249,8 @@ class SubscriberConfig:
     """
 
     directory: str | None = None
-    keep: bool = False
     kafka: SubscriberKafka | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

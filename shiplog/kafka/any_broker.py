@@ -143,9 +143,7 @@ class AnyBroker(ABC):
         """The offset behind everything that is known to be committed, whether it is here or not."""
 
     def log_start(self, key: str | UUID, index: int) -> int:
-        """The offset below which a partition is known to be archived, if more is known than what
-        its stream says.
-        """
+        """The offset below which a partition is archived, if more is known than its log says."""
         return 0
 
     @abstractmethod

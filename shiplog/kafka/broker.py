@@ -148,19 +148,19 @@ class Broker(AnyBroker):
             return 0
         return self.machine.state.partitions[topic.partition_numbers[index]].next_offset
 
-    def log_start(self, key: str | UUID, index: int) -> int:
-        """The offset below which a partition is archived."""
-        topic = self.topic(key)
-        if topic is None or not 0 <= index < topic.partitions:
-            return 0
-        return self.machine.state.partitions[topic.partition_numbers[index]].log_start
-
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
         longest = self.node.batch_bytes
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))
+
+    def log_start(self, key: str | UUID, index: int) -> int:
+        """The offset below which a partition is archived."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return 0
+        return self.machine.state.partitions[topic.partition_numbers[index]].log_start
 
     @property
     def auto_creates(self) -> bool:

@@ -78,8 +78,8 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
     """What counts for a topic that sets nothing."""
     return {
         **FIXED,
-        **_archiving(broker),
         MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),
+        **_archiving(broker),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.node.config.segment_bytes),
         "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),

@@ -18,7 +18,7 @@ from typing import Any
 
 from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
-from shiplog.consensus import Raft, RaftConfig, Role
+from shiplog.consensus import Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
@@ -51,6 +51,7 @@ from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica, decode_body
 from shiplog.sequencer.reporter import Reporter
+from shiplog.sequencer.restoring import restored
 from shiplog.sequencer.scrubber import Scrubber
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
@@ -146,7 +147,7 @@ class Node:
         config, machine = self.config, self.replica.machine
         always = config.fsync is Fsync.ALWAYS
         self.group = Group(
-            self._make_raft(),
+            restored(self.store, self.directory.record, self._rng, now=self.clock.now()),
             self.store,
             syncer=self._new_syncer(),
             clock=self.clock,
@@ -263,20 +264,6 @@ class Node:
         syncer = self._host.new_syncer(self.config.data)
         self._syncers.append(syncer)
         return syncer
-
-    def _make_raft(self) -> Raft:
-        return Raft(
-            self.number,
-            tuple(self.directory.record.voters),
-            config=RaftConfig(),
-            random=self._rng,
-            now=self.clock.now(),
-            snapshot=self.store.snapshot,
-            entries=self.store.entries,
-            hard_state=self.store.hard_state,
-            may_vote=self.directory.record.may_vote,
-            doubtful=self.directory.record.doubtful,
-        )
 
     def _connect_parts(self) -> None:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator

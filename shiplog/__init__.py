@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shiplog.cli.log_history import log_history
     from shiplog.logformat._kernels import Record
     from shiplog.publisher import AsyncPublisher, Publisher
     from shiplog.subscriber import AsyncSubscriber, Subscriber
@@ -22,6 +23,7 @@ __all__ = [
     "Record",
     "Subscriber",
     "__version__",
+    "log_history",
 ]
 
 _MODULES = {
@@ -30,6 +32,7 @@ _MODULES = {
     "Publisher": "shiplog.publisher",
     "Record": "shiplog.logformat._kernels",
     "Subscriber": "shiplog.subscriber",
+    "log_history": "shiplog.cli.log_history",
 }
 
 

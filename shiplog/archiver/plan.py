@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shiplog.archiver.policy import Rules
 
-TIME, SIZE, LIMIT, DISK = "time", "retention.bytes", "limit", "disk"
+DELETED, TIME, SIZE, LIMIT, DISK = "deleted", "time", "retention.bytes", "limit", "disk"
 
 
 class Sealed(NamedTuple):
@@ -49,6 +49,8 @@ class Facts:
     merged: int
     rules: Rules
     hold: Hold | None = None
+    log_start: int = 0
+    """Records below were deleted: nobody reads them any more."""
 
 
 class Proposal(NamedTuple):
@@ -102,8 +104,8 @@ class _Taking:
         return True
 
     def _holds(self, segment: Sealed) -> bool:
-        hold = self.facts.hold
-        if hold is None or segment.next_offset <= hold.offset:
+        hold, behind = self.facts.hold, segment.next_offset
+        if hold is None or behind <= max(hold.offset, self.facts.log_start):
             return False
         age_ms = 0 if segment.rolled_ms is None else self._now_ms - segment.rolled_ms
         is_old = hold.max_ms is not None and age_ms >= hold.max_ms
@@ -130,6 +132,7 @@ def plan(partitions: Sequence[Facts], *, limit: int | None, pressure: int, now_m
     """
     takings = [_Taking(facts, now_ms) for facts in partitions]
     for taking in takings:
+        _deleted(taking)
         _by_time(taking, now_ms)
         _by_size(taking)
     if limit is not None:
@@ -142,6 +145,11 @@ def plan(partitions: Sequence[Facts], *, limit: int | None, pressure: int, now_m
         [taking.proposal() for taking in takings if taking.count],
         [taking.facts.name for taking in takings if taking.is_held],
     )
+
+
+def _deleted(taking: _Taking) -> None:
+    while (segment := taking.next()) and segment.next_offset <= taking.facts.log_start:
+        taking.take(DELETED)
 
 
 def _by_time(taking: _Taking, now_ms: int) -> None:

@@ -25,6 +25,7 @@ SUBCOMMANDS = (
     "group",
     "session",
     "archive",
+    "log-history",
     "status",
     "verify",
     "pki",
@@ -33,18 +34,22 @@ SUBCOMMANDS = (
 """In the order of the help text: each is a module of this package with a `command`."""
 
 
+def _module(name: str) -> str:
+    return f"shiplog.cli.{name.replace('-', '_')}"
+
+
 class LazyGroup(click.Group):
     """A group of commands that are imported when first used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the subcommands, in the order of SUBCOMMANDS."""
-        return [name for name in SUBCOMMANDS if find_spec(f"shiplog.cli.{name}")]
+        return [name for name in SUBCOMMANDS if find_spec(_module(name))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand of this name, or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"shiplog.cli.{cmd_name}").command
+        command: click.Command = import_module(_module(cmd_name)).command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -88,7 +88,7 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
 
 def _archiving(broker: Broker) -> dict[str, str]:
     """What the node's archiving policy means for a topic that sets nothing."""
-    time_ms = rules_of(broker.node.archive_rounds.policy.policy, {}).time_ms
+    time_ms = rules_of(broker.node.archive.policy.policy, {}).time_ms
     return {
         RETENTION_MS: FOR_EVER if time_ms is None else str(time_ms),
         RETENTION_BYTES: FOR_EVER,

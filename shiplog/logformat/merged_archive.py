@@ -9,11 +9,17 @@ Invariant: nothing at or above the start that partition.json names is ever trunc
 
 from __future__ import annotations
 
+import hashlib
 import os
+from struct import Struct
 from typing import NamedTuple
 
+from shiplog.logformat.errors import CorruptLog
 from shiplog.logformat.files import FileSystem
 from shiplog.logformat.merged_names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
+
+PIECE_BYTES = 4 << 20
+_BASE_TIMESTAMP = Struct(">27xq")  # of a batch
 
 
 class LogStart(NamedTuple):
@@ -24,6 +30,29 @@ class LogStart(NamedTuple):
     offset: int
     segment: int
     checksum: int
+
+
+def describe_segment(fs: FileSystem, path: str, size: int) -> tuple[int, bytes]:
+    """The first timestamp (ms) and the SHA-256 of a segment's bytes, all of which are read.
+
+    Raises:
+        CorruptLog: it does not have so many bytes.
+        NoSuchFile, DiskFault
+    """
+    file = fs.open(path)
+    try:
+        digest, position, first_ms = hashlib.sha256(), 0, -1
+        while position < size:
+            data = file.pread(min(PIECE_BYTES, size - position), position)
+            if not data:
+                raise CorruptLog(path, position, f"ends here; it had {size} bytes")
+            if position == 0:
+                first_ms = _BASE_TIMESTAMP.unpack_from(data)[0]
+            digest.update(data)
+            position += len(data)
+    finally:
+        file.close()
+    return first_ms, digest.digest()
 
 
 def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:

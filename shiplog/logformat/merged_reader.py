@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from shiplog.logformat.batch import HEADER_BYTES, read_header
 from shiplog.logformat.file_cache import FileCache
 from shiplog.logformat.files import FileSystem
 from shiplog.logformat.merged_archive import LogStart
@@ -115,6 +116,10 @@ class MergedReader:
         """(offset, timestamp) of the first of the records with the highest timestamp."""
         highest = max((each.max_timestamp for each in self.segments() if each.size), default=None)
         return None if highest is None else self._reader.locate_timestamp(highest)
+
+    def first_timestamp(self, segment_base: int) -> int:
+        """The timestamp (ms) of a segment's first record. Raises as `read`."""
+        return read_header(self.read(segment_base, 0, HEADER_BYTES)).base_timestamp
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of a record. Raises OffsetNotHeld."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shiplog.archiver.plan import Proposal
 from shiplog.consensus import NotLeader
+from shiplog.sequencer.log_history import log_history
 from shiplog.wire import admin_archive as wire
 
 if TYPE_CHECKING:
@@ -17,14 +18,15 @@ TEXT_CHARACTERS = 1000
 
 
 def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveResponse:
-    """What is asked. Raises NotLeader."""
+    """What is asked. Raises NotLeader, ChangeRefused."""
+    if isinstance(request, wire.LogHistory):
+        return log_history(node, request)
     if not node.group.is_leader:
         raise NotLeader(node.group.raft.leader)
-    rounds = node.archive_rounds
-    policy, found = rounds.policy.policy, rounds.plan()
+    policy, found = node.archive.policy, node.archive.rounds.plan()
     return wire.ArchivePlan(
-        "" if policy is None else json.dumps(asdict(policy)),
-        rounds.policy.problem[:TEXT_CHARACTERS],
+        "" if policy.policy is None else json.dumps(asdict(policy.policy)),
+        policy.problem[:TEXT_CHARACTERS],
         tuple(_planned(node, each) for each in found.proposals),
         tuple(found.held),
     )

@@ -93,7 +93,7 @@ class AdminServer:
                 return await self._delete(request)
             case admin.AlterTopic():
                 return await self._alter(request)
-            case wire_archive.PlanArchive():
+            case wire_archive.PlanArchive() | wire_archive.LogHistory():
                 return serve_archive(self._node, request)
             case admin.RetireSession():
                 return await self._retire(request)

@@ -9,54 +9,113 @@ merged durably.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shiplog.archiver.plan import Facts, Hold, Plan, Sealed, majority_pressure, majority_time, plan
+from shiplog.archiver.plan import (
+    Facts,
+    Hold,
+    Plan,
+    Proposal,
+    Sealed,
+    majority_pressure,
+    majority_time,
+    plan,
+)
 from shiplog.archiver.policy import hold_of, rules_of
 from shiplog.consensus import Busy, NotLeader
+from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.files import FileSystem
+from shiplog.logformat.merged_archive import describe_segment
+from shiplog.logformat.merged_names import LOG, segment_name
 from shiplog.logformat.segment import Segment
-from shiplog.sequencer.commands import Archive
+from shiplog.runtime.log import log_event
+from shiplog.sequencer.commands import Archive, GoneFile
 from shiplog.sequencer.group import forget_outcome
+from shiplog.sequencer.host import InThread
 from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.state_types import Partition
 
 if TYPE_CHECKING:
+    from shiplog.sequencer.merging import MergedPartition
     from shiplog.sequencer.node import Node
 
-COMMANDS_AT_ONCE = 64
-"""In one entry."""
+log = logging.getLogger(__name__)
+
+FILES_AT_ONCE = 256
+"""Of one partition in one entry."""
 
 
 class ArchiveRounds:
     """One node's rounds; only the leader's do anything."""
 
-    def __init__(self, node: Node, policy: PolicyFile) -> None:
+    def __init__(self, node: Node, policy: PolicyFile, fs: FileSystem, in_thread: InThread) -> None:
         self._node = node
-        self._next_at = 0.0
+        self._fs = fs
+        self._in_thread = in_thread
+        self._woken = asyncio.Event()
         self.policy = policy
 
-    def tick(self) -> None:
-        """Begin a round, if it is time."""
-        node = self._node
-        if not node.group.is_leader or node.clock.now() < self._next_at:
-            return
-        self._next_at = node.clock.now() + node.config.archive.interval_s
-        commands = list(self._commands())
-        for first in range(0, len(commands), COMMANDS_AT_ONCE):
+    def soon(self) -> None:
+        """Begin a round now: there is something to do."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """A round every now and then, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self._node.config.archive.interval_s)
+            self._woken.clear()
+            if self._node.group.is_leader:
+                await self.round()
+
+    async def round(self) -> None:
+        """Archive what is to go now. What cannot be read is not archived."""
+        for each in self.plan().proposals:
             try:
-                several = commands[first : first + COMMANDS_AT_ONCE]
-                forget_outcome(node.group.propose(several)[1])
+                command = await self._command(each)
+                if command is not None:
+                    forget_outcome(self._node.group.propose([command])[1])
+            except LogFormatError as error:
+                log_event(log, logging.ERROR, "not archived", partition=each.name, error=error)
             except (NotLeader, Busy):
                 return  # the next round finds them again
 
-    def _commands(self) -> Iterator[Archive]:
-        now_ms = self._node.clock.wall_ms()
-        for each in self.plan().proposals:
-            log = self._node.merging.partitions[each.partition].log
-            checksum = log.checksums(each.segment)[0]
-            yield Archive(each.partition, each.segment, each.segment, checksum, now_ms, each.reason)
+    async def _command(self, each: Proposal) -> Archive | None:
+        """Archive the oldest of these files, not too many at once; None: they are gone already."""
+        merged = self._node.merging.partitions.get(each.partition)
+        if merged is None or each.first != merged.log.log_start.segment:
+            return None
+        segments = [one for one in merged.log.segments() if one.next_offset <= each.segment]
+        if len(segments) > FILES_AT_ONCE:
+            self.soon()
+        files = [await self._file(each, merged, one) for one in segments[:FILES_AT_ONCE]]
+        end = files[-1].next_offset
+        if merged.log.segment(end) is None:
+            return None
+        checksum, now_ms = merged.log.checksums(end)[0], self._node.clock.wall_ms()
+        return Archive(each.partition, end, end, checksum, now_ms, each.reason, files)
+
+    async def _file(self, each: Proposal, merged: MergedPartition, segment: Segment) -> GoneFile:
+        """Raises LogFormatError."""
+        path = os.path.join(merged.log.path, segment_name(segment.base_offset, LOG))
+        first_ms, sha256 = await self._in_thread(describe_segment, self._fs, path, segment.size)
+        partition = self._node.replica.machine.state.partitions.get(each.partition)
+        rolled = None if partition is None else rolled_ms(partition, segment)
+        return GoneFile(
+            segment.base_offset,
+            segment.next_offset,
+            segment.size,
+            first_ms,
+            segment.max_timestamp,
+            -1 if rolled is None else rolled,
+            sha256,
+        )
 
     def plan(self) -> Plan:
         """What a round would do now."""
@@ -90,7 +149,7 @@ class ArchiveRounds:
             partition.number,
             f"{topic.name}-{partition.index}",
             [
-                Sealed(each.base_offset, each.next_offset, each.size, _rolled(partition, each))
+                Sealed(each.base_offset, each.next_offset, each.size, rolled_ms(partition, each))
                 for each in segments
                 if each.sealed
             ],
@@ -98,6 +157,7 @@ class ArchiveRounds:
             merged,
             rules_of(self.policy.policy, topic.settings),
             self._hold(partition.number, topic.settings),
+            partition.log_start,
         )
 
     def _hold(self, number: int, settings: dict[str, str]) -> Hold | None:
@@ -114,7 +174,7 @@ class ArchiveRounds:
         return Hold(min(offsets), rule.max_ms, rule.max_bytes)
 
 
-def _rolled(partition: Partition, segment: Segment) -> int | None:
+def rolled_ms(partition: Partition, segment: Segment) -> int | None:
     """When a segment was rolled, at the latest; None: not known."""
     at = bisect_left(partition.rolls, (segment.next_offset, -1))
     return partition.rolls[at][1] if at < len(partition.rolls) else None

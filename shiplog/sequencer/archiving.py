@@ -51,15 +51,16 @@ class Archiving:
         self.pending_bytes = 0
         """Archived, and not truncated yet."""
         self._due: dict[int, None] = {}
-        self._seen: dict[int, tuple[MergedLog, int]] = {}
-        """Partition -> its log, and the log start that was carried out in it."""
+        self._seen: dict[int, tuple[MergedLog, int, int]] = {}
+        """Partition -> its log, and the log start and segment that were carried out in it."""
         self._wake = asyncio.Event()
 
     def look(self, number: int) -> None:
         """A partition was opened, or some of it archived: readers see that at once."""
         known = self._machine.state.partitions[number]
         partition = self._merging.partitions[number]
-        if known.log_start == 0 or self._seen.get(number) == (partition.log, known.log_start):
+        start = known.log_start, known.start_segment
+        if known.log_start == 0 or self._seen.get(number) == (partition.log, *start):
             return
         partition.log.hide_below(known.log_start)
         partition.changed()
@@ -95,7 +96,7 @@ class Archiving:
         if known is None or partition is None or partition.fault is not None:
             self._seen.pop(number, None)
             return
-        self._seen[number] = partition.log, known.log_start
+        self._seen[number] = partition.log, known.log_start, known.start_segment
         start = LogStart(known.log_start, known.start_segment, known.start_checksum)
         self.pending_bytes = sum(
             each.size for each in partition.log.segments() if each.base_offset < start.segment

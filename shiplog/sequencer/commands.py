@@ -250,10 +250,22 @@ class Expire(Command, frozen=True, tag=14):
     sessions: list[tuple[str, int]]
 
 
+class GoneFile(msgspec.Struct, frozen=True, array_like=True):
+    """One segment as it was when it was archived; times in ms, -1: none, or not known."""
+
+    base: int
+    next_offset: int
+    size: int
+    first_ms: int
+    last_ms: int
+    rolled_ms: int
+    sha256: bytes
+
+
 class Archive(Command, frozen=True, tag=15):
     """Records of a partition below `offset` are archived: nobody reads them any more. Every node
-    truncates the segments below `segment`, the one that holds `offset`, where the running checksum
-    is `checksum`.
+    truncates the segments below `segment`, where the running checksum is `checksum`: these
+    `files`, one behind the other, from the first one that was kept so far.
     """
 
     partition: int
@@ -262,6 +274,7 @@ class Archive(Command, frozen=True, tag=15):
     checksum: int
     at_ms: int
     reason: str
+    files: list[GoneFile] = msgspec.field(default_factory=list)
 
 
 AnyCommand = (

@@ -61,7 +61,7 @@ class Housekeeper:
         self._save_marks()
         self._care_about_doubt()
         node.listen_to_peers_again()
-        node.archive_rounds.tick()
+        node.archive.history.tick()
         node.run_keeper.tick(node.clock.now(), is_leader=node.group.is_leader)
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
@@ -78,7 +78,7 @@ class Housekeeper:
         pending = sum(merge.size for merge in node.merging.pending())
         limit = total * node.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending
-        used = max(0, usage.used - node.archiving.pending_bytes)
+        used = max(0, usage.used - node.archive.local.pending_bytes)
         node.reporter.state_health(Health(used, total, max(0, node.clock.wall_ms())))
         node.intake.room.set(room, resume_at_bytes=total // 20)
 

@@ -101,6 +101,8 @@ class Merging:
         """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
         self.on_durable: Callable[[], None] = lambda: None
+        self.more_dirty: Callable[[], list[File]] = list
+        """What else is to be durable before a snapshot counts."""
         self.on_opened: Callable[[int], None] = lambda number: None
         fs.make_directory(directory)
 
@@ -296,6 +298,7 @@ class Merging:
         files: list[File] = []
         for written in logs.values():
             files.extend(written.take_dirty())
+        files.extend(self.more_dirty())
         await self._syncer.sync(files)
         for number, written in logs.items():
             known = self.partitions.get(number)

@@ -22,12 +22,9 @@ from shiplog.consensus import Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
-from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
-from shiplog.sequencer.archive_rounds import ArchiveRounds
-from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -35,7 +32,7 @@ from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.following import Following
 from shiplog.sequencer.group import Group
-from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service, Watch
+from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service
 from shiplog.sequencer.housekeeping import Housekeeper
 from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.links import Links
@@ -43,11 +40,11 @@ from shiplog.sequencer.log_first import LogFirst
 from shiplog.sequencer.log_source import NodeLogSource
 from shiplog.sequencer.members import Members, NotAMember
 from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.node_archive import NodeArchive
 from shiplog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
 from shiplog.sequencer.node_sessions import RunKeeper
 from shiplog.sequencer.peers import PeerMessage, make_hello
 from shiplog.sequencer.planner import Planner, PlannerLimits
-from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.proposer import Proposer
 from shiplog.sequencer.quotas import QuotaKeeper
 from shiplog.sequencer.raft_store import RaftStore
@@ -60,8 +57,10 @@ from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.tasks import Tasks
+from shiplog.sequencer.watched_files import WatchedFiles
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
+from shiplog.wire.peer_history import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ class Node:
         self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
         self._server: Server | None = None
-        self._watches: list[Watch] = []
+        self._watched: WatchedFiles | None = None
         self.directory = NodeDirectory.open(
             fs,
             config.data,
@@ -142,13 +141,6 @@ class Node:
         self.members = Members(machine, known, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
-        self.archiving = Archiving(
-            fs,
-            machine,
-            self.merging,
-            in_thread=self._host.in_thread,
-            sync_log=lambda: self.group.sync_now(),  # noqa: PLW0108
-        )
 
     def _build_sequencing(self) -> None:
         """What decides, with the other nodes: Raft, planning, intake, snapshots."""
@@ -265,7 +257,7 @@ class Node:
             is_there=self.is_there,
         )
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
-        self.archive_rounds = ArchiveRounds(self, PolicyFile(self._fs, config.archive.policy))
+        self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
         self._housekeeper = Housekeeper(self, self._host)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -288,8 +280,6 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
-        replica.on_archived = self.archiving.look
-        self.merging.on_opened = self.archiving.look
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------
@@ -302,7 +292,7 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
-        self._watch_files()
+        self._watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -311,7 +301,7 @@ class Node:
         self._tasks.spawn(self.group.run_saver())
         self._tasks.spawn(self.intake.run_syncer())
         self._tasks.spawn(self.merging.run_syncer())
-        self._tasks.spawn(self.archiving.run())
+        self.archive.start(self._tasks.spawn)
         self._tasks.spawn(self.snapshotter.run())
         self._tasks.spawn(self._housekeeper.run())
         self._tasks.spawn(self.scrubber.run())
@@ -335,8 +325,8 @@ class Node:
             await service.close()
         if self._server is not None:
             self._server.close()
-        for watch in self._watches:
-            watch.close()
+        if self._watched is not None:
+            self._watched.close()
         await self.repair.close()
         await self.following.close()
         await self._tasks.cancel()
@@ -345,27 +335,12 @@ class Node:
         for syncer in self._syncers:
             await syncer.close()
         self.merging.close()
+        self.archive.history.close()
         self.sessions.close()
         self.store.close()
         self.directory.stopped_cleanly()
         self.directory.close()
         self.state = NodeState.OFFLINE
-
-    def _watch_files(self) -> None:
-        """Notice changed certificates, and a changed policy."""
-        tls, policy = self.config.tls, self.archive_rounds.policy
-        policy.load()
-        self._watches = [self._host.watch((tls.ca, tls.cert, tls.key), self._reload_tls)]
-        if policy.path is not None:
-            self._watches.append(self._host.watch((policy.path,), policy.load))
-
-    def _reload_tls(self) -> None:
-        """Take changed certificates over for new connections; unusable ones change nothing."""
-        try:
-            if self._tls.reload_if_changed():
-                log_event(log, logging.INFO, "certificates reloaded", cert=self.config.tls.cert)
-        except TlsFault as fault:
-            log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -456,6 +431,10 @@ class Node:
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.coordinator.run_ended(message.session, message.run_id, ends)
+            case HistoryAsked():
+                self.archive.history.on_asked(node, message)
+            case HistoryTold():
+                self.archive.history.on_told(message)
             case MemberList():
                 if self.members.hear(message):
                     self._members_changed()

@@ -41,8 +41,11 @@ from shiplog.wire.messages import (
     RunEnded,
     Welcome,
 )
+from shiplog.wire.peer_history import HistoryAsked, HistoryTold
 
-PeerMessage = Report | Cursors | Forward | Forwarded | RunEnded | MemberList
+PeerMessage = (
+    Report | Cursors | Forward | Forwarded | RunEnded | MemberList | HistoryAsked | HistoryTold
+)
 
 log = logging.getLogger(__name__)
 

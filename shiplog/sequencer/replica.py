@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,8 @@ class Replica:
         self.on_released: Callable[[list[int]], None] = lambda inputs: None
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
-        self.on_archived: Callable[[int], None] = lambda partition: None
+        self.on_deleted_known: Callable[[Container[str]], None] = lambda known: None
+        self.on_archived: Callable[[Archive], None] = lambda command: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
         self.on_members_changed: Callable[[], None] = lambda: None
@@ -161,7 +162,7 @@ class Replica:
         elif isinstance(command, VoidRecords):
             self._merging.follow_voids(self.machine, command.partition)
         elif isinstance(command, Archive):
-            self.on_archived(command.partition)
+            self.on_archived(command)
         elif isinstance(command, Expire):
             self._inputs_expired(outcome)
         return outcome
@@ -235,6 +236,7 @@ class Replica:
         known = self.machine.state.topics
         self._sessions.forget_deleted(known)
         self._merging.forget_deleted(known)
+        self.on_deleted_known(known)
 
     def role_changed(self) -> None:
         """Pass on that leadership moved."""

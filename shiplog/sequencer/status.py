@@ -69,8 +69,8 @@ def trouble(node: Node) -> str:
         troubles.append(f"intake stopped: {node.intake.stopped}")
     for number, reason in node.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
-    if node.archive_rounds.policy.problem:
-        troubles.append(f"archiving policy not taken: {node.archive_rounds.policy.problem}")
+    if node.archive.policy.problem:
+        troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
     troubles += node.scrubber.troubles
     return "; ".join(troubles)[:1000]
 

@@ -5,9 +5,20 @@ Invariant: as in `shiplog.wire.admin`.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
-from shiplog.wire.bounds import Message, Partition, Place63, ShortText, Text, Unsigned32
+from msgspec import Meta
+
+from shiplog.wire.bounds import (
+    MAX_UNSIGNED_32,
+    Message,
+    Partition,
+    Place63,
+    ShortText,
+    Signed64,
+    Text,
+    Unsigned32,
+)
 
 
 class PlannedArchive(NamedTuple):
@@ -37,5 +48,43 @@ class ArchivePlan(Message, frozen=True, tag=30):
     held: tuple[ShortText, ...] = ()
 
 
-ArchiveRequest: TypeAlias = PlanArchive
-ArchiveResponse: TypeAlias = ArchivePlan
+class LogFile(NamedTuple):
+    """One file of a merged log, offsets [first_offset, next_offset). Times in ms, -1: none, or not
+    known; `archived_ms` -1: it is there. `size_bytes`: before it was archived; `sha256` (hex) and
+    `reason`: only of an archived one.
+    """
+
+    topic: ShortText
+    partition: Partition
+    first_offset: Place63
+    next_offset: Place63
+    first_ms: Signed64
+    last_ms: Signed64
+    size_bytes: Place63
+    rolled_ms: Signed64
+    archived_ms: Signed64
+    sha256: ShortText
+    reason: ShortText
+
+
+class LogHistory(Message, frozen=True, tag=31):
+    """The files of a topic (empty: of all), of one partition (-1: of all), from this place on, in
+    order. Answered by LogHistoryPage.
+    """
+
+    topic: ShortText = ""
+    partition: Annotated[int, Meta(ge=-1, le=MAX_UNSIGNED_32)] = -1
+    from_topic: ShortText = ""
+    from_partition: Partition = 0
+    from_offset: Place63 = 0
+
+
+class LogHistoryPage(Message, frozen=True, tag=31):
+    """Some of the files; `more`: ask again from behind the last one."""
+
+    files: tuple[LogFile, ...]
+    more: bool
+
+
+ArchiveRequest: TypeAlias = PlanArchive | LogHistory
+ArchiveResponse: TypeAlias = ArchivePlan | LogHistoryPage

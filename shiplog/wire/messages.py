@@ -41,6 +41,7 @@ from shiplog.wire.bounds import (
 )
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.frames import FrameType, encode_frame
+from shiplog.wire.peer_history import HistoryAsked, HistoryTold
 
 PROTOCOL_VERSION = 1
 
@@ -466,6 +467,8 @@ AnyMessage: TypeAlias = (
     | Forwarded
     | RunEnded
     | MemberList
+    | HistoryAsked
+    | HistoryTold
     | Request
     | Response
 )

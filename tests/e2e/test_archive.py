@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import Subscriber
+from shiplog import Subscriber, log_history
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.subscriber import OffsetOutOfRange
 from tests.e2e.harness import World, wait_for
@@ -91,7 +91,32 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
         ) as late,
     ):
         late.batch(max_records=1, timeout=20)
+    check_history(world, on_nodes(world)[0])
     assert caught.value.earliest == verified["copies"][0]["start_offset"]
+
+
+def check_history(world: World, sizes_now: list[int]) -> None:
+    """Every file there ever was, from the command line and in Python."""
+    found = list(log_history(world.cluster.client_file, "t"))
+    archived = [file for file in found if file.archived_ms >= 0]
+    assert len(found) == len(sizes_now)
+    assert len(archived) == sizes_now.count(0)
+    assert [file.size_bytes for file in found if file.archived_ms < 0] == [
+        s for s in sizes_now if s
+    ]
+    assert [file.first_offset for file in found] == [0, *(file.next_offset for file in found[:-1])]
+    for file in archived:
+        assert (file.reason, len(file.sha256)) == ("limit", 64)
+        assert 0 < file.first_ms <= file.last_ms <= file.archived_ms
+        assert 0 < file.rolled_ms <= file.archived_ms
+        assert file.size_bytes > 0
+    config = ("--config", world.cluster.client_file)
+    lines = shiplog(world, "log-history", "t", *config, "--json").stdout.splitlines()
+    assert [json.loads(line)["sha256"] for line in lines] == [file.sha256 for file in found]
+    table = shiplog(world, "log-history", *config).stdout
+    assert f"{0:020d}.log" in table
+    unknown = shiplog(world, "log-history", "nothing", *config)
+    assert (unknown.returncode, "no topic 'nothing'" in unknown.stderr) == (1, True)
 
 
 def test_settings_of_topics_are_altered(archiving: World) -> None:

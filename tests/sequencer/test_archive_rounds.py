@@ -22,8 +22,8 @@ TOPIC = "0" * 32
 def policy_of(node: Node, path: Path, text: str) -> None:
     """Give a running node a policy file."""
     path.write_text(text)
-    node.archive_rounds.policy = PolicyFile(OsFileSystem(), str(path))
-    node.archive_rounds.policy.load()
+    node.archive.policy.path = str(path)
+    node.archive.policy.load()
 
 
 def start(node: Node) -> int:
@@ -34,7 +34,7 @@ async def until_planned(node: Node, *wanted: tuple[int, str]) -> None:
     """Wait until a round would archive this: (segment, reason) of each partition."""
 
     def planned() -> bool:
-        found = node.archive_rounds.plan().proposals
+        found = node.archive.rounds.plan().proposals
         return tuple((each.segment, each.reason) for each in found) == wanted
 
     await until(planned, f"planned: {wanted}")
@@ -50,18 +50,18 @@ def test_the_limit_is_kept_everywhere(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 8)
         for node in nodes:
-            assert node.archive_rounds.plan().proposals == []
+            assert node.archive.rounds.plan().proposals == []
             policy_of(node, tmp_path / "policy.json", json.dumps({"time": 0, "limit": 130_000}))
         leader = await leader_of(nodes)
         await until_planned(leader, (5, "limit"))
-        [planned] = leader.archive_rounds.plan().proposals
+        [planned] = leader.archive.rounds.plan().proposals
         assert (planned.first, planned.segment, planned.files, planned.reason) == (0, 5, 5, "limit")
         assert planned.size == 5 * len(BATCH)
         assert start(leader) == 0  # planning does nothing
-        leader.archive_rounds.tick()
+        await leader.archive.rounds.round()
         await until(lambda: all(is_archived(node, 5) for node in nodes), "archived")
         assert {sum(size for _, size in sizes(node)) for node in nodes} == {3 * len(BATCH)}
-        assert leader.archive_rounds.plan().proposals == []
+        assert leader.archive.rounds.plan().proposals == []
 
     run_with(tmp_path, 3, body)
 
@@ -70,7 +70,7 @@ def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         leader = await leader_of(nodes)
-        rounds = leader.archive_rounds
+        rounds = leader.archive.rounds
         for node in nodes:
             policy_of(node, tmp_path / "policy.json", '{"time": 5}')
         await until(
@@ -99,12 +99,12 @@ def test_a_minority_archives_nothing(tmp_path: Path) -> None:
         policy_of(leader, tmp_path / "policy.json", '{"time": 1, "limit": "64Ki", "disk": 1}')
         views = leader.coordinator.views
         await until(lambda: all(view.health for view in views.values()), "health")
-        await until(lambda: bool(leader.archive_rounds.plan().proposals), "a plan")
+        await until(lambda: bool(leader.archive.rounds.plan().proposals), "a plan")
         for number, view in views.items():
             if number != leader.number:
                 view.health = None
                 view.merged_durable = {1: 2}
-        [planned] = leader.archive_rounds.plan().proposals
+        [planned] = leader.archive.rounds.plan().proposals
         assert (planned.segment, planned.reason) == (2, "limit")
 
     run_with(tmp_path, 3, body)

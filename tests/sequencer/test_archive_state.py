@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.sequencer.commands import Archive, CreateTopic, Merge, decode_commands, encode_commands
+from shiplog.sequencer.commands import (
+    Archive,
+    CreateTopic,
+    GoneFile,
+    Merge,
+    decode_commands,
+    encode_commands,
+)
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import STATE_VERSION, Partition, Rejection
 
@@ -23,13 +30,18 @@ def make_machine(*, rolls: int = 3) -> StateMachine:
     return machine
 
 
+def files(first: int, behind: int) -> list[GoneFile]:
+    """The segments of these offsets."""
+    return [GoneFile(at, at + 10, 5, 1, 2, 3, b"s" * 32) for at in range(first, behind, 10)]
+
+
 def partition(machine: StateMachine) -> Partition:
     return machine.state.partitions[1]
 
 
 def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
     machine = make_machine()
-    command = Archive(1, 15, 10, 77, 5, "time")
+    command = Archive(1, 15, 10, 77, 5, "time", files(0, 10))
     assert decode_commands(encode_commands([command])) == [command]
     assert machine.apply(command) == command
     found = partition(StateMachine.decode(machine.encode()))
@@ -37,11 +49,26 @@ def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
     assert found.rolls == [(20, 200), (30, 300)]
 
 
-@pytest.mark.parametrize(("offset", "segment"), [(41, 30), (15, 20), (-1, -1), (5, -1)], ids=str)
-def test_what_is_not_planned_is_not_archived(offset: int, segment: int) -> None:
+@pytest.mark.parametrize(
+    ("offset", "segment", "named"),
+    [
+        (41, 30, files(0, 30)),  # more than is planned
+        (15, 20, files(0, 20)),  # the first segment kept does not hold it
+        (-1, -1, []),
+        (20, 20, []),  # files that are not named
+        (20, 20, files(0, 10)),
+        (20, 20, files(10, 20)),
+        (20, 20, files(0, 30)),
+        (20, 10, files(0, 20)),
+        (20, 20, [*files(0, 10), *files(0, 20)]),
+    ],
+)
+def test_what_is_not_planned_or_named_is_not_archived(
+    offset: int, segment: int, named: list[GoneFile]
+) -> None:
     machine = make_machine()
     before = machine.encode()
-    outcome = machine.apply(Archive(1, offset, segment, 0, 0, ""))
+    outcome = machine.apply(Archive(1, offset, segment, 0, 0, "", named))
     assert isinstance(outcome, Rejection)
     assert machine.encode() == before
 
@@ -58,7 +85,8 @@ def test_the_start_never_falls_and_its_segment_holds_it(wanted: list[tuple[int, 
     found = partition(machine)
     for offset, number in wanted:
         before = found.log_start, found.start_segment
-        machine.apply(Archive(1, offset, 10 * number, number, 0, ""))
+        named = files(found.start_segment, 10 * number)
+        machine.apply(Archive(1, offset, 10 * number, number, 0, "", named))
         assert (found.log_start, found.start_segment) >= before
         assert found.start_segment <= found.log_start <= found.next_offset
         assert found.start_checksum == found.start_segment // 10

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shiplog.logformat.merged_names import segment_bases
-from shiplog.sequencer.commands import Archive, CreateTopic
+from shiplog.sequencer.commands import Archive, CreateTopic, GoneFile
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.state_types import Rejection
 from shiplog.wire.admin import NodeState
@@ -37,11 +37,22 @@ async def write(nodes: list[Node], session: Session, count: int) -> None:
         await until(lambda goal=goal: all(offset(node) == goal for node in nodes), "merged")  # type: ignore[misc]
 
 
+def command_for(node: Node, below: int) -> Archive:
+    """Archive what is below an offset, and the files of it."""
+    log = node.merging.partitions[1].log
+    segment, checksum = log.segment_of(below)
+    files = [
+        GoneFile(each.base_offset, each.next_offset, each.size, 1, 2, 3, b"s" * 32)
+        for each in log.segments()
+        if each.base_offset < segment
+    ]
+    return Archive(1, below, segment, checksum, 1, "test", files)
+
+
 async def archive(nodes: list[Node], below: int) -> None:
     """Archive by the leader's own log, and wait until it is carried out."""
     node = await leader_of(nodes)
-    segment, checksum = node.merging.partitions[1].log.segment_of(below)
-    outcome = await node.proposer.propose(Archive(1, below, segment, checksum, 1, "test"))
+    outcome = await node.proposer.propose(command_for(node, below))
     assert not isinstance(outcome, Rejection)
     await until(lambda: all(is_archived(node, below) for node in nodes), "archived everywhere")
 
@@ -144,8 +155,7 @@ def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
         halted.merging.halt(1, "test")
         before = sizes(halted)
         node = await leader_of(nodes)
-        segment, checksum = nodes[1].merging.partitions[1].log.segment_of(4)
-        await node.proposer.propose(Archive(1, 4, segment, checksum, 1, "test"))
+        await node.proposer.propose(command_for(nodes[1], 4))
         await until(lambda: all(is_archived(other, 4) for other in others), "archived elsewhere")
         await until(lambda: halted.replica.machine.state.partitions[1].log_start == 4, "known")
         assert sizes(halted) == before

@@ -1,4 +1,7 @@
-"""DeleteRecords (21): archives what is below an offset, on all nodes, for ever."""
+"""DeleteRecords (21): archives what is below an offset, on all nodes, for ever.
+
+Only the log start is raised here; the leader's next round of archiving truncates the files.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.schemas import Tree
-from shiplog.kafka.partitions import Readable, until_executed
 from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import denied
-from shiplog.logformat.segment_reader import OffsetNotHeld
 from shiplog.sequencer.commands import Archive
 from shiplog.sequencer.state_types import Partition
 
@@ -72,9 +73,11 @@ async def _delete(call: Call, topic: str, asked: Any, deadline: float) -> int:
         text = f"offset {offset} is not in [{state.log_start}, {state.next_offset}]"
         raise Refusal(ErrorCode.offset_out_of_range, text)
     if offset > state.log_start:
-        await until_executed(Readable(stream, state.next_offset), offset, deadline)
         await _until_merged(call, state, offset, deadline)
-        await _propose(call, stream.log.segment_of, state, offset)
+        now_ms = broker.node.clock.wall_ms()
+        reason = f"deleted by {call.client.identity}"
+        kept = state.start_segment, state.start_checksum
+        await broker.propose(Archive(state.number, offset, *kept, now_ms, reason))
     return state.log_start
 
 
@@ -85,19 +88,6 @@ async def _until_merged(call: Call, state: Partition, offset: int, deadline: flo
         if asyncio.get_running_loop().time() > deadline:
             raise Refusal(ErrorCode.request_timed_out, "a majority has not merged it yet")
         await asyncio.sleep(LOOK_S)
-
-
-async def _propose(call: Call, segment_of: Any, state: Partition, offset: int) -> None:
-    """Raises Refusal."""
-    try:
-        segment, checksum = segment_of(offset)
-    except OffsetNotHeld as error:
-        if offset <= state.log_start:  # somebody else was faster
-            return
-        raise Refusal(ErrorCode.kafka_storage_error, str(error)) from error
-    now_ms = call.broker.node.clock.wall_ms()
-    reason = f"deleted by {call.client.identity}"
-    await call.broker.propose(Archive(state.number, offset, segment, checksum, now_ms, reason))
 
 
 API = Api(

@@ -1,0 +1,63 @@
+"""All of a node that has to do with archiving: the leader's rounds, carrying out what Raft decided,
+and the history of it.
+
+Invariant: what is applied is in the history before the next snapshot counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from shiplog.logformat.files import FileSystem
+from shiplog.sequencer.archive_rounds import ArchiveRounds
+from shiplog.sequencer.archiving import Archiving
+from shiplog.sequencer.commands import Archive
+from shiplog.sequencer.history import History
+from shiplog.sequencer.host import Host
+from shiplog.sequencer.policy_file import PolicyFile
+
+if TYPE_CHECKING:
+    from shiplog.sequencer.node import Node
+
+
+class NodeArchive:
+    """One node's archiving."""
+
+    def __init__(
+        self, node: Node, fs: FileSystem, host: Host, *, peers: Callable[[], list[int]]
+    ) -> None:
+        """`peers` names those that can be asked, the best first."""
+        config = node.config
+        self.policy = PolicyFile(fs, config.archive.policy)
+        self.rounds = ArchiveRounds(node, self.policy, fs, host.in_thread)
+        self.local = Archiving(
+            fs,
+            node.replica.machine,
+            node.merging,
+            in_thread=host.in_thread,
+            sync_log=node.group.sync_now,
+        )
+        self.history = History(
+            fs,
+            os.path.join(config.data, "history"),
+            node.replica.machine,
+            peers=peers,
+            send=node.links.send,
+        )
+        node.replica.on_archived = self._archived
+        node.replica.on_deleted_known = self.history.forget_deleted
+        node.merging.on_opened = self.local.look
+        node.merging.more_dirty = self.history.take_dirty
+
+    def start(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        """Begin to work."""
+        spawn(self.local.run())
+        spawn(self.rounds.run())
+
+    def _archived(self, command: Archive) -> None:
+        self.history.archived(command)
+        self.local.look(command.partition)
+        if not command.files:
+            self.rounds.soon()  # files may have become deletable

@@ -1,0 +1,45 @@
+"""Files that may change while a node runs: its certificates, and the archiving policy.
+
+Invariant: files that cannot be used change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from shiplog.config.types import TlsFiles
+from shiplog.runtime.errors import TlsFault
+from shiplog.runtime.log import log_event
+from shiplog.runtime.tls import ReloadingContext
+from shiplog.sequencer.host import Host
+from shiplog.sequencer.policy_file import PolicyFile
+
+log = logging.getLogger(__name__)
+
+
+class WatchedFiles:
+    """What one node watches, until closed."""
+
+    def __init__(
+        self, host: Host, files: TlsFiles, tls: ReloadingContext, policy: PolicyFile
+    ) -> None:
+        """Read the policy, and watch. To be made in the event loop."""
+        self._tls = tls
+        self._cert = files.cert
+        policy.load()
+        self._watches = [host.watch((files.ca, files.cert, files.key), self._reload_tls)]
+        if policy.path is not None:
+            self._watches.append(host.watch((policy.path,), policy.load))
+
+    def _reload_tls(self) -> None:
+        """Take changed certificates over for new connections."""
+        try:
+            if self._tls.reload_if_changed():
+                log_event(log, logging.INFO, "certificates reloaded", cert=self._cert)
+        except TlsFault as fault:
+            log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.close()

@@ -1,0 +1,86 @@
+"""The history of archived files, on whole nodes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from shiplog.logformat.history_file import ArchivedFile
+from shiplog.sequencer.node import Node
+from shiplog.wire.admin_archive import LogHistory
+from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
+from tests.sequencer.test_archive_rounds import policy_of
+from tests.sequencer.test_archiving import BATCH, archive, write
+
+
+def history(node: Node) -> list[ArchivedFile]:
+    return node.archive.history.read(1, 0, 99)
+
+
+def test_every_node_writes_down_what_went_and_why(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        log = nodes[0].merging.partitions[1].log
+        digests = [hashlib.sha256(log.read(n, 0, len(BATCH))).digest() for n in range(3)]
+        for node in nodes:
+            policy_of(node, tmp_path / "policy.json", '{"time": 0, "limit": 125000}')
+        await (await leader_of(nodes)).archive.rounds.round()
+        await until(lambda: all(len(history(node)) == 3 for node in nodes), "written down")
+        known = history(nodes[0])
+        assert [history(node) for node in nodes] == [known] * 3
+        assert [file.sha256 for file in known] == digests
+        assert {(file.size, file.first_ms, file.last_ms) for file in known} == {(len(BATCH), 1, 1)}
+        assert {file.reason for file in known} == {"limit"}
+        assert all(0 < file.rolled_ms <= file.archived_ms for file in known)
+
+    async def again(nodes: list[Node]) -> None:
+        assert [len(history(node)) for node in nodes] == [3] * 3
+        await archive(nodes, 5)
+        assert [file.base for file in history(nodes[1])] == [0, 1, 2, 3, 4]
+
+    run_with(tmp_path, 3, body)
+    run_with(tmp_path, 3, again)
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        await archive(nodes, 4)
+        for node in nodes:
+            await node.snapshotter.take()
+        leader = await leader_of(nodes)
+        at = next(n for n, node in enumerate(nodes) if node is not leader)
+        known = history(leader)
+        await nodes[at].stop()
+        [file] = (tmp_path / "rt-sequencer-0").parent.glob(f"*-{at}/data/history/*")
+        file.write_bytes(file.read_bytes()[: -128 * lost])
+        nodes[at] = make_node(tmp_path, 3, at)
+        await nodes[at].start()
+        await until(lambda: history(nodes[at]) == known, "asked for")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shiplog.sequencer import log_history
+
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        await archive(nodes, 3)
+        page = log_history.log_history(nodes[0], LogHistory())
+        found, pages = list(page.files), 1
+        while page.more:
+            last = page.files[-1]
+            place = last.topic, last.partition, last.next_offset
+            page = log_history.log_history(nodes[0], LogHistory("", -1, *place))
+            found, pages = found + list(page.files), pages + 1
+        assert [file.first_offset for file in found] == [0, 1, 2, 3, 4, 5]
+        assert [file.archived_ms for file in found] == [1, 1, 1, -1, -1, -1]
+        assert pages == 3
+        assert log_history.log_history(nodes[0], LogHistory("t", 7)).files == ()
+
+    monkeypatch.setattr(log_history, "PAGE_FILES", 2)
+    run_with(tmp_path, 1, body)

@@ -2,7 +2,10 @@
 
 Idle connections cost no task and no timer of their own; the listener looks at them now and then.
 
-Invariant: once the connection is over, nothing that was asked on it goes on.
+A client that needs no answers (acks=0) may close as soon as it has sent everything: what it had sent
+to be written when it closed is still taken, as by Kafka's broker.
+
+Invariant: once the connection is over, nothing else that was asked on it goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from shiplog.kafka.api import Client
+from shiplog.kafka.api import Api, Client
+from shiplog.kafka.apis import produce
 from shiplog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from shiplog.kafka.conversation import Conversation, ConversationLimits, Request
 from shiplog.kafka.dispatch import Dispatcher, Started
@@ -26,6 +30,8 @@ HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
 AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
+PRODUCE = produce.API.key.to_bytes(2, "big")
+"""How a request to write begins."""
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
@@ -55,10 +61,12 @@ class KafkaConnection(asyncio.Protocol):
         self._opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self._waited: set[asyncio.Future[Any]] = set()
-        self._is_busy = False
-        """A handler is to return before the next one begins."""
+        self._busy_with: Api | None = None
+        """A handler of it is to return before the next one begins."""
         self._is_paused = False
         self._is_over = False
+        self._is_ending = False
+        """The client has closed, and what it had sent to be written is being taken."""
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -94,10 +102,25 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
+        self._is_ending = not self._is_over
         self._is_over = True
-        self._memory.hold(self, 0)
+        is_writing = self._is_ending and self._busy_with is produce.API
         for future in tuple(self._waited):
-            future.cancel()
+            if not (is_writing and isinstance(future, asyncio.Task)):
+                future.cancel()
+        self._take_rest()
+
+    def _take_rest(self) -> None:
+        """Begin the writes that were not begun yet; when all of them have been, end."""
+        while self._is_ending:
+            if self._busy_with is not None:
+                return
+            request = self._conversation.next_request()
+            if request is None:
+                self._is_ending = False
+            elif request.frame[: len(PRODUCE)] == PRODUCE:
+                self._start(request)
+        self._memory.hold(self, 0)
         self._ended(self, self._reason)
 
     # --- requests ---------------------------------------------------------------------------------
@@ -118,7 +141,8 @@ class KafkaConnection(asyncio.Protocol):
 
     def _may_start(self) -> bool:
         """While memory is short, nothing is answered to who has not read the last answers."""
-        return not self._is_busy and not (self._memory.is_short and self._unsent_bytes())
+        is_short = self._memory.is_short and self._unsent_bytes() > 0
+        return self._busy_with is None and not self._is_over and not is_short
 
     def _unsent_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -137,7 +161,7 @@ class KafkaConnection(asyncio.Protocol):
             started = self._dispatcher.start(cast(Client, self._client), request.frame)
             outcome = started.outcome
             if inspect.iscoroutine(outcome):
-                self._is_busy = True
+                self._busy_with = started.api
                 self._wait(self._loop.create_task(outcome), request.number, started)
             elif asyncio.isfuture(outcome):
                 self._wait(outcome, request.number, started)
@@ -157,11 +181,13 @@ class KafkaConnection(asyncio.Protocol):
 
     def _done(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
         self._waited.discard(future)
+        if isinstance(future, asyncio.Task):
+            self._busy_with = None
+        if self._is_ending:
+            self._take_rest()
+        error = None if future.cancelled() else future.exception()
         if self._is_over or future.cancelled():
             return
-        if isinstance(future, asyncio.Task):
-            self._is_busy = False
-        error = future.exception()
         if error is not None:
             self._failed(error)
             return

@@ -280,6 +280,19 @@ def test_acks_0_is_not_answered_and_ends_with_what_is_refused(
     assert wire.is_closed()
 
 
+def test_what_was_sent_with_acks_0_is_taken_though_the_client_has_gone(
+    world: World, boot: str, topic: str
+) -> None:
+    node = world.leader()
+    assert node.kafka is not None
+    with Wire(node.kafka) as wire:
+        sent = [produce_tree(topic, batch(b"%d" % number), acks=0) for number in range(20)]
+        wire.send(b"".join(request(PRODUCE, 9, tree) for tree in sent))
+    assert [message.value() for message in consume(boot, topic, 20)] == [
+        b"%d" % number for number in range(20)
+    ]
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_old_versions_are_refused(wires: list[Wire], topic: str, version: int) -> None:
     name = topic.encode()

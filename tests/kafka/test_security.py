@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,45 +12,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaProducer
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, free_ports
-from shiplog.config.load import load_node
-from shiplog.config.pki import Role, issue
-from shiplog.config.render import render_node
-from shiplog.config.types import Address, Grant, KafkaListener, KafkaUser, Security
-from tests.e2e.harness import World, wait_for
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from tests.e2e.harness import wait_for
+from tests.kafka.secure import HOST, Secure
 from tests.kafka.wire import Wire, request, response
 
-HOST = "127.0.0.1"
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
-
-
-class Secure:
-    """One node with a listener of each kind."""
-
-    def __init__(self, world: World, ports: dict[str, int]) -> None:
-        self.world = world
-        self.ports = ports
-        self.pki = os.path.join(world.cluster.directory, "pki")
-
-    def options(self, listener: str, **more: str) -> dict[str, Any]:
-        """What a confluent client needs to be let in."""
-        protocol = "SASL_SSL" if listener == "sasl" else "SSL"
-        base = {
-            "bootstrap.servers": f"{HOST}:{self.ports[listener]}",
-            "security.protocol": protocol,
-            "ssl.ca.location": os.path.join(self.pki, "ca.pem"),
-            "log_level": 0,
-        }
-        return base | {key.replace("_", "."): value for key, value in more.items()}
-
-    def certificate(self, name: str) -> dict[str, str]:
-        """Files of a client's certificate."""
-        role, _, who = name.partition("-")
-        files = f"{role}-{who}"
-        return {
-            "ssl_certificate_location": os.path.join(self.pki, f"{files}.pem"),
-            "ssl_key_location": os.path.join(self.pki, f"{files}.key"),
-        }
 
 
 @pytest.fixture(scope="module")
@@ -62,42 +26,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     path = tmp_path_factory.mktemp("secure")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:
         cluster.prepare()
-        ports = dict(zip(("tls", "mtls", "sasl"), free_ports(3), strict=True))
-        config_file = Path(cluster.nodes[0].config_file)
-        config = load_node(str(config_file))
-        password = path / "password"
-        password.write_text("right\n")
-        password.chmod(0o600)
-        kinds = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
-        listeners = tuple(
-            KafkaListener(
-                name=name,
-                listen=Address(HOST, port),
-                advertise=Address(HOST, port),
-                security=kinds[name],
-            )
-            for name, port in ports.items()
-        )
-        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in ("ann", "reader"))
-        grants = (
-            Grant(
-                identity="shiplog://user/ann",
-                publish_sessions=("kafka",),
-                publish_topics=("open*",),
-                subscribe_topics=("open*",),
-            ),
-            Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
-        )
-        kafka = replace(config.kafka, listeners=(*config.kafka.listeners, *listeners), users=users)
-        config = replace(config, kafka=kafka, grants=(*config.grants, *grants))
-        config_file.write_text(render_node(config))
-        issue(os.path.join(cluster.directory, "pki"), Role.SUBSCRIBER, "nobody")
+        secure = Secure(cluster, path)
         cluster.start()
         plain = AdminClient({"bootstrap.servers": cluster.client_config().kafka_bootstrap})
         topics = [NewTopic("open", 1), NewTopic("closed", 1)]
         for made in plain.create_topics(topics).values():
             made.result(20)
-        yield Secure(World(cluster, path), ports)
+        yield secure
 
 
 def send(options: dict[str, Any], topic: str = "open", **more: Any) -> Any:
@@ -131,7 +66,7 @@ def test_a_foreign_authority_is_not_trusted_by_the_client(secure: Secure) -> Non
 
 
 def test_plaintext_on_a_tls_port_is_refused(secure: Secure) -> None:
-    with Wire((HOST, secure.ports["tls"])) as wire:
+    with Wire((HOST, secure.ports["tls"][0])) as wire:
         wire.send(request(18, 0, {}))
         assert wire.is_closed()
 
@@ -163,9 +98,9 @@ def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_sasl_with_kafka_python(secure: Secure, mechanism: str) -> None:
     producer = KafkaProducer(
-        bootstrap_servers=f"{HOST}:{secure.ports['sasl']}",
+        bootstrap_servers=secure.bootstrap("sasl"),
         security_protocol="SASL_SSL",
-        ssl_cafile=os.path.join(secure.pki, "ca.pem"),
+        ssl_cafile=secure.authority,
         sasl_mechanism=mechanism,
         sasl_plain_username="ann",
         sasl_plain_password="right",
@@ -197,8 +132,8 @@ class SecureWire(Wire):
     """Requests by hand, over TLS."""
 
     def __init__(self, secure: Secure) -> None:
-        super().__init__((HOST, secure.ports["sasl"]))
-        context = ssl.create_default_context(cafile=os.path.join(secure.pki, "ca.pem"))
+        super().__init__((HOST, secure.ports["sasl"][0]))
+        context = ssl.create_default_context(cafile=secure.authority)
         self.socket = context.wrap_socket(self.socket, server_hostname=HOST)
 
 
@@ -223,9 +158,8 @@ def test_an_exchange_that_fails_is_answered_and_closed(secure: Secure) -> None:
 
 
 def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
-    password = secure.world.directory / "password"
     options = secure.options("sasl", sasl_mechanism="PLAIN", sasl_username="ann")
-    password.write_text("other\n")
+    secure.password.write_text("other\n")
 
     def lets_in(word: str) -> bool:
         try:
@@ -234,5 +168,5 @@ def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
             return False
 
     wait_for(lambda: lets_in("other"), "the new password")
-    password.write_text("right\n")
+    secure.password.write_text("right\n")
     wait_for(lambda: lets_in("right"), "the old one again")

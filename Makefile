@@ -23,7 +23,7 @@ test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytes
 	@sh "$(HERE)/scripts/clients.sh"
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
-interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: into the documents)
+interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
 

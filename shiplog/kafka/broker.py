@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -113,6 +115,14 @@ class Broker:
             raise Refusal(
                 ErrorCode.leader_not_available, "no leader has answered: ask again"
             ) from error
+
+    async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
+        """Catch up if one of these is not known here, as far as that can be done: it might only be
+        new.
+        """
+        if any(name and self.topic(name) is None for name in topics):
+            with suppress(Refusal):
+                await self.catch_up()
 
     async def _ask(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:

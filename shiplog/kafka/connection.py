@@ -2,8 +2,8 @@
 
 Idle connections cost no task and no timer of their own; the listener looks at them now and then.
 
-A client that needs no answers (acks=0) may close as soon as it has sent everything: what it had sent
-to be written when it closed is still taken, as by Kafka's broker.
+A client that needs no answers (acks=0) may close as soon as it has sent everything: what it had
+sent to be written when it closed is still taken, as by Kafka's broker.
 
 Invariant: once the connection is over, nothing else that was asked on it goes on.
 """

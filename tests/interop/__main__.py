@@ -1,5 +1,5 @@
 """Command line: python -m tests.interop [CLIENT…] [--record] [--keep]. CLIENT: what `make interop`
-has built, such as go or java-4.3.1; all of it by default.
+has built, go or java-4.3.1 for example; all of it by default.
 
 The exit code is 0 if every client that is to be tried ran, and showed every feature that it has.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -41,21 +42,25 @@ def parse() -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser(description="Kafka clients in other languages.")
     parser.add_argument("client", nargs="*", help=f"of {', '.join(CLIENTS)}; all by default")
-    parser.add_argument("--record", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument(
+        "--record", action="store_true", help=f"write {RESULTS.name} if all is well"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the cluster's files")
     return parser.parse_args()
 
 
 def run(names: Sequence[str], *, keep: bool) -> list[Client]:
     """Each client, one after the other, against one cluster."""
-    directory = tempfile.mkdtemp(prefix="interop-")
-    with tempfile.TemporaryDirectory(prefix="interop-") as passing:
-        path = Path(directory if keep else passing)
+    path = Path(tempfile.mkdtemp(prefix="interop-"))
+    try:
         with LocalCluster(str(path / "cluster")) as cluster:
             cluster.prepare()
             secure = Secure(cluster, path)
             cluster.start()
             return [Runner(secure, name).run() for name in names]
+    finally:
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def main() -> int:
@@ -70,10 +75,11 @@ def main() -> int:
     gaps = [f"{client.title}: {gap}" for client in clients for gap in missing(client)]
     for gap in gaps:
         say(gap)
-    if options.record and not absent:
+    is_good = not absent and not gaps and not any(client.failed for client in clients)
+    if options.record and is_good:
         tables = [client.as_dict() for client in clients]
         RESULTS.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
-    return 1 if absent or gaps or any(client.failed for client in clients) else 0
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

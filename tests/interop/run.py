@@ -1,7 +1,8 @@
 """Runs one program against the cluster, and does what it asks for.
 
-A program prints an object of JSON a line: first {"client", "version"}, then {"feature", "ok", "why"}
-for each feature, and {"ask"} where somebody has to act on the cluster; it is answered with a line.
+A program prints an object of JSON a line: first {"client", "version"}, then {"feature", "ok",
+"why"} for each feature, and {"ask"} where somebody has to act on the cluster; it is answered with a
+line.
 
 Invariant: when a program has ended, however it did, all nodes run.
 """

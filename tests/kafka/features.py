@@ -1,11 +1,17 @@
 """What Kafka clients are tried with, in the order of the table in docs/kafka.md.
 
-Every row has its tests: those of Python clients are marked with `shows`, the programs of
-`tests/interop` name the feature in what they print.
+Each cell of the table has its tests: those of Python clients and kcat are marked with `shows`; the
+programs of `tests/interop` name the feature in what they print.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.kafka.clients import CLIENTS
 
 FEATURES = (
     "produce: acks 0",
@@ -39,3 +45,22 @@ FEATURES = (
     "SASL SCRAM-SHA-256",
     "SASL SCRAM-SHA-512",
 )
+
+
+def shows(client: str, *features: str) -> pytest.MarkDecorator:
+    """Marks a test that fails unless the client has these features here."""
+    return pytest.mark.shows(client, *features)
+
+
+def each(clients: Iterable[str], *features: str) -> list[Any]:
+    """The values of a parameter: every client, each showing these features."""
+    return [pytest.param(client, marks=shows(client, *features)) for client in clients]
+
+
+def cells(prefix: str, *values: str) -> list[Any]:
+    """The values of two parameters, client and value: each showing the feature of that name."""
+    return [
+        pytest.param(client, value, marks=shows(client, f"{prefix}{value}"))
+        for client in CLIENTS
+        for value in values
+    ]

@@ -13,6 +13,7 @@ from shiplog.config.pki import Role, issue
 from shiplog.config.render import render_node
 from shiplog.config.types import Address, Grant, KafkaListener, KafkaUser, Security
 from tests.e2e.harness import World
+from tests.kafka.clients import Access
 
 HOST = "127.0.0.1"
 KINDS = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
@@ -65,6 +66,21 @@ class Secure:
     def authority(self) -> str:
         """The file of the certificate that everything is signed with."""
         return os.path.join(self.pki, "ca.pem")
+
+    def access(
+        self, kind: str, *, mechanism: str | None = None, password: str = PASSWORD
+    ) -> Access:
+        """What lets a client in, whichever it is."""
+        files = self.certificate("client-local") if kind == "mtls" else {}
+        return Access(
+            bootstrap=self.bootstrap(kind),
+            authority=self.authority,
+            certificate=files.get("ssl_certificate_location"),
+            key=files.get("ssl_key_location"),
+            mechanism=mechanism,
+            user=USERS[0],
+            password=password,
+        )
 
     def options(self, kind: str, **more: str) -> dict[str, Any]:
         """What a confluent client needs to be let in."""

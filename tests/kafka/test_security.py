@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +11,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka import KafkaProducer
 
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import wait_for
+from tests.kafka.clients import CLIENTS, Access, Rec, Writing, client_named
+from tests.kafka.features import cells, each
 from tests.kafka.secure import HOST, Secure
 from tests.kafka.wire import Wire, request, response
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,7 @@ def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
     refuse(secure.options("mtls"))
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
     def login(name: str, password: str) -> dict[str, Any]:
         return secure.options(
@@ -95,18 +99,28 @@ def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
         refuse(login(name, password))
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_sasl_with_kafka_python(secure: Secure, mechanism: str) -> None:
-    producer = KafkaProducer(
-        bootstrap_servers=secure.bootstrap("sasl"),
-        security_protocol="SASL_SSL",
-        ssl_cafile=secure.authority,
-        sasl_mechanism=mechanism,
-        sasl_plain_username="ann",
-        sasl_plain_password="right",
-    )
-    assert producer.send("open", b"x").get(15).topic == "open"
-    producer.close()
+def round_trip(secure: Secure, client: str, access: Access) -> None:
+    """What a client writes it reads."""
+    topic = f"open-{next(NUMBERS)}"
+    plain = AdminClient({"bootstrap.servers": secure.world.cluster.client_config().kafka_bootstrap})
+    plain.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    client_named(client).write(access, topic, [Rec(b"value")], Writing())
+    assert [each.value for each in client_named(client).read(access, topic, 1)] == [b"value"]
+
+
+@pytest.mark.parametrize("client", each(CLIENTS, "TLS"))
+def test_tls_with_every_client(secure: Secure, client: str) -> None:
+    round_trip(secure, client, secure.access("tls"))
+
+
+@pytest.mark.parametrize("client", each(CLIENTS, "mutual TLS"))
+def test_mutual_tls_with_every_client(secure: Secure, client: str) -> None:
+    round_trip(secure, client, secure.access("mtls"))
+
+
+@pytest.mark.parametrize(("client", "mechanism"), cells("SASL ", *MECHANISMS))
+def test_sasl_with_every_client(secure: Secure, client: str, mechanism: str) -> None:
+    round_trip(secure, client, secure.access("sasl", mechanism=mechanism))
 
 
 def test_rights_decide(secure: Secure) -> None:
@@ -148,6 +162,7 @@ def test_an_exchange_that_fails_is_answered_and_closed(secure: Secure) -> None:
     with SecureWire(secure) as wire:
         early = wire.ask(SASL_AUTHENTICATE, 1, {"auth_bytes": b"x"})
         assert early.error_code == 34
+        assert wire.ask(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"}).error_code == 35
         assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "GSSAPI"}).error_code == 33
         assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == 0
         wire.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0ann\0wrong"}))

@@ -35,6 +35,7 @@ final class Groups {
         checks.put("groups: group.protocol=consumer", () -> comeAndGo(Map.of("group.protocol", "consumer")));
         checks.put("groups: static members", this::staticMembers);
         checks.put("groups: commits with metadata", this::commits);
+        checks.put("groups: the coordinator is killed", this::coordinatorIsKilled);
     }
 
     private static Map<String, String> with(Map<String, String> one, Map<String, String> other) {
@@ -143,6 +144,22 @@ final class Groups {
         Check.same(assignments, first.assignments);
         first.consumer.close();
         again.consumer.close();
+    }
+
+    private void coordinatorIsKilled() throws Exception {
+        String topic = settings.topic(PARTITIONS);
+        List<Member> members = List.of(new Member(topic, CLASSIC), new Member(topic, CLASSIC));
+        divided(members);
+        write(topic);
+        until(members, () -> count(members, Set.of()) == COUNT, "everything is read");
+        Main.ask("kill the leader");
+        try {
+            write(topic);
+            until(members, () -> count(members, Set.of()) == 2 * COUNT, "everything is read without the leader");
+        } finally {
+            Main.ask("start the node again");
+        }
+        members.forEach(member -> member.consumer.close());
     }
 
     private void commits() throws Exception {

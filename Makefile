@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test lint sim chaos fuzz bench clean
+.PHONY: help setup demo test interop docs lint sim chaos fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -23,6 +23,13 @@ demo: setup ## a cluster on this machine with data flowing through it
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@sh "$(HERE)/scripts/clients.sh"
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+
+interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
+	@sh "$(HERE)/scripts/interop.sh"
+	@$(PYTHON) -m tests.interop $(ARGS)
+
+docs: setup ## write the tables of docs/kafka.md anew
+	@$(PYTHON) -m tests.kafka.test_docs
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Call
 from shiplog.kafka.codec.schemas import Tree
-from shiplog.kafka.configs import Resource
+from shiplog.kafka.configs import Resource, topics_of
 from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import check_name, denied, unknown
 from shiplog.sequencer.setting_commands import AlterTopic
@@ -23,6 +23,7 @@ async def alter_all(
     call: Call, request: Any, command_of: Callable[[Call, Any], AlterTopic]
 ) -> Tree:
     """Change every resource of a request, each by itself."""
+    await call.broker.look_for(topics_of(request))
     responses = []
     for resource in request.resources:
         error: tuple[ErrorCode, str | None] = ErrorCode.none, None

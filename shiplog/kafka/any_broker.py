@@ -12,12 +12,14 @@ import secrets
 from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.fetch_sessions import FetchSessions
+from shiplog.kafka.refusal import Refusal
 
 if TYPE_CHECKING:
     from shiplog.kafka.api import Client
@@ -119,6 +121,14 @@ class AnyBroker(ABC):
     @abstractmethod
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is known here. Raises Refusal."""
+
+    async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
+        """Catch up if one of these is not known here, as far as that can be done: it might only be
+        new.
+        """
+        if any(name and self.topic(name) is None for name in topics):
+            with suppress(Refusal):
+                await self.catch_up()
 
     async def confirm_ends(self) -> None:
         """Wait until `committed` is certain to tell which offsets there are. Raises Refusal."""

@@ -40,6 +40,12 @@ class Resource(IntEnum):
     BROKER = 4
 
 
+def topics_of(request: Any) -> list[str]:
+    """The names of the topics among a request's resources."""
+    topics = (each for each in request.resources if each.resource_type == Resource.TOPIC)
+    return [each.resource_name for each in topics]
+
+
 class Source(IntEnum):
     """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
 

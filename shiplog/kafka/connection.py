@@ -2,7 +2,10 @@
 
 Idle connections cost no task and no timer of their own; the listener looks at them now and then.
 
-Invariant: once the connection is over, nothing that was asked on it goes on.
+A client that needs no answers (acks=0) may close as soon as it has sent everything: what it had
+sent to be written when it closed is still taken, as by Kafka's broker.
+
+Invariant: once the connection is over, nothing else that was asked on it goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-from shiplog.kafka.api import Client
+from shiplog.kafka.api import Api, Client
+from shiplog.kafka.apis import produce
 from shiplog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from shiplog.kafka.conversation import Conversation, ConversationLimits, Request
 from shiplog.kafka.dispatch import Dispatcher, Started
@@ -28,6 +32,8 @@ AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
 STRANGERS_REQUESTS = 100
 """Of a client that has not authenticated; none needs more than four."""
+PRODUCE = produce.API.key.to_bytes(2, "big")
+"""How a request to write begins."""
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
@@ -57,8 +63,8 @@ class KafkaConnection(asyncio.Protocol):
         self._opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self._waited: set[asyncio.Future[Any]] = set()
-        self._is_busy = False
-        """A handler is to return before the next one begins."""
+        self._busy_with: Api[Any] | None = None
+        """A handler of it is to return before the next one begins."""
         self._is_paused = False
         self._is_over = False
         self._muted_until = 0.0
@@ -68,6 +74,8 @@ class KafkaConnection(asyncio.Protocol):
         """Whether it was noticed that the client has authenticated."""
         self._asked = 0
         """Requests before that."""
+        self._is_ending = False
+        """The client has closed, and what it had sent to be written is being taken."""
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -110,10 +118,25 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
+        self._is_ending = not self._is_over
         self._is_over = True
-        self._memory.hold(self, 0)
+        is_writing = self._is_ending and self._busy_with is produce.API
         for future in tuple(self._waited):
-            future.cancel()
+            if not (is_writing and isinstance(future, asyncio.Task)):
+                future.cancel()
+        self._take_rest()
+
+    def _take_rest(self) -> None:
+        """Begin the writes that were not begun yet; when all of them have been, end."""
+        while self._is_ending:
+            if self._busy_with is not None:
+                return
+            request = self._conversation.next_request()
+            if request is None:
+                self._is_ending = False
+            elif request.frame[: len(PRODUCE)] == PRODUCE:
+                self._start(request)
+        self._memory.hold(self, 0)
         for end in () if self._client is None else self._client.at_end:
             end()
         self._ended(self, self._reason)
@@ -146,9 +169,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def _may_start(self) -> bool:
         """While memory is short, nothing is answered to who has not read the last answers."""
-        if self._is_busy or self._is_muted():
-            return False
-        return not (self._memory.is_short and self._unsent_bytes())
+        is_short = self._memory.is_short and self._unsent_bytes() > 0
+        is_free = self._busy_with is None and not self._is_muted()
+        return is_free and not self._is_over and not is_short
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0.0 and self._loop.time() < self._muted_until
@@ -185,7 +208,7 @@ class KafkaConnection(asyncio.Protocol):
             started = self._dispatcher.start(cast(Client, self._client), request.frame)
             outcome = started.outcome
             if inspect.iscoroutine(outcome):
-                self._is_busy = True
+                self._busy_with = started.api
                 self._wait(self._loop.create_task(outcome), request.number, started)
             elif asyncio.isfuture(outcome):
                 self._wait(outcome, request.number, started)
@@ -205,11 +228,13 @@ class KafkaConnection(asyncio.Protocol):
 
     def _done(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
         self._waited.discard(future)
+        if isinstance(future, asyncio.Task):
+            self._busy_with = None
+        if self._is_ending:
+            self._take_rest()
+        error = None if future.cancelled() else future.exception()
         if self._is_over or future.cancelled():
             return
-        if isinstance(future, asyncio.Task):
-            self._is_busy = False
-        error = future.exception()
         if error is not None:
             self._failed(error)
             return

@@ -7,7 +7,6 @@ answered, and a refusal ends the connection, as with Kafka's broker.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +81,7 @@ class Producing:
 
     async def open_and_take(self) -> asyncio.Future[ProduceAnswer] | ProduceAnswer | None:
         """Open what is not open yet; then as `take`."""
-        if self._has_unknown():
-            with suppress(Refusal):
-                await self._call.broker.catch_up()
+        await self._call.broker.look_for(part.topic for part in self._parts)
         for topic, index in self._unopened():
             try:
                 await self._call.broker.batches.open(topic, index)

@@ -130,7 +130,8 @@ class ScramExchange:
         if b64decode(fields["c"], validate=True)[:1] not in (b"n", b"y"):
             raise AuthenticationFailed("channel binding is not taken")
         known = self._verifier
-        if known is None or fields["r"] != self._nonce:
+        # librdkafka before 2.6 puts its own nonce in front once more; Kafka takes that, too.
+        if known is None or not fields["r"].endswith(self._nonce):
             raise AuthenticationFailed("the nonce is not that of this exchange")
         signed = f"{self._bare},{self._first},{without_proof}".encode()
         signature = hmac.digest(known.stored_key, signed, self._algorithm)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from shiplog.cli.local_cluster import LocalCluster
 from tests.e2e.harness import World
@@ -17,3 +20,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with LocalCluster(str(path / "cluster")) as cluster:
         cluster.start()
         yield World(cluster, path)
+
+
+@pytest.fixture
+def boot(world: World) -> str:
+    """Where Kafka clients begin."""
+    return world.cluster.client_config().kafka_bootstrap
+
+
+@pytest.fixture
+def topic(boot: str) -> str:
+    """A topic of the test's own, of one partition."""
+    name = f"topic-{uuid.uuid4()}"
+    admin = AdminClient({"bootstrap.servers": boot})
+    for made in admin.create_topics([NewTopic(name, 1)]).values():
+        made.result(10)
+    return name

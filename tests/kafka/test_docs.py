@@ -1,32 +1,90 @@
-"""docs/kafka.md says what the registry says. Run this file to write the table anew."""
+"""docs/kafka.md says what the registry and the tests say. `make docs` writes its tables anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shiplog.kafka.registry import APIS
+from tests.interop.results import Client, missing, recorded
+from tests.interop.run import CLIENTS as INTEROP
+from tests.kafka.clients import CLIENTS
+from tests.kafka.compatibility import shown, wanted_versions
+from tests.kafka.features import FEATURES
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "kafka.md"
-BEGIN, END = "<!-- from the registry: begin -->\n", "<!-- from the registry: end -->\n"
+YES, NO = "yes", "–"
 
 
-def table() -> str:
+def apis() -> str:
     """The APIs as a table."""
-    apis = sorted(APIS.values(), key=lambda api: api.key)
-    rows = [f"| {a.key} | {a.name} | {a.first}–{a.last} | {a.notes} |" for a in apis]
+    known = sorted(APIS.values(), key=lambda api: api.key)
+    rows = [f"| {a.key} | {a.name} | {a.first}–{a.last} | {a.notes} |" for a in known]
     return "\n".join(["| key | API | versions | notes |", "|---|---|---|---|", *rows, ""])
 
 
-def with_table(text: str) -> str:
-    """The page with the table as it should be."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END)[1]
+def clients() -> list[Client]:
+    """Each client, and what the tests have seen of it."""
+    versions = wanted_versions()
+    found = shown()
+    python = [
+        Client(
+            name, f"{versions[name]} and later" if name in versions else "of Debian", found[name]
+        )
+        for name in CLIENTS
+    ]
+    return [*python, *recorded()]
 
 
-def test_the_page_has_the_registrys_table() -> None:
+def compatibility() -> str:
+    """Clients and features as a table."""
+    columns = clients()
+    head = ["feature", *(f"{client.name}<br>{client.version}" for client in columns)]
+    rows = [
+        [feature, *(YES if feature in client.shown else NO for client in columns)]
+        for feature in FEATURES
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+
+
+TABLES = {"the registry": apis, "the tests": compatibility}
+
+
+def with_tables(text: str) -> str:
+    """The page with its tables as they should be."""
+    for source, table in TABLES.items():
+        begin, end = (f"<!-- from {source}: {word} -->\n" for word in ("begin", "end"))
+        before, rest = text.split(begin)
+        text = before + begin + table() + end + rest.split(end)[1]
+    return text
+
+
+def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == with_table(text)
+    assert text == with_tables(text)
+
+
+def test_other_languages_clients_have_shown_everything() -> None:
+    assert len(recorded()) == len(INTEROP)
+    for client in recorded():
+        assert not client.failed
+        assert missing(client) == []
+
+
+def test_a_feature_that_nobody_shows_is_missed() -> None:
+    client = Client("c", "1", [*FEATURES[1:], "flying"])
+    assert missing(client) == [
+        f"did not try {FEATURES[0]!r}",
+        "no feature of ours: 'flying'",
+    ]
+    assert client.word(FEATURES[0]) == "-"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_feature_is_shown_by_a_client_of_the_tests(feature: str) -> None:
+    assert any(feature in features for features in shown().values())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

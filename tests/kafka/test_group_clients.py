@@ -16,6 +16,7 @@ from shiplog.cli.admin_client import request
 from shiplog.wire.admin import CreateTopic, TopicCreated
 from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World, wait_for
+from tests.kafka.features import each, shows
 from tests.kafka.group_clients import CLIENTS, Confluent, Reader
 
 PARTITIONS = 6
@@ -88,7 +89,7 @@ def topic(world: World) -> Iterator[Topic]:
         reader.leave()
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", each(CLIENTS, "groups: members come and go"))
 def test_members_come_and_go(topic: Topic, client: str) -> None:
     make = CLIENTS[client]
     topic.write()
@@ -114,6 +115,7 @@ def test_members_come_and_go(topic: Topic, client: str) -> None:
     assert len(new) == 300, "what was committed was read again"
 
 
+@shows("confluent-kafka", "groups: cooperative")
 def test_cooperative_members_keep_what_they_have(topic: Topic) -> None:
     options = {"partition.assignment.strategy": "cooperative-sticky"}
     topic.write()
@@ -127,13 +129,16 @@ def test_cooperative_members_keep_what_they_have(topic: Topic) -> None:
     topic.wait_read()
 
 
-def test_a_static_member_comes_back_without_a_rebalance(topic: Topic) -> None:
-    first = topic.read(options={"group.instance.id": "one"})
-    second = topic.read(options={"group.instance.id": "two"})
+@pytest.mark.parametrize("client", each(CLIENTS, "groups: static members"))
+def test_a_static_member_comes_back_without_a_rebalance(topic: Topic, client: str) -> None:
+    make = CLIENTS[client]
+    name = "group.instance.id" if make is Confluent else "group_instance_id"
+    first = topic.read(make, options={name: "one"})
+    second = topic.read(make, options={name: "two"})
     topic.wait_divided([first, second])
     rebalances, had = first.assignments, set(second.assigned)
     second.leave()  # a static member says nothing when it closes
-    again = topic.read(options={"group.instance.id": "two"})
+    again = topic.read(make, options={name: "two"})
     topic.wait_divided([first, again])
     topic.write()
     topic.wait_read()
@@ -171,8 +176,10 @@ def test_fifty_members_share_six_partitions(topic: Topic) -> None:
     topic.wait_divided(rest)
 
 
-def test_the_coordinator_dies(topic: Topic) -> None:
-    readers = [topic.read() for _ in range(3)]
+@pytest.mark.parametrize("client", each(CLIENTS, "groups: the coordinator is killed"))
+def test_the_coordinator_dies(topic: Topic, client: str) -> None:
+    make = CLIENTS[client]
+    readers = [topic.read(make) for _ in range(3)]
     topic.write()
     topic.wait_divided(readers)
     topic.wait_read()
@@ -187,7 +194,7 @@ def test_the_coordinator_dies(topic: Topic) -> None:
     for reader in readers:
         reader.leave()
     seen = topic.seen()
-    last = topic.read()
+    last = topic.read(make)
     topic.write()
     topic.wait_read()
     last.leave()
@@ -205,6 +212,7 @@ def test_a_regular_expression_by_the_consumer_protocol(topic: Topic) -> None:
     reader.leave()
 
 
+@shows("confluent-kafka", "groups: group.protocol=consumer")
 def test_the_consumer_protocol(topic: Topic) -> None:
     topic.write()
     first = topic.read(options=NEW)

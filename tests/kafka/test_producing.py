@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka import KafkaProducer
 
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, put
 from tests.kafka.wire import Wire, fetch, metadata, request, request_bytes, response
 
 PRODUCE, INIT = 0, 22
-
-
-@pytest.fixture
-def boot(world: World) -> str:
-    return world.cluster.client_config().kafka_bootstrap
 
 
 @pytest.fixture
@@ -38,16 +27,6 @@ def wires(world: World) -> Iterator[list[Wire]]:
     yield found
     for wire in found:
         wire.socket.close()
-
-
-@pytest.fixture
-def topic(boot: str) -> str:
-    """A topic of the test's own."""
-    name = f"topic-{uuid.uuid4()}"
-    admin = AdminClient({"bootstrap.servers": boot})
-    for made in admin.create_topics([NewTopic(name, 1)]).values():
-        made.result(10)
-    return name
 
 
 def produce_tree(topic: str, data: bytes | None, **options: Any) -> dict[str, Any]:
@@ -139,39 +118,6 @@ def test_an_idempotent_producer_outlives_the_leader(world: World, boot: str, top
     ]
     world.wait_offset(600, topic)
     world.assert_identical(topic)
-
-
-def test_kafka_python_and_aiokafka_produce(boot: str, topic: str) -> None:
-    python = KafkaProducer(bootstrap_servers=boot, compression_type="gzip")
-    assert python.send(topic, b"python", key=b"k").get(20).offset == 0
-    python.close()
-
-    async def aio() -> list[bytes]:
-        producer = AIOKafkaProducer(bootstrap_servers=boot, enable_idempotence=True)
-        await producer.start()
-        assert (await producer.send_and_wait(topic, b"aio")).offset == 1
-        await producer.stop()
-        consumer = AIOKafkaConsumer(
-            topic, bootstrap_servers=boot, group_id=None, auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        found = [(await consumer.getone()).value for _ in range(2)]
-        await consumer.stop()
-        return found
-
-    assert asyncio.run(aio()) == [b"python", b"aio"]
-
-
-@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not here: apt-get install kcat")
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-def test_kcat_produces_and_consumes(boot: str, topic: str, codec: str) -> None:
-    kcat = ["kcat", "-b", boot, "-t", topic]
-    text = b"".join(b"line %d\n" % number for number in range(50))
-    subprocess.run([*kcat, "-P", "-z", codec], input=text, check=True, timeout=30)
-    back = subprocess.run(
-        [*kcat, "-C", "-o", "beginning", "-e", "-q"], capture_output=True, check=True, timeout=30
-    )
-    assert back.stdout == text
 
 
 def test_kafka_records_reach_native_subscribers(world: World, boot: str, topic: str) -> None:
@@ -278,6 +224,19 @@ def test_acks_0_is_not_answered_and_ends_with_what_is_refused(
     assert b"quiet" in fetch(wire, topic, 0, max_wait=5000).records
     wire.send(request(PRODUCE, 9, produce_tree("nobody", batch(), acks=0)))
     assert wire.is_closed()
+
+
+def test_what_was_sent_with_acks_0_is_taken_though_the_client_has_gone(
+    world: World, boot: str, topic: str
+) -> None:
+    node = world.leader()
+    assert node.kafka is not None
+    with Wire(node.kafka) as wire:
+        sent = [produce_tree(topic, batch(b"%d" % number), acks=0) for number in range(20)]
+        wire.send(b"".join(request(PRODUCE, 9, tree) for tree in sent))
+    assert [message.value() for message in consume(boot, topic, 20)] == [
+        b"%d" % number for number in range(20)
+    ]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

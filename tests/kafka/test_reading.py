@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 import uuid
@@ -12,8 +13,9 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
+from shiplog.kafka.registry import APIS
 from tests.e2e.harness import World, wait_for
-from tests.kafka.wire import Wire, fetch, metadata
+from tests.kafka.wire import Wire, fetch, metadata, request, response
 
 LIST_OFFSETS, EPOCH_END = 2, 23
 CREATE, DELETE, DESCRIBE_CONFIGS, ALTER, PARTITIONS, CLUSTER = 19, 20, 32, 44, 37, 60
@@ -103,6 +105,37 @@ def test_describe_cluster(world: World, wire: Wire) -> None:
     assert len(answer.brokers) == 3
     assert answer.cluster_id == world.cluster.options.cluster
     assert wire.ask(CLUSTER, 1, tree | {"endpoint_type": 2}).error_code == 115
+
+
+@pytest.mark.parametrize("name", ["describe", "alter", "grow", "delete"])
+def test_a_new_topic_is_looked_for_by_a_node_that_lags(world: World, wire: Wire, name: str) -> None:
+    topic = f"new-{name}"
+    resource = {"resource_type": 2, "resource_name": topic}
+    config = {"name": "segment.bytes", "config_operation": 0, "value": "70000"}
+    grown = {"name": topic, "count": 3, "assignments": None}
+    options = {"timeout": 5000, "validate_only": False}
+    asked: dict[str, tuple[int, dict[str, Any]]] = {
+        "describe": (
+            DESCRIBE_CONFIGS,
+            {"resources": [{**resource, "configuration_keys": None}]},
+        ),
+        "alter": (ALTER, {"resources": [{**resource, "configs": [config]}], **options}),
+        "grow": (PARTITIONS, {"topics": [grown], **options}),
+        "delete": (DELETE, {"topic_names": [topic], "timeout": 5000}),
+    }
+    key, tree = asked[name]
+    version = min(1, APIS[key].last)
+    node = world.followers()[0]
+    assert node.kafka is not None
+    with Wire(node.kafka) as other:
+        assert metadata(other, topic).topics[0].error_code == 3
+        node.signal(signal.SIGSTOP)
+        metadata(wire, topic, allow_auto_topic_creation=True)
+        other.send(request(key, version, tree))
+        node.signal(signal.SIGCONT)
+        answer = response(key, version, other.receive())
+    (result,) = getattr(answer, "responses", None) or answer.results
+    assert result.error_code == 0
 
 
 # --- offsets ------------------------------------------------------------------------------------

@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka import KafkaProducer
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, free_ports
-from shiplog.config.load import load_node
-from shiplog.config.pki import Role, issue
-from shiplog.config.render import render_node
-from shiplog.config.types import Address, ClientQuota, Grant, KafkaListener, KafkaUser, Security
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.kafka.connection import STRANGERS_REQUESTS
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import wait_for
 from tests.kafka.batches import batch
+from tests.kafka.clients import CLIENTS, Access, Rec, Writing, client_named
+from tests.kafka.features import cells, each
+from tests.kafka.secure import HOST, SLOW_BYTES, Secure
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
 
-HOST = "127.0.0.1"
-SLOW_BYTES = 100_000
 GROUP_DENIED = 30
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
-
-
-class Secure:
-    """One node with a listener of each kind."""
-
-    def __init__(self, world: World, ports: dict[str, int]) -> None:
-        self.world = world
-        self.ports = ports
-        self.pki = os.path.join(world.cluster.directory, "pki")
-
-    def options(self, listener: str, **more: str) -> dict[str, Any]:
-        """What a confluent client needs to be let in."""
-        protocol = "SASL_SSL" if listener == "sasl" else "SSL"
-        base = {
-            "bootstrap.servers": f"{HOST}:{self.ports[listener]}",
-            "security.protocol": protocol,
-            "ssl.ca.location": os.path.join(self.pki, "ca.pem"),
-            "log_level": 0,
-        }
-        return base | {key.replace("_", "."): value for key, value in more.items()}
-
-    def certificate(self, name: str) -> dict[str, str]:
-        """Files of a client's certificate."""
-        role, _, who = name.partition("-")
-        files = f"{role}-{who}"
-        return {
-            "ssl_certificate_location": os.path.join(self.pki, f"{files}.pem"),
-            "ssl_key_location": os.path.join(self.pki, f"{files}.key"),
-        }
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -68,60 +36,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     path = tmp_path_factory.mktemp("secure")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:
         cluster.prepare()
-        ports = dict(zip(("tls", "mtls", "sasl"), free_ports(3), strict=True))
-        config_file = Path(cluster.nodes[0].config_file)
-        config = load_node(str(config_file))
-        password = path / "password"
-        password.write_text("right\n")
-        password.chmod(0o600)
-        kinds = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
-        listeners = tuple(
-            KafkaListener(
-                name=name,
-                listen=Address(HOST, port),
-                advertise=Address(HOST, port),
-                security=kinds[name],
-            )
-            for name, port in ports.items()
-        )
-        names = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
-        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in names)
-        quotas = (
-            ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
-            ClientQuota(identity="shiplog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
-            ClientQuota(identity="shiplog://user/slow*", request_rate=10),
-        )
-        grants = (
-            Grant(
-                identity="shiplog://user/ann",
-                publish_sessions=("kafka",),
-                publish_topics=("open*",),
-                subscribe_topics=("open*",),
-            ),
-            Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
-            Grant(
-                identity="shiplog://user/member",
-                subscribe_topics=("open*",),
-                subscribe_groups=("mine-*",),
-            ),
-            Grant(
-                identity="shiplog://user/slow*",
-                publish_sessions=("kafka",),
-                publish_topics=("open*",),
-                subscribe_topics=("open*",),
-            ),
-        )
-        listeners = (*config.kafka.listeners, *listeners)
-        kafka = replace(config.kafka, listeners=listeners, users=users, quotas=quotas)
-        config = replace(config, kafka=kafka, grants=(*config.grants, *grants))
-        config_file.write_text(render_node(config))
-        issue(os.path.join(cluster.directory, "pki"), Role.SUBSCRIBER, "nobody")
+        secure = Secure(cluster, path)
         cluster.start()
         plain = AdminClient({"bootstrap.servers": cluster.client_config().kafka_bootstrap})
         topics = [NewTopic("open", 1), NewTopic("closed", 1)]
         for made in plain.create_topics(topics).values():
             made.result(20)
-        yield Secure(World(cluster, path), ports)
+        yield secure
 
 
 def send(options: dict[str, Any], topic: str = "open", **more: Any) -> Any:
@@ -155,7 +76,7 @@ def test_a_foreign_authority_is_not_trusted_by_the_client(secure: Secure) -> Non
 
 
 def test_plaintext_on_a_tls_port_is_refused(secure: Secure) -> None:
-    with Wire((HOST, secure.ports["tls"])) as wire:
+    with Wire((HOST, secure.ports["tls"][0])) as wire:
         wire.send(request(18, 0, {}))
         assert wire.is_closed()
 
@@ -171,7 +92,7 @@ def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
     refuse(secure.options("mtls"))
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
     def login(name: str, password: str) -> dict[str, Any]:
         return secure.options(
@@ -184,18 +105,28 @@ def test_sasl_with_librdkafka(secure: Secure, mechanism: str) -> None:
         refuse(login(name, password))
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_sasl_with_kafka_python(secure: Secure, mechanism: str) -> None:
-    producer = KafkaProducer(
-        bootstrap_servers=f"{HOST}:{secure.ports['sasl']}",
-        security_protocol="SASL_SSL",
-        ssl_cafile=os.path.join(secure.pki, "ca.pem"),
-        sasl_mechanism=mechanism,
-        sasl_plain_username="ann",
-        sasl_plain_password="right",
-    )
-    assert producer.send("open", b"x").get(15).topic == "open"
-    producer.close()
+def round_trip(secure: Secure, client: str, access: Access) -> None:
+    """What a client writes it reads."""
+    topic = f"open-{next(NUMBERS)}"
+    plain = AdminClient({"bootstrap.servers": secure.world.cluster.client_config().kafka_bootstrap})
+    plain.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    client_named(client).write(access, topic, [Rec(b"value")], Writing())
+    assert [each.value for each in client_named(client).read(access, topic, 1)] == [b"value"]
+
+
+@pytest.mark.parametrize("client", each(CLIENTS, "TLS"))
+def test_tls_with_every_client(secure: Secure, client: str) -> None:
+    round_trip(secure, client, secure.access("tls"))
+
+
+@pytest.mark.parametrize("client", each(CLIENTS, "mutual TLS"))
+def test_mutual_tls_with_every_client(secure: Secure, client: str) -> None:
+    round_trip(secure, client, secure.access("mtls"))
+
+
+@pytest.mark.parametrize(("client", "mechanism"), cells("SASL ", *MECHANISMS))
+def test_sasl_with_every_client(secure: Secure, client: str, mechanism: str) -> None:
+    round_trip(secure, client, secure.access("sasl", mechanism=mechanism))
 
 
 def test_rights_decide(secure: Secure) -> None:
@@ -257,8 +188,8 @@ class SecureWire(Wire):
     """Requests by hand, over TLS."""
 
     def __init__(self, secure: Secure) -> None:
-        super().__init__((HOST, secure.ports["sasl"]))
-        context = ssl.create_default_context(cafile=os.path.join(secure.pki, "ca.pem"))
+        super().__init__((HOST, secure.ports["sasl"][0]))
+        context = ssl.create_default_context(cafile=secure.authority)
         self.socket = context.wrap_socket(self.socket, server_hostname=HOST)
 
 
@@ -273,6 +204,7 @@ def test_an_exchange_that_fails_is_answered_and_closed(secure: Secure) -> None:
     with SecureWire(secure) as wire:
         early = wire.ask(SASL_AUTHENTICATE, 1, {"auth_bytes": b"x"})
         assert early.error_code == 34
+        assert wire.ask(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"}).error_code == 35
         assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "GSSAPI"}).error_code == 33
         assert wire.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == 0
         wire.send(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0ann\0wrong"}))
@@ -283,9 +215,8 @@ def test_an_exchange_that_fails_is_answered_and_closed(secure: Secure) -> None:
 
 
 def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
-    password = secure.world.directory / "password"
     options = secure.options("sasl", sasl_mechanism="PLAIN", sasl_username="ann")
-    password.write_text("other\n")
+    secure.password.write_text("other\n")
 
     def lets_in(word: str) -> bool:
         try:
@@ -294,7 +225,7 @@ def test_a_changed_password_counts_for_new_connections(secure: Secure) -> None:
             return False
 
     wait_for(lambda: lets_in("other"), "the new password")
-    password.write_text("right\n")
+    secure.password.write_text("right\n")
     wait_for(lambda: lets_in("right"), "the old one again")
 
 

@@ -15,6 +15,7 @@ from shiplog.sequencer.setting_commands import AddPartitions
 
 async def handle(call: Call, request: Any) -> Tree:
     """Answer a request."""
+    await call.broker.look_for(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         error: tuple[ErrorCode, str | None] = ErrorCode.none, None

@@ -20,6 +20,7 @@ async def handle(call: Call, request: Any) -> Tree:
         wanted = [(each.name, each.topic_id) for each in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
+    await call.broker.look_for(topic_id or name for name, topic_id in wanted)
     return {
         "responses": [await _delete(call, name, topic_id) for name, topic_id in wanted],
     }

@@ -18,8 +18,9 @@ from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.topics import check_name, denied, unknown
 
 
-def handle(call: Call, request: Any) -> Tree:
+async def handle(call: Call, request: Any) -> Tree:
     """Answer a request."""
+    await call.broker.look_for(configs.topics_of(request))
     with_synonyms = getattr(request, "include_synonyms", False)
     results = [_result(call, each, with_synonyms=with_synonyms) for each in request.resources]
     return {"results": results}

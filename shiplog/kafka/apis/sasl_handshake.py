@@ -1,5 +1,6 @@
-"""SaslHandshake (17): chooses how to authenticate. Version 0 is not served: its tokens would come
-without Kafka's frames.
+"""SaslHandshake (17): chooses how to authenticate. Version 0 is refused: its tokens would come
+without Kafka's requests around them. It is listed all the same, because librdkafka 2.0 takes that
+for the sign that there is any SASL, and then asks for version 1.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.sasl import MECHANISMS
 
+OLDEST = 1
+
 
 def handle(call: Call, request: Any) -> Tree:
     """Answer a request."""
     client = call.client
+    if call.version < OLDEST:
+        return {"error_code": ErrorCode.unsupported_version, "mechanisms": []}
     if client.authenticator is None or client.identity:
         return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
     client.exchange = client.authenticator.begin(request.mechanism, secrets.token_hex(16))
@@ -28,10 +33,10 @@ def handle(call: Call, request: Any) -> Tree:
 API = Api(
     key=17,
     name="SaslHandshake",
-    first=1,
+    first=0,
     last=1,
     flexible_from=99,
     handle=handle,
     before_authentication=True,
-    notes="PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, on listeners with `sasl_tls` only.",
+    notes="Version 0 is refused. PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; on `sasl_tls` only.",
 )

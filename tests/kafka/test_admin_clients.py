@@ -1,0 +1,182 @@
+"""What the clients' administrators do, on a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as PythonPartition
+from kafka.admin import ConfigResource as PythonResource
+from kafka.admin import ConfigResourceType as PythonKind
+from kafka.errors import TopicAlreadyExistsError
+from kafka.structs import OffsetAndMetadata
+
+from tests.e2e.harness import World
+from tests.kafka.clients import Access, Rec, Writing, client_named
+from tests.kafka.features import shows
+
+TIMEOUT_S = 20
+CONFLUENT, PYTHON = "confluent-kafka", "kafka-python"
+
+
+@pytest.fixture
+def admin(boot: str) -> AdminClient:
+    """Librdkafka's."""
+    return AdminClient({"bootstrap.servers": boot})
+
+
+@pytest.fixture
+def python(boot: str) -> Iterator[Any]:
+    """kafka-python's."""
+    client = KafkaAdminClient(bootstrap_servers=boot)
+    yield client
+    client.close()
+
+
+def done(futures: dict[Any, Any]) -> Any:
+    """What the only future gives."""
+    (future,) = futures.values()
+    return future.result(TIMEOUT_S)
+
+
+def code(futures: dict[Any, Any]) -> int:
+    """The error that the only future ends with."""
+    with pytest.raises(KafkaException) as refused:
+        done(futures)
+    return int(refused.value.args[0].code())
+
+
+def write(boot: str, topic: str, *timestamps: int) -> None:
+    """A record of each time, in a batch of its own."""
+    for timestamp in timestamps:
+        record = Rec(b"v", timestamp=timestamp)
+        client_named(CONFLUENT).write(Access(bootstrap=boot), topic, [record], Writing())
+
+
+# --- confluent-kafka ----------------------------------------------------------------------------
+
+
+@shows(CONFLUENT, "admin: topics", "admin: partitions")
+def test_topics(admin: AdminClient, topic: str) -> None:
+    assert code(admin.create_topics([NewTopic(topic, 1)])) == 36
+    done(admin.create_partitions([NewPartitions(topic, 4)]))
+    assert len(admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions) == 4
+    done(admin.delete_topics([topic]))
+    assert code(admin.delete_topics([topic])) == 3
+    assert topic not in admin.list_topics(timeout=TIMEOUT_S).topics
+
+
+@shows(CONFLUENT, "admin: settings")
+def test_settings(admin: AdminClient, topic: str) -> None:
+    def change(name: str, operation: Any, value: str | None) -> dict[Any, Any]:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        return dict(admin.incremental_alter_configs([resource]))
+
+    def segment_bytes() -> Any:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        return done(admin.describe_configs([resource]))["segment.bytes"]
+
+    done(change("segment.bytes", AlterConfigOpType.SET, "70000"))
+    assert (segment_bytes().value, segment_bytes().is_default) == ("70000", False)
+    done(change("segment.bytes", AlterConfigOpType.DELETE, None))
+    assert segment_bytes().is_default
+    assert code(change("colour", AlterConfigOpType.SET, "red")) == 40
+
+
+@shows(CONFLUENT, "admin: groups", "admin: group offsets")
+def test_groups(admin: AdminClient, topic: str) -> None:
+    wanted = ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 5)])
+    done(admin.alter_consumer_group_offsets([wanted]))
+    found = done(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic)]))
+    assert [(p.partition, p.offset) for p in found.topic_partitions] == [(0, 5)]
+    listed = admin.list_consumer_groups().result(TIMEOUT_S)
+    assert (topic, []) in [(group.group_id, listed.errors) for group in listed.valid]
+    told = done(admin.describe_consumer_groups([topic]))
+    assert (told.group_id, told.state.name, told.members) == (topic, "EMPTY", [])
+    done(admin.delete_consumer_groups([topic]))
+    assert code(admin.delete_consumer_groups([topic])) == 69
+
+
+@shows(CONFLUENT, "admin: offsets")
+def test_offsets(admin: AdminClient, boot: str, topic: str) -> None:
+    write(boot, topic, 1000, 3000, 2000)
+
+    def place(spec: Any) -> int:
+        return int(done(admin.list_offsets({TopicPartition(topic, 0): spec})).offset)
+
+    spec: Any = OffsetSpec
+    specs = (spec.earliest(), spec.latest(), spec.max_timestamp())
+    assert [place(spec) for spec in specs] == [0, 3, 1]
+    assert [place(spec.for_timestamp(time)) for time in (1500, 9000)] == [1, -1]
+
+
+@shows(CONFLUENT, "admin: cluster")
+def test_cluster(admin: AdminClient, world: World) -> None:
+    told = admin.describe_cluster().result(TIMEOUT_S)
+    assert told.cluster_id == world.cluster.options.cluster
+    assert {(node.host, node.port) for node in told.nodes} == {
+        node.kafka for node in world.cluster.nodes
+    }
+    assert told.controller.id in {node.id for node in told.nodes}
+
+
+# --- kafka-python -------------------------------------------------------------------------------
+
+
+@shows(PYTHON, "admin: topics", "admin: partitions")
+def test_topics_with_kafka_python(python: Any, topic: str) -> None:
+    with pytest.raises(TopicAlreadyExistsError):
+        python.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+    python.create_partitions({topic: 4})
+    assert len(python.describe_topics([topic])[0]["partitions"]) == 4
+    python.delete_topics([topic])
+    assert topic not in python.list_topics()
+
+
+@shows(PYTHON, "admin: settings")
+def test_settings_with_kafka_python(python: Any, topic: str) -> None:
+    def segment_bytes() -> str:
+        return str(python.describe_configs([PythonResource(PythonKind.TOPIC, topic)]))
+
+    python.alter_configs([PythonResource(PythonKind.TOPIC, topic, {"segment.bytes": "70000"})])
+    assert "'70000'" in segment_bytes()
+    with pytest.raises(ValueError, match="Unrecognized configs"):
+        python.alter_configs([PythonResource(PythonKind.TOPIC, topic, {"colour": "red"})])
+
+
+@shows(PYTHON, "admin: groups", "admin: group offsets")
+def test_groups_with_kafka_python(python: Any, topic: str) -> None:
+    wanted = {PythonPartition(topic, 0): OffsetAndMetadata(5, "note", -1)}
+    python.alter_group_offsets(topic, wanted)
+    assert python.list_group_offsets(topic)[topic] == wanted
+    assert topic in str(python.list_groups())
+    assert "Empty" in str(python.describe_groups([topic]))
+    python.delete_groups([topic])
+    assert topic not in str(python.list_groups())
+
+
+@shows(PYTHON, "admin: offsets")
+def test_offsets_with_kafka_python(python: Any, boot: str, topic: str) -> None:
+    write(boot, topic, 1000, 3000, 2000)
+    partition = PythonPartition(topic, 0)
+    found = [
+        python.list_partition_offsets({partition: spec})[partition].offset
+        for spec in (-2, -1, -3, 1500)
+    ]
+    assert found == [0, 3, 1, 1]
+
+
+@shows(PYTHON, "admin: cluster")
+def test_cluster_with_kafka_python(python: Any, world: World) -> None:
+    told = python.describe_cluster()
+    assert told["cluster_id"] == world.cluster.options.cluster
+    assert len(told["brokers"]) == 3

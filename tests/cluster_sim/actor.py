@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 PORT = 7000
+BOOT_S = 1.0
+"""Of a machine whose power failed, with `fsync=interval`: longer than that interval."""
 CLUSTER = "sim"
 NO_FILES = TlsFiles(ca="", cert="", key="")
 
@@ -136,7 +138,8 @@ class Actor:
         self.gone()
         if not self.world.is_healed:
             delay = self.chance.uniform(0.01, self.world.options.restart_s)
-            self.world.later(delay, self.start)
+            boots_s = BOOT_S if power and self.world.options.lazy_sync else 0.0
+            self.world.later(delay + boots_s, self.start)
         else:
             self.world.later(0.1, self.start)
 

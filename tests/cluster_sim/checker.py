@@ -213,12 +213,21 @@ class Checker:
     def _check_durable(self, session: str, name: InputName, part: Range) -> None:
         """What is planned for merging is on the disks of a majority."""
         path = f"/data/sessions/{session}/{name[0]}-{name[1]}/log.{part.run}.{part.roll}"
-        holders = [n for n in self.world.nodes if n.forgot or _is_durable(n, path, part.stop)]
+        holders = [n for n in self.world.nodes if n.forgot or self._is_held(n, path, part.stop)]
         if len(holders) <= len(self.world.nodes) // 2:
             raise Violation(
                 "durable before commit",
                 f"{path} up to {part.stop} is durable on {[n.host for n in holders]} only",
             )
+
+    def _is_held(self, actor: NodeActor, path: str, size: int) -> bool:
+        """Whether its word on a file is true; with `fsync=interval` it may be taken back by
+        doubt.
+        """
+        if not self.world.options.lazy_sync:
+            return _is_durable(actor, path, size)
+        inode = actor.disk.find(path)
+        return actor.is_in_doubt or (isinstance(inode, Inode) and len(inode.data) >= size)
 
     def node_cuts(self, actor: NodeActor, path: str, inode: Inode, size: int) -> None:
         """A file gets shorter: what Raft has promised stays, readable or not, but for the last

@@ -96,7 +96,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     """
     count = 0
     focus = FOCUS.get(mutant.__name__)
-    changes = {} if focus is None else {**OFTEN, **focus}
+    changes = {"lazy_sync": False, **({} if focus is None else {**OFTEN, **focus})}
     for seed in seeds:
         count += 1
         options = replace(from_seed(seed), **changes)

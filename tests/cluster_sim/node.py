@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shiplog.config.types import Address, Grant, NodeConfig, PeerConfig
+from shiplog.config.types import Address, Fsync, Grant, NodeConfig, PeerConfig
 from shiplog.consensus import Entry, Role, Snapshot
 from shiplog.logformat.disk_errors import DiskFault
 from shiplog.logformat.errors import LogFormatError
@@ -99,6 +99,8 @@ class NodeActor(Actor):
         self.is_stale = False
         """Whether it runs on an old copy of its directory."""
         self.bootstraps = True
+        self.power_losses = 0
+        self._has_lost_power = False
         self.disk.on_cut = self._cuts
 
     @property
@@ -136,6 +138,7 @@ class NodeActor(Actor):
             peers=peers,
             grants=GRANTS,
             auto_create_topics=False,
+            fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
             segment_bytes=options.segment_bytes,
             snapshot_interval_s=options.snapshot_interval_s,
         )
@@ -147,6 +150,7 @@ class NodeActor(Actor):
             watch=lambda paths, on_change: _NoWatch(),
             disk_usage=lambda path: _Usage(self),
             in_thread=_at_once,
+            boot=lambda: f"{self.host} {self.power_losses}",
         )
         node = Node(
             self.config(),
@@ -166,6 +170,31 @@ class NodeActor(Actor):
         await node.start()
         self.world.checker.node_started(self)
         await node.run_until_failure()
+
+    # --- fsync = interval -------------------------------------------------------------------------
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it may have lost what it had acknowledged, and has not caught up."""
+        node = self.node
+        if node is not None and self.is_up:
+            self._has_lost_power = node.directory.record.doubtful
+        return self._has_lost_power
+
+    def _may_lose_power(self) -> bool:
+        """Never so many at a time that nobody can be sure of having all."""
+        others = [node for node in self.world.nodes if node is not self]
+        in_doubt = sum(node.is_in_doubt for node in others)
+        return in_doubt < (len(self.world.nodes) - 1) // 2
+
+    def kill(self, *, power: bool = False, why: str = "is killed") -> None:
+        if not self.world.options.lazy_sync or not self.is_up:
+            super().kill(power=power, why=why)
+            return
+        power = power and self._may_lose_power()
+        self._has_lost_power = power or self.is_in_doubt
+        self.power_losses += power
+        super().kill(power=power, why=why)
 
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 KINDS = (
     "kill",
@@ -67,14 +67,36 @@ class Options:
     kept_entries: int
     snapshot_interval_s: float
     minority_stays_away: bool
+    lazy_sync: bool
+    """`fsync = "interval"`: what is written counts as durable."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
 
+SURE = frozenset(("failing_sync", "slow_disk", "rot", "wipe", "stale_node", "twin_node"))
+"""Faults by which a node loses, in its own way, what others count on."""
+
+
 def from_seed(seed: int) -> Options:
-    """The world of this seed."""
+    """The world of this seed; each tenth runs with `fsync = "interval"`, and faults that go with
+    it.
+    """
+    options = _drawn(seed)
+    if seed % 10:
+        return options
+    kinds = tuple(kind for kind in options.kinds if kind not in SURE)
+    return replace(
+        options,
+        lazy_sync=True,
+        kinds=kinds,
+        sync_s=min(options.sync_s, 0.02),
+        minority_stays_away=False,
+    )
+
+
+def _drawn(seed: int) -> Options:
     draw = random.Random(f"world {seed}")
     calm = draw.random() < 0.1
     share = draw.choice((0.2, 0.4, 1.0))
@@ -104,4 +126,5 @@ def from_seed(seed: int) -> Options:
         kept_entries=draw.choice((0, 10, 100)),
         snapshot_interval_s=draw.choice((0.3, 1.0, 5.0)),
         minority_stays_away=draw.random() < 0.2,
+        lazy_sync=False,
     )

@@ -248,6 +248,18 @@ def snapshots_are_not_synced() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_unclean_ends() -> Iterator[None]:
+    """With fsync=interval, a node does not notice that its host went down under it."""
+    original = NodeDirectory._begin_boot
+
+    def begin(fs: Any, path: str, first: Any, host_boot: str, at_risk: str) -> Any:
+        return original(fs, path, first, "", "")
+
+    with patch.object(NodeDirectory, "_begin_boot", staticmethod(begin)):
+        yield
+
+
 DURABILITY = (
     saved_before_sync,
     forgive_failed_syncs,
@@ -266,4 +278,5 @@ DURABILITY = (
     remove_merged_files_at_once,
     wiped_nodes_vote,
     snapshots_are_not_synced,
+    forget_unclean_ends,
 )

@@ -63,6 +63,7 @@ CLUSTER_RULES = {
     "remove_merged_files_at_once": "§11, 2",
     "wiped_nodes_vote": "§11, 13",
     "snapshots_are_not_synced": "§11, 4",
+    "forget_unclean_ends": "§11, 17",
     "plan_without_majority": "§9, 3",
     "plan_what_the_leader_lacks": "§11, 7",
     "plan_before_noop": "§11, 11",

@@ -58,6 +58,7 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that died
         open_files.clear()
         gc.disable()
+        gc.collect()  # the world before: nobody would ever look through what is frozen
         gc.freeze()  # what is there already need not be looked through when the world is collected
         try:
             yield

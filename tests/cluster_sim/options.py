@@ -67,6 +67,8 @@ class Options:
     kept_entries: int
     snapshot_interval_s: float
     minority_stays_away: bool
+    retention_bytes: int = -1
+    """What topics keep of each partition; -1: everything."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
     skip: frozenset[int] = frozenset()
@@ -104,4 +106,5 @@ def from_seed(seed: int) -> Options:
         kept_entries=draw.choice((0, 10, 100)),
         snapshot_interval_s=draw.choice((0.3, 1.0, 5.0)),
         minority_stays_away=draw.random() < 0.2,
+        retention_bytes=draw.choice((-1, -1, 0, 1 << 14)),
     )

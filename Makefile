@@ -1,6 +1,7 @@
 # The developer's kit; `make` alone lists it. Every target first sets up what it needs, from any directory.
 
 SEEDS ?= 2000
+CLUSTERS ?= $(if $(filter command,$(firstword $(origin SEEDS))),$(SEEDS),200)
 SEED ?=
 ARGS ?=
 
@@ -26,9 +27,9 @@ test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytes
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"
 
-sim: setup ## simulate clusters under faults: SEEDS=how many, or SEED=the one to replay
+sim: setup ## simulate groups and clusters under faults: SEEDS=how many of each, or SEED=the one to replay
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
-	@$(PYTHON) -m tests.cluster_sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+	@$(PYTHON) -m tests.cluster_sim $(if $(SEED),--seed $(SEED),--seeds $(CLUSTERS)) $(ARGS)
 
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
 	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)

@@ -14,13 +14,23 @@ from __future__ import annotations
 class Doubt:
     """One node's, from its start until it is over."""
 
-    __slots__ = ("_index", "number", "term")
+    __slots__ = ("_ask_at", "_index", "number", "term")
 
     def __init__(self, term: int, number: int) -> None:
         """`term`: the one in which the node began; `number`: drawn at random, to ask under."""
         self.term = term
         self.number = number
         self._index: int | None = None
+        self._ask_at = float("-inf")
+
+    def must_ask(self, term: int, now: float, every_s: float) -> bool:
+        """Whether to ask the leader of `term` now, and not again for `every_s`: a question makes
+        it send a heartbeat, and with heartbeats we ask.
+        """
+        if term != self.term or self._index is not None or now < self._ask_at:
+            return False
+        self._ask_at = now + every_s
+        return True
 
     def answered(self, index: int) -> None:
         """The leader of `term` knows that the node began anew, and had committed up to `index`."""

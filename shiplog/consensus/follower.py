@@ -63,8 +63,9 @@ def on_heartbeat(core: Core, sender: int, message: Heartbeat) -> None:
     _follow(core, sender)
     _learn_commit(core, message.commit, message.commit_term)
     core.send(sender, HeartbeatReply(core.term, message.round, core.may_vote))
-    if core.doubt is not None and core.doubt.term == core.term:
-        core.send(sender, ReadRequest(core.term, core.doubt.number))
+    doubt = core.doubt
+    if doubt is not None and doubt.must_ask(core.term, core.now, core.config.heartbeat_s):
+        core.send(sender, ReadRequest(core.term, doubt.number))
 
 
 def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:

@@ -20,6 +20,8 @@ from shiplog.consensus import (
 from shiplog.consensus.messages import (
     Append,
     AppendReply,
+    Heartbeat,
+    ReadRequest,
     SnapshotChunk,
     SnapshotReply,
 )
@@ -306,3 +308,16 @@ def test_an_acknowledgement_from_before_a_restart_counts_for_nothing() -> None:
     assert group[0].commit_index == 1
     group[0].step(1, AppendReply(term, old + 1, 2, counts=True), group.now)
     assert group[0].commit_index == 2
+
+
+def test_a_doubtful_node_asks_now_and_then_and_not_with_every_heartbeat() -> None:
+    group = led()
+    group.crash(2)
+    group.lose(2, 1)
+    group.restart(2)
+    asked = 0
+    for round_number in range(10):
+        group[2].step(0, Heartbeat(group[0].term, 1, group[0].term, round_number), group.now)
+        sent = group[2].take_effects().send
+        asked += sum(isinstance(message, ReadRequest) for _, message in sent)
+    assert asked == 1

@@ -112,6 +112,12 @@ class Script:
         """`mend`: no cut is left."""
         self.group.mend()
 
+    def do_late(self) -> None:
+        """`late`: what did not arrive so far arrives now."""
+        self.group.queue.extend(self.group.dropped)
+        self.group.dropped.clear()
+        self.group.settle()
+
     def do_crash(self, node: str) -> None:
         """`crash N`."""
         self.group.crash(int(node))

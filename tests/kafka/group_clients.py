@@ -95,7 +95,19 @@ class Confluent(Reader):
             if message is not None and message.error() is None:
                 self.took(message.value())
                 consumer.commit(message=message, asynchronous=True)
+        _commit_all(consumer)
         consumer.close()
+
+
+def _commit_all(consumer: Any) -> None:
+    """Commit what was read, for good: an asynchronous commit may have met a dying coordinator."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing
+            raise
 
 
 class AioKafka(Reader):

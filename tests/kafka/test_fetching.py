@@ -20,6 +20,7 @@ class Stream:
     """A partition of five records here."""
 
     log = SimpleNamespace(start_offset=0, next_offset=5)
+    fault = None
 
     def add_listener(self, wake: object) -> None:
         """Nothing is merged."""
@@ -37,13 +38,14 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
     there = SimpleNamespace(stream=stream, committed=5)
     monkeypatch.setattr(fetching, "readable", lambda *asked: there)
 
-    async def catch_up() -> None:
+    async def confirm_ends() -> None:
         there.committed = committed
 
     async def main() -> None:
-        call = SimpleNamespace(broker=SimpleNamespace(catch_up=catch_up))
+        call = SimpleNamespace(broker=SimpleNamespace(confirm_ends=confirm_ends))
         topics = [("t", [FetchPartition(0, -1, WANTED, 1000)])]
-        request = FetchRequest(50, 1, 1000, 0, 0, -1, [])
+        patience_ms = 60_000 if error else 50  # where nothing is wrong, all of it is waited
+        request = FetchRequest(patience_ms, 1, 1000, 0, 0, -1, [])
         found = Fetching(cast(Any, call), request, cast(Any, SimpleNamespace(topics=topics)))
         assert not found.is_ready()
         await found.wait()

@@ -34,6 +34,8 @@ class CanonicalLog:
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
     """(session, number) -> where its batch ends."""
     last: dict[str, int] = field(default_factory=dict)
+    archived: int = 0
+    """Segments below are archived: Raft has said so."""
 
     def compare(self, who: str, base: int, start: int, data: memoryview) -> int:
         """Somebody holds these bytes: they must be the known ones. How many are known."""

@@ -18,7 +18,7 @@ from shiplog.consensus.wal import scan_wal
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_progress import LostRange
-from shiplog.sequencer.commands import Merge, Range, decode_commands
+from shiplog.sequencer.commands import Archive, Merge, Range, decode_commands
 from shiplog.sequencer.state_types import Rejection
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
@@ -104,6 +104,11 @@ class Checker:
         if seen is None:
             self._take_up(log)
         canonical = self.logs[log.topic_id, log.partition]
+        if log.log_start.segment > canonical.archived:
+            raise Violation(
+                "archived is what Raft says",
+                f"{actor.host} has {log.path} from {log.log_start} on, not {canonical.archived}",
+            )
         start = seen if seen is not None and seen <= end else End(-1, 0)
         for segment in _segments_from(log, start.base):
             if segment.size and segment.base_offset >= start.base:
@@ -153,6 +158,9 @@ class Checker:
         inode = actor.disk.find(f"{log.path}/{base:020d}.log")
         if not isinstance(inode, Inode):
             raise Violation("merged logs differ", f"{actor.host} has no segment {base} any more")
+        if len(inode.data) < part[1] and not inode.was_damaged:
+            text = f"{actor.host} has {len(inode.data)} of {part[1]} bytes of segment {base}"
+            raise Violation("archived is what Raft says", text)
         return memoryview(bytes(inode.data[part[0] : part[1]]))
 
     # --- consensus --------------------------------------------------------------------------------
@@ -195,6 +203,8 @@ class Checker:
                     raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
                 for part in command.ranges:
                     self._merge_committed(actor, part)
+            elif isinstance(command, Archive) and not isinstance(outcome, Rejection):
+                self._archived(actor, command)
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
         machine = actor.node.replica.machine  # type: ignore[union-attr]
@@ -209,6 +219,26 @@ class Checker:
         if self.committed.get(key, (-1, 0)) < (part.roll, part.stop):
             self.committed[key] = (part.roll, part.stop)
             self._check_durable(entry.session, name, part)
+
+    def _archived(self, actor: NodeActor, command: Archive) -> None:
+        """Files are archived: none that grows, and a majority has them merged and durable."""
+        state = actor.node.replica.machine.state  # type: ignore[union-attr]
+        partition = state.partitions[command.partition]
+        name = (state.topics[partition.topic_id].name, partition.index)
+        log = self.logs.get((partition.topic_id, partition.index))
+        if log is None or command.segment <= log.archived:
+            return
+        if command.segment not in log.segments:
+            raise Violation("the active file stays", f"{name} is archived up to {command.segment}")
+        for file in command.files:
+            path = f"/data/merged/{name[0]}-{name[1]}/{file.base:020d}.log"
+            holders = [n for n in self.world.nodes if _is_kept(n, path, file.size)]
+            if len(holders) <= len(self.world.nodes) // 2:
+                raise Violation(
+                    "a majority archives", f"{path} goes, durable on {[n.host for n in holders]}"
+                )
+        log.archived = command.segment
+        self.world.trace.event(actor.host, f"archives {name} below {command.segment}")
 
     def _check_durable(self, session: str, name: InputName, part: Range) -> None:
         """What is planned for merging is on the disks of a majority."""
@@ -304,6 +334,8 @@ class Checker:
         number = append.numbers[-1]
         canonical = self._log_named(name)
         end = None if canonical is None else canonical.ends.get((actor.session, number))
+        if canonical is not None and end is not None and end.base < canonical.archived:
+            return  # it was merged and durable on a majority then
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
         segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"
@@ -350,3 +382,8 @@ def _is_durable(actor: Actor, path: str, size: int) -> bool:
         and inode.durable_size() >= size
         and actor.disk.is_named_durably(path)
     )
+
+
+def _is_kept(node: NodeActor, path: str, size: int) -> bool:
+    """Whether a node has a file that is to be archived, durably, or may have lost it since."""
+    return node.forgot or node.has_rotten or _is_durable(node, path, size)

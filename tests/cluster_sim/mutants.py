@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from tests.cluster_sim.mutants_archiving import ARCHIVING
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.options import Options, from_seed
@@ -23,10 +24,19 @@ from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
-MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING)
+MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING)
 
 POWER = ("power_loss", "power_loss_all", "fuse")
 OFTEN: dict[str, Any] = {"fault_every_s": 0.7, "safety_s": 20.0, "minority_stays_away": False}
+MUCH: dict[str, Any] = {
+    "nodes": 3,
+    "subscribers": 1,
+    "retention_bytes": 0,
+    "segment_bytes": 1 << 12,
+    "value_bytes": 1500,
+    "append_every_s": 0.05,
+}
+"""So that there is something to archive."""
 FOCUS: dict[str, dict[str, Any]] = {
     "forgive_failed_syncs": {
         "kinds": ("failing_sync",),
@@ -104,6 +114,11 @@ FOCUS: dict[str, dict[str, Any]] = {
     },
     "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3},
     "copy_any_bytes": {"kinds": ("rot", "wipe"), "nodes": 5, "fault_every_s": 0.3},
+    "archive_the_active_file": {"kinds": ("kill",), **MUCH},
+    "archive_by_a_minority": {"kinds": ("slow_disk", "cut", "mend"), "sync_s": 0.1, **MUCH},
+    "truncate_what_is_kept": {"kinds": ("kill",), **MUCH},
+    "forget_the_copies": {"kinds": ("kill_subscriber",), **MUCH},
+    "wait_for_what_is_archived": {"kinds": ("wipe", "kill"), "kept_entries": 0, **MUCH},
     "roll_by_memory": {"kinds": ("kill",), "segment_bytes": 1 << 12},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
@@ -115,7 +130,8 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     """
     count = 0
     focus = FOCUS.get(mutant.__name__)
-    changes = {"lazy_sync": False, **({} if focus is None else {**OFTEN, **focus})}
+    usual = {"lazy_sync": False, "retention_bytes": -1}
+    changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:
         count += 1
         options = replace(from_seed(seed), **changes)

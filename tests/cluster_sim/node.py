@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shiplog.config.types import Address, Fsync, Grant, NodeConfig, PeerConfig
+from shiplog.config.types import Address, ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
 from shiplog.consensus import Entry, Role, Snapshot
 from shiplog.logformat.disk_errors import DiskFault
 from shiplog.logformat.errors import LogFormatError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 DATA = "/data"
+ARCHIVE_EVERY_S = 0.5
 GRANTS = (
     Grant(identity="shiplog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
     Grant(identity="shiplog://subscriber/*", subscribe_topics=("*",)),
@@ -141,6 +142,7 @@ class NodeActor(Actor):
             fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
             segment_bytes=options.segment_bytes,
             snapshot_interval_s=options.snapshot_interval_s,
+            archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S),
         )
 
     async def run(self, process: Process) -> None:

@@ -69,6 +69,8 @@ class Options:
     minority_stays_away: bool
     lazy_sync: bool
     """`fsync = "interval"`: what is written counts as durable."""
+    retention_bytes: int
+    """What topics keep of each partition; -1: everything."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
     skip: frozenset[int] = frozenset()
@@ -127,4 +129,5 @@ def _drawn(seed: int) -> Options:
         snapshot_interval_s=draw.choice((0.3, 1.0, 5.0)),
         minority_stays_away=draw.random() < 0.2,
         lazy_sync=False,
+        retention_bytes=draw.choice((-1, -1, 0, 1 << 14)),
     )

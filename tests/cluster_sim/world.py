@@ -18,14 +18,17 @@ from typing import Any
 from unittest.mock import patch
 
 from shiplog.consensus import NotLeader
+from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer import merger, raft_store, snapshots, state
 from shiplog.sequencer.commands import CreateTopic
 from shiplog.sequencer.node import Node
 from tests.cluster_sim.actor import Actor
+from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
+from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.loop import SimLoop
 from tests.cluster_sim.network import Network
 from tests.cluster_sim.node import NodeActor
@@ -127,9 +130,7 @@ class World:
                 return waits
         for log in self.checker.logs.values():
             for actor in (*self.nodes, *self.subscribers):
-                if not _is_excused(actor) and (
-                    waits := _lacks(actor, log.topic, log.partition, log.next_offset)
-                ):
+                if not _is_excused(actor) and (waits := _lacks(actor, log)):
                     return waits
         return ""
 
@@ -143,7 +144,8 @@ class World:
             machine = node.replica.machine
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
-                command = CreateTopic(uuid.uuid4().hex, name, self.options.partitions, {}, 0)
+                settings = {"retention.bytes": str(self.options.retention_bytes)}
+                command = CreateTopic(uuid.uuid4().hex, name, self.options.partitions, settings, 0)
                 self.loop.call_in(process, 0.0, _propose, node, command)
         if missing:
             self.later(0.2, self._create_topics)
@@ -227,21 +229,30 @@ def _is_excused(actor: Actor) -> bool:
     return actor.stays_away or (isinstance(actor, NodeActor) and actor.has_rotten)
 
 
-def _lacks(actor: Actor, topic: str, partition: int, offset: int) -> str:
-    """What an actor has not merged or copied."""
-    found = None
+def _lacks(actor: Actor, wanted: CanonicalLog) -> str:
+    """What an actor has not merged or copied, or not archived."""
+    name = f"{wanted.topic}-{wanted.partition}"
+    found = _log_of(actor, (wanted.topic, wanted.partition))
+    if found is None or found.next_offset < wanted.next_offset:
+        held = "nothing" if found is None else found.next_offset
+        return f"{actor.host} has {held} of {wanted.next_offset} in {name}"
+    if found.log_start.segment < wanted.archived:
+        return f"{actor.host} has archived {found.log_start} of {wanted.archived} in {name}"
+    for base in wanted.segments:
+        inode = actor.disk.find(f"{found.path}/{base:020d}.log")
+        if base < wanted.archived and isinstance(inode, Inode) and len(inode.data):
+            return f"{actor.host} has not truncated segment {base} of {name}"
+    return ""
+
+
+def _log_of(actor: Actor, name: tuple[str, int]) -> MergedLog | None:
     if isinstance(actor, NodeActor) and actor.node is not None:
         logs = [known.log for known in actor.node.merging.partitions.values()]
-        found = next(
-            (log for log in logs if (log.topic, log.partition) == (topic, partition)), None
-        )
-    elif isinstance(actor, SubscriberActor) and actor.client is not None:
-        copy = actor.client.copies.get((topic, partition))
-        found = None if copy is None else copy.log
-    if found is not None and found.next_offset >= offset:
-        return ""
-    held = "nothing" if found is None else found.next_offset
-    return f"{actor.host} has {held} of {offset} in {topic}-{partition}"
+        return next((log for log in logs if (log.topic, log.partition) == name), None)
+    if isinstance(actor, SubscriberActor) and actor.client is not None:
+        copy = actor.client.copies.get(name)
+        return None if copy is None else copy.log
+    return None
 
 
 @contextmanager

@@ -133,3 +133,37 @@ def test_settings_of_topics_are_altered(archiving: World) -> None:
         assert (refused.returncode, reason in refused.stderr) == (1, True)
     nothing = shiplog(world, "topic", "alter", "t", *config)
     assert nothing.returncode == 2
+
+
+def test_a_node_that_was_down_comes_back_to_the_same(archiving: World) -> None:
+    """The others archive without it; what went meanwhile it neither has nor needs."""
+    world, policy = archiving, archiving.directory / "policy.json"
+    write(world, 5)
+    world.wait_offset(5)
+    away = world.followers()[0]
+    there = [n for n, node in enumerate(world.cluster.nodes) if node is not away]
+    away.kill()
+    policy.write_text('{"time": 0, "limit": "100Ki", "disk": 100}')
+    with world.publisher("other", roll_bytes=1 << 17) as publisher:
+        for _ in range(40):
+            publisher.append(RECORD)
+        publisher.wait_merged(20)
+    wait_for(
+        lambda: all(sum(on_nodes(world)[n]) <= 100 << 10 for n in there), "archived without it"
+    )
+    away.start()
+    world.wait_live(away)
+    write(world, 3)
+    world.wait_offset(48)
+
+    def is_same() -> bool:
+        left = [[size for size in each if size] for each in on_nodes(world)]
+        return all(each == left[0] and sum(each) <= 100 << 10 for each in left)
+
+    wait_for(is_same, "the same files everywhere")
+    data = [node.data for node in world.cluster.nodes]
+    verified = as_json(world, "verify", *data)
+    assert verified["verified"]
+    assert len({(each["start_offset"], each["checksum"]) for each in verified["copies"]}) == 1
+    found = list(log_history(world.cluster.client_file, "t"))
+    assert (found[0].first_offset, found[-1].next_offset) == (0, 48)

@@ -140,6 +140,14 @@ def test_the_oldest_go_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     log.close()
 
 
+def test_who_reads_a_file_goes_on_reading_it(path: Path) -> None:
+    log, oracle = write(path, *SEGMENTS)
+    with (path / LOG_0).open("rb") as reader:
+        archive(log, 7, 7)
+        assert reader.read() == oracle.segments[0].data
+    log.close()
+
+
 def test_an_unreadable_start_archives_nothing(path: Path) -> None:
     log, _ = write(path, *SEGMENTS)
     archive(log, 4, 4)

@@ -40,6 +40,7 @@ from shiplog.sequencer.repair import Repair
 from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Session, Topic
+from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -397,6 +398,21 @@ PLANTED = (
         out_of_range_unasked,
         _FETCHING
         + "test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_so",
+    ),
+    Planted(
+        16,
+        unreadable_is_archived,
+        "tests/logformat/test_archive.py::test_an_unreadable_start_archives_nothing",
+    ),
+    Planted(
+        16,
+        empty_is_archived,
+        "tests/logformat/test_archive.py::test_an_empty_file_above_the_start_is_damage",
+    ),
+    Planted(
+        18,
+        truncate_in_place,
+        "tests/logformat/test_archive.py::test_who_reads_a_file_goes_on_reading_it",
     ),
     Planted(
         22,

@@ -84,6 +84,11 @@ CLUSTER_RULES = {
     "merge_any_bytes": "§11, 8",
     "copy_any_bytes": "§11, 8",
     "roll_by_memory": "§11, 22",
+    "archive_the_active_file": "§9, 7",
+    "archive_by_a_minority": "§9, 7",
+    "truncate_what_is_kept": "§11, 16",
+    "forget_the_copies": "§6",
+    "wait_for_what_is_archived": "§11, 14",
 }
 
 

@@ -1,0 +1,96 @@
+"""Planted bugs in what archives: at the leader, at nodes, at copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from shiplog.archiver.plan import Facts, Proposal
+from shiplog.logformat import merged_archive
+from shiplog.logformat.merged_archive import LogStart
+from shiplog.logformat.merged_log import MergedLog
+from shiplog.logformat.merged_names import segment_bases
+from shiplog.replicator.pull_client import PullClient
+from shiplog.sequencer import archiving
+from shiplog.sequencer.archive_rounds import ArchiveRounds
+from shiplog.sequencer.commands import Archive, GoneFile
+
+
+@contextmanager
+def archive_the_active_file() -> Iterator[None]:
+    """Whoever archives takes the growing segment along."""
+
+    async def command(self: ArchiveRounds, each: Proposal) -> Archive:
+        log = self._node.merging.partitions[each.partition].log
+        files = [
+            GoneFile(one.base_offset, one.next_offset, one.size, -1, -1, -1, bytes(32))
+            for one in log.segments()
+        ]
+        end = log.next_offset
+        return Archive(each.partition, end, end, log.checksum, 0, each.reason, files)
+
+    with patch.object(ArchiveRounds, "_command", command):
+        yield
+
+
+@contextmanager
+def archive_by_a_minority() -> Iterator[None]:
+    """The leader archives what it alone has merged durably."""
+    original = ArchiveRounds._facts_of
+
+    def facts_of(self: ArchiveRounds, partition: Any, merged: int) -> Facts:
+        log = self._node.merging.partitions[partition.number].log
+        return replace(original(self, partition, merged), merged=log.durable_offset)
+
+    with patch.object(ArchiveRounds, "_facts_of", facts_of):
+        yield
+
+
+@contextmanager
+def truncate_what_is_kept() -> Iterator[None]:
+    """A node truncates one segment more than Raft says."""
+    original = merged_archive.not_truncated
+
+    def not_truncated(fs: Any, directory: str, below: int) -> list[int]:
+        bases = segment_bases(fs.list_directory(directory))
+        kept = [base for base in bases if base >= below]
+        return original(fs, directory, kept[1] if len(kept) > 2 else below)
+
+    with patch.object(archiving, "not_truncated", not_truncated):
+        yield
+
+
+@contextmanager
+def forget_the_copies() -> Iterator[None]:
+    """Subscribers' copies are not truncated."""
+
+    async def truncate(self: PullClient) -> None:
+        self._archived.clear()
+
+    with patch.object(PullClient, "_truncate", truncate):
+        yield
+
+
+@contextmanager
+def wait_for_what_is_archived() -> Iterator[None]:
+    """A log that ends before what is kept waits for what is gone."""
+    original = MergedLog.archive
+
+    def archive(self: MergedLog, start: LogStart) -> None:
+        if start.segment <= self.next_offset:
+            original(self, start)
+
+    with patch.object(MergedLog, "archive", archive):
+        yield
+
+
+ARCHIVING = (
+    archive_the_active_file,
+    archive_by_a_minority,
+    truncate_what_is_kept,
+    forget_the_copies,
+    wait_for_what_is_archived,
+)

@@ -1,0 +1,59 @@
+"""Planted bugs in how archived files are told from others, and emptied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from shiplog.logformat import merged_archive, merged_log, partition_file
+from shiplog.logformat.errors import CorruptLog
+from shiplog.logformat.files import FileSystem, OsFileSystem
+from shiplog.logformat.merged_names import LOG, segment_bases
+from shiplog.logformat.merged_repair import MergedRepair
+from shiplog.logformat.partition_file import PartitionFile
+
+
+@contextmanager
+def unreadable_is_archived() -> Iterator[None]:
+    """A log whose start cannot be read begins anew behind all its files."""
+    original = partition_file.claim
+
+    def claim(fs: FileSystem, directory: str, wanted: PartitionFile, **how: Any) -> PartitionFile:
+        try:
+            return original(fs, directory, wanted, **how)
+        except CorruptLog:
+            names = fs.list_directory(directory)
+            merged_archive.truncate_segments(fs, directory, segment_bases(names))
+            return wanted
+
+    with patch.object(merged_log, "claim", claim):
+        yield
+
+
+@contextmanager
+def empty_is_archived() -> Iterator[None]:
+    """A segment without bytes counts as archived, whatever Raft says."""
+    original = MergedRepair.repair
+
+    def repair(self: MergedRepair, bases: list[int]) -> None:
+        sizes = {base: self.fs.size(self.reader.path(base, LOG)) for base in bases}
+        original(self, [base for base in bases if sizes[base] or base == bases[-1]])
+
+    with patch.object(MergedRepair, "repair", repair):
+        yield
+
+
+@contextmanager
+def truncate_in_place() -> Iterator[None]:
+    """Archived files are cut, under whoever reads them."""
+
+    def write_atomically(self: OsFileSystem, path: str, data: bytes, **how: Any) -> None:
+        file = self.open(path, writable=True, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.close()
+
+    with patch.object(OsFileSystem, "write_atomically", write_atomically):
+        yield

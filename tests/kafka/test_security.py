@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 import struct
 import time
@@ -19,9 +20,17 @@ from kafka import KafkaProducer
 
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, free_ports
 from shiplog.config.load import load_node
-from shiplog.config.pki import Role, issue
+from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.render import render_node
-from shiplog.config.types import Address, ClientQuota, Grant, KafkaListener, KafkaUser, Security
+from shiplog.config.types import (
+    Address,
+    ClientQuota,
+    Grant,
+    KafkaListener,
+    KafkaUser,
+    Security,
+    TlsFiles,
+)
 from shiplog.kafka.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch
@@ -75,12 +84,19 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
         password.write_text("right\n")
         password.chmod(0o600)
         kinds = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
+        files = {name: getattr(config.tls, name) for name in ("ca", "cert", "key")}
+        own = path / "own"
+        own.mkdir()
+        for name, file in files.items():
+            shutil.copy(file, own / name)
+        tls = TlsFiles(**{name: str(own / name) for name in files})
         listeners = tuple(
             KafkaListener(
                 name=name,
                 listen=Address(HOST, port),
                 advertise=Address(HOST, port),
                 security=kinds[name],
+                tls=tls if name == "mtls" else None,
             )
             for name, port in ports.items()
         )
@@ -169,6 +185,36 @@ def test_mutual_tls_takes_the_identity_from_the_certificate(secure: Secure) -> N
 
 def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
     refuse(secure.options("mtls"))
+
+
+def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path: Path) -> None:
+    own, pki = secure.world.directory / "own", str(tmp_path / "pki")
+    authority = create_authority(pki, "other")
+    node = issue(pki, Role.NODE, "node", hosts=[HOST])
+    issue(pki, Role.CLIENT, "local")
+    before = secure.options("mtls", **secure.certificate("client-local"))
+    after = before | {
+        "ssl.ca.location": authority.cert,
+        "ssl.certificate.location": f"{pki}/client-local.pem",
+        "ssl.key.location": f"{pki}/client-local.key",
+    }
+    old_certificate = before | {"ssl.ca.location": authority.cert}
+
+    def lets_in(options: dict[str, Any]) -> bool:
+        try:
+            return "open" in topics_seen(options, timeout_s=2)
+        except KafkaException:
+            return False
+
+    assert (lets_in(before), lets_in(after)) == (True, False)
+    kept = {name: (own / name).read_bytes() for name in ("ca", "cert", "key")}
+    for name, file in (("ca", authority.cert), ("cert", node.cert), ("key", node.key)):
+        (own / name).write_bytes(Path(file).read_bytes())
+    wait_for(lambda: lets_in(after), "the new authority")
+    assert (lets_in(before), lets_in(old_certificate)) == (False, False)
+    for name, data in kept.items():
+        (own / name).write_bytes(data)
+    wait_for(lambda: lets_in(before), "the old one again")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -28,6 +28,7 @@ from shiplog.config.types import (
     Grant,
     KafkaListener,
     KafkaUser,
+    NodeConfig,
     Security,
     TlsFiles,
 )
@@ -71,65 +72,75 @@ class Secure:
         }
 
 
+KINDS = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
+NAMES = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
+QUOTAS = (
+    ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
+    ClientQuota(identity="shiplog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
+    ClientQuota(identity="shiplog://user/slow*", request_rate=10),
+)
+OPEN = ("open*",)
+GRANTS = (
+    Grant(
+        identity="shiplog://user/ann",
+        publish_sessions=("kafka",),
+        publish_topics=OPEN,
+        subscribe_topics=OPEN,
+    ),
+    Grant(identity="shiplog://user/reader", subscribe_topics=OPEN),
+    Grant(identity="shiplog://user/member", subscribe_topics=OPEN, subscribe_groups=("mine-*",)),
+    Grant(
+        identity="shiplog://user/slow*",
+        publish_sessions=("kafka",),
+        publish_topics=OPEN,
+        subscribe_topics=OPEN,
+    ),
+)
+
+
+def files_of_its_own(files: TlsFiles, own: Path) -> TlsFiles:
+    """Copies, for a listener whose files are replaced while it runs."""
+    own.mkdir()
+    names = ("ca", "cert", "key")
+    for name in names:
+        shutil.copy(getattr(files, name), own / name)
+    return TlsFiles(**{name: str(own / name) for name in names})
+
+
+def secured(config: NodeConfig, path: Path, ports: dict[str, int]) -> NodeConfig:
+    """The configuration with a listener of each kind, users, quotas and rights."""
+    password = path / "password"
+    password.write_text("right\n")
+    password.chmod(0o600)
+    own = files_of_its_own(config.tls, path / "own")
+    listeners = [
+        KafkaListener(
+            name=name,
+            listen=Address(HOST, port),
+            advertise=Address(HOST, port),
+            security=KINDS[name],
+            tls=own if name == "mtls" else None,
+        )
+        for name, port in ports.items()
+    ]
+    kafka = replace(
+        config.kafka,
+        listeners=(*config.kafka.listeners, *listeners),
+        users=tuple(KafkaUser(name=name, password_file=str(password)) for name in NAMES),
+        quotas=QUOTAS,
+    )
+    return replace(config, kafka=kafka, grants=(*config.grants, *GRANTS))
+
+
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     """One node, with listeners and users."""
     path = tmp_path_factory.mktemp("secure")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:
         cluster.prepare()
-        ports = dict(zip(("tls", "mtls", "sasl"), free_ports(3), strict=True))
+        ports = dict(zip(KINDS, free_ports(3), strict=True))
         config_file = Path(cluster.nodes[0].config_file)
-        config = load_node(str(config_file))
-        password = path / "password"
-        password.write_text("right\n")
-        password.chmod(0o600)
-        kinds = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
-        files = {name: getattr(config.tls, name) for name in ("ca", "cert", "key")}
-        own = path / "own"
-        own.mkdir()
-        for name, file in files.items():
-            shutil.copy(file, own / name)
-        tls = TlsFiles(**{name: str(own / name) for name in files})
-        listeners = tuple(
-            KafkaListener(
-                name=name,
-                listen=Address(HOST, port),
-                advertise=Address(HOST, port),
-                security=kinds[name],
-                tls=tls if name == "mtls" else None,
-            )
-            for name, port in ports.items()
-        )
-        names = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
-        users = tuple(KafkaUser(name=n, password_file=str(password)) for n in names)
-        quotas = (
-            ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
-            ClientQuota(identity="shiplog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
-            ClientQuota(identity="shiplog://user/slow*", request_rate=10),
-        )
-        grants = (
-            Grant(
-                identity="shiplog://user/ann",
-                publish_sessions=("kafka",),
-                publish_topics=("open*",),
-                subscribe_topics=("open*",),
-            ),
-            Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
-            Grant(
-                identity="shiplog://user/member",
-                subscribe_topics=("open*",),
-                subscribe_groups=("mine-*",),
-            ),
-            Grant(
-                identity="shiplog://user/slow*",
-                publish_sessions=("kafka",),
-                publish_topics=("open*",),
-                subscribe_topics=("open*",),
-            ),
-        )
-        listeners = (*config.kafka.listeners, *listeners)
-        kafka = replace(config.kafka, listeners=listeners, users=users, quotas=quotas)
-        config = replace(config, kafka=kafka, grants=(*config.grants, *grants))
+        config = secured(load_node(str(config_file)), path, ports)
         config_file.write_text(render_node(config))
         issue(os.path.join(cluster.directory, "pki"), Role.SUBSCRIBER, "nobody")
         cluster.start()

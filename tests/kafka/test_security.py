@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -253,6 +255,24 @@ def test_sasl_with_kafka_python(secure: Secure, mechanism: str) -> None:
     )
     assert producer.send("open", b"x").get(15).topic == "open"
     producer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl_with_aiokafka(secure: Secure, mechanism: str) -> None:
+    async def write() -> str:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=f"{HOST}:{secure.ports['sasl']}",
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=os.path.join(secure.pki, "ca.pem")),
+            sasl_mechanism=mechanism,
+            sasl_plain_username="ann",
+            sasl_plain_password="right",
+        )
+        async with producer:
+            told = await producer.send_and_wait("open", b"x")
+        return str(told.topic)
+
+    assert asyncio.run(write()) == "open"
 
 
 def test_rights_decide(secure: Secure) -> None:

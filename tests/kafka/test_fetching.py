@@ -41,7 +41,8 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
         there.committed = committed
 
     async def main() -> None:
-        call = SimpleNamespace(broker=SimpleNamespace(catch_up=catch_up))
+        broker = SimpleNamespace(confirm_ends=catch_up, nearest=lambda *asked: -1)
+        call = SimpleNamespace(broker=broker, client=None)
         topics = [("t", [FetchPartition(0, -1, WANTED, 1000)])]
         request = FetchRequest(50, 1, 1000, 0, 0, -1, [])
         found = Fetching(cast(Any, call), request, cast(Any, SimpleNamespace(topics=topics)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from shiplog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, issue
 from shiplog.config.render import render_node
-from shiplog.config.types import Address, ClientQuota, Grant, KafkaListener, KafkaUser, Security
+from shiplog.config.types import (
+    Address,
+    ClientQuota,
+    Grant,
+    KafkaListener,
+    KafkaUser,
+    Security,
+    TlsFiles,
+)
 from tests.e2e.harness import World
 from tests.kafka.clients import Access
 
@@ -19,6 +28,7 @@ HOST = "127.0.0.1"
 KINDS = {"tls": Security.TLS, "mtls": Security.MTLS, "sasl": Security.SASL_TLS}
 USERS = ("ann", "reader", "member", "slow-writer", "slow-reader", "slow-asker")
 PASSWORD = "right"
+FILES = ("ca", "cert", "key")
 SLOW_BYTES = 100_000
 QUOTAS = (
     ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
@@ -57,17 +67,24 @@ class Secure:
         self.password = path / "password"
         self.password.write_text(f"{PASSWORD}\n")
         self.password.chmod(0o600)
+        self.mtls_files = path / "own"
+        """Certificate, key and authority of the mutual TLS listeners alone."""
+        files = load_node(cluster.nodes[0].config_file).tls
+        self.mtls_files.mkdir()
+        for name in FILES:
+            shutil.copy(getattr(files, name), self.mtls_files / name)
         for node in cluster.nodes:
             self._equip(node)
         issue(self.pki, Role.SUBSCRIBER, "nobody")
 
     def _equip(self, node: LocalNode) -> None:
+        own = TlsFiles(**{name: str(self.mtls_files / name) for name in FILES})
         listeners = []
         for (kind, security), port in zip(KINDS.items(), free_ports(len(KINDS)), strict=True):
             self.ports[kind].append(port)
-            here = Address(HOST, port)
+            here, tls = Address(HOST, port), own if kind == "mtls" else None
             listeners.append(
-                KafkaListener(name=kind, listen=here, advertise=here, security=security)
+                KafkaListener(name=kind, listen=here, advertise=here, security=security, tls=tls)
             )
         users = tuple(KafkaUser(name=name, password_file=str(self.password)) for name in USERS)
         config = load_node(node.config_file)

@@ -66,6 +66,7 @@ go_part() {
     hash=$(hash_of tests/interop/go)
     is_current "$OUT/go" "$hash" && return
     need go golang-go || return
+    say "Go here: $(go env GOVERSION); franz-go takes $(sed -n 's/^go /go/p' tests/interop/go/go.mod) or newer"
     build go "$hash" go build -C tests/interop/go -mod=readonly -trimpath -o "$OUT/go/interop" .
 }
 

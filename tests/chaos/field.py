@@ -158,7 +158,7 @@ class Field:
         """Make directories, certificates and configurations."""
         self.cluster.prepare()
         self.nodes = [
-            ChaosNode(self.cluster.directory, node.name, node.address)
+            ChaosNode(self.cluster.directory, node.name, node.address, kafka=node.kafka)
             for node in self.cluster.nodes
         ]
         self.cluster.nodes[:] = self.nodes

@@ -1,8 +1,8 @@
-"""The load: publisher and subscriber processes that note what they are told.
+"""The load: publisher, producer and subscriber processes that note what they are told.
 
-Run as `python -m tests.chaos.load publisher|subscriber …`. SIGTERM ends a publisher: it stops
-appending and exits with 0 once everything is merged, with 3 if that takes too long. It ends a
-subscriber at once.
+Run as `python -m tests.chaos.load publisher|producer|subscriber …`. SIGTERM ends a publisher or
+producer: it stops appending and exits with 0 once everything is merged, with 3 if that takes too
+long. It ends a subscriber at once.
 
 Invariant: a publisher appends at its rate whatever the cluster does; it waits for nobody.
 """
@@ -16,8 +16,10 @@ import sys
 import threading
 import time
 from collections import deque
+from typing import Protocol
 
 from shiplog import Publisher, Subscriber
+from shiplog.config.load import load_client
 from shiplog.publisher.errors import NotMerged
 from shiplog.publisher.places import Place, TopicPartition
 from tests.chaos.notes import Kind, NoteBook
@@ -31,32 +33,61 @@ ROLL_BYTES = 512 << 10
 NOT_MERGED_CODE = 3
 
 
+class Appender(Protocol):
+    """One life of whoever writes."""
+
+    def append(self, count: int) -> None:
+        """Append so many records."""
+
+    def look(self) -> None:
+        """Note what was acknowledged since the last time."""
+
+    def end(self, timeout_s: float) -> int:
+        """Wait until nothing is left to be acknowledged: the exit code."""
+
+
+class Values:
+    """The values of one life's records."""
+
+    def __init__(self, author: Author) -> None:
+        self._writer = Writer(author)
+        self.random = random.Random(f"{author.session} {author.life}")
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._writer.count
+
+    def take(self, count: int) -> list[bytes]:
+        """The next ones, of various lengths."""
+        padding = self.random.randbytes(PADDING_BYTES_MAX // 2).hex().encode()
+        lengths = [self.random.randrange(PADDING_BYTES_MAX) for _ in range(count)]
+        return [self._writer.take(padding[:length]) for length in lengths]
+
+
 class Load:
     """One life of a publisher."""
 
     def __init__(self, publisher: Publisher, author: Author, notes: NoteBook) -> None:
         self._publisher = publisher
-        self._writer = Writer(author)
+        self._values = Values(author)
         self._notes = notes
-        self._random = random.Random(f"{author.session} {author.life}")
         self._name = TopicPartition(TOPIC, 0)
         self._unacknowledged: deque[tuple[Place, int]] = deque()
         self._unmerged: deque[tuple[Place, int]] = deque()
 
     def append(self, count: int) -> None:
         """Append so many records, now and then one by one."""
-        padding = self._random.randbytes(PADDING_BYTES_MAX // 2).hex().encode()
-        lengths = [self._random.randrange(PADDING_BYTES_MAX) for _ in range(count)]
-        values = [self._writer.take(padding[:length]) for length in lengths]
-        if self._random.random() < SINGLE_SHARE:
+        values = self._values.take(count)
+        if self._values.random.random() < SINGLE_SHARE:
             for value in values:
                 self._publisher.append(value)
         else:
             self._publisher.append_many(values)
         place = self._publisher.positions.appended[self._name]
-        self._unacknowledged.append((place, self._writer.count))
-        self._unmerged.append((place, self._writer.count))
-        self._notes.write(Kind.APPENDED, self._writer.count)
+        self._unacknowledged.append((place, self._values.count))
+        self._unmerged.append((place, self._values.count))
+        self._notes.write(Kind.APPENDED, self._values.count)
 
     def look(self) -> None:
         """Note what was acknowledged and merged since the last time."""
@@ -78,9 +109,9 @@ class Load:
         except NotMerged as error:
             sys.stderr.write(f"{error}\n")
             return NOT_MERGED_CODE
-        self._notes.write(Kind.ACKNOWLEDGED, self._writer.count)
-        self._notes.write(Kind.MERGED, self._writer.count)
-        self._notes.write(Kind.ENDED, self._writer.count)
+        self._notes.write(Kind.ACKNOWLEDGED, self._values.count)
+        self._notes.write(Kind.MERGED, self._values.count)
+        self._notes.write(Kind.ENDED, self._values.count)
         return 0
 
 
@@ -94,16 +125,32 @@ def publish(options: argparse.Namespace, stop: threading.Event) -> int:
         roll_bytes=ROLL_BYTES,
     ) as publisher:
         load = Load(publisher, Author(options.session, options.life), NoteBook(options.notes))
-        begin = time.monotonic()
-        appended = 0
-        while not stop.wait(SLICE_S):
-            due = int((time.monotonic() - begin) * options.rate)
-            if due > appended:
-                # After a pause of this process itself, no more than a second's records at once.
-                load.append(min(due - appended, int(options.rate) + 1))
-                appended = due
-            load.look()
+        append_until(stop, load, options.rate)
         return load.end(options.timeout)
+
+
+def append_until(stop: threading.Event, load: Appender, rate: float) -> None:
+    """Append so many records a second until told to stop."""
+    begin = time.monotonic()
+    appended = 0
+    while not stop.wait(SLICE_S):
+        due = int((time.monotonic() - begin) * rate)
+        if due > appended:
+            # After a pause of this process itself, no more than a second's records at once.
+            load.append(min(due - appended, int(rate) + 1))
+            appended = due
+        load.look()
+
+
+def produce(options: argparse.Namespace, stop: threading.Event) -> int:
+    """As `publish`, with a client of Kafka's."""
+    from tests.chaos.kafka_load import KafkaLoad
+
+    bootstrap = load_client(options.config).kafka_bootstrap
+    author = Author(options.session, options.life)
+    load = KafkaLoad(bootstrap, Values(author), NoteBook(options.notes))
+    append_until(stop, load, options.rate)
+    return load.end(options.timeout)
 
 
 def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
@@ -121,10 +168,13 @@ def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
     return 0
 
 
+ROLES = {"publisher": publish, "producer": produce, "subscriber": subscribe}
+
+
 def main() -> int:
     """One process."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=("publisher", "subscriber"))
+    parser.add_argument("role", choices=tuple(ROLES))
     parser.add_argument("--config", required=True)
     parser.add_argument("--dir", required=True)
     parser.add_argument("--notes", required=True)
@@ -135,7 +185,7 @@ def main() -> int:
     options = parser.parse_args()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    return publish(options, stop) if options.role == "publisher" else subscribe(options, stop)
+    return ROLES[options.role](options, stop)
 
 
 if __name__ == "__main__":

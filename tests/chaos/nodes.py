@@ -29,8 +29,10 @@ _DETECTED = re.compile(
 class ChaosNode(LocalNode):
     """A node of a cluster under faults."""
 
-    def __init__(self, directory: str, name: str, address: Address) -> None:
-        super().__init__(directory, name, address)
+    def __init__(
+        self, directory: str, name: str, address: Address, *, kafka: Address | None
+    ) -> None:
+        super().__init__(directory, name, address, kafka=kafka)
         self.environment: dict[str, str] = {}
         self.prefix: tuple[str, ...] = ()
         """What the command is run by, as `ip netns exec NAME`."""

@@ -26,6 +26,8 @@ QUEUE_CHUNKS = 64
 TRICKLE_BYTES = 16
 HOLD_POLL_S = 0.02
 CLIENT = "client"
+PRODUCER = "producer"
+"""Who connects as a client of Kafka's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,15 +176,21 @@ class Network:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.links: dict[tuple[str, str], Link] = {}
+        self._random = field.random
         addresses = {node.name: node.address for node in field.nodes}
         for source in (CLIENT, *addresses):
             for name, address in addresses.items():
                 if source != name:
-                    link = Link(address, field.random.randrange(1 << 30))
-                    self._call(link.open())
-                    self.links[source, name] = link
+                    self.connect(source, name, address)
         field.on_leave(self.close)
         field.on_heal(self.clear)
+
+    def connect(self, source: str, name: str, address: Address) -> Address:
+        """Make a link: where to connect instead."""
+        link = Link(address, self._random.randrange(1 << 30))
+        self._call(link.open())
+        self.links[source, name] = link
+        return Address(HOST, link.port)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)

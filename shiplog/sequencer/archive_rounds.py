@@ -60,6 +60,8 @@ class ArchiveRounds:
         self._in_thread = in_thread
         self._woken = asyncio.Event()
         self.policy = policy
+        self.held: list[str] = []
+        """Partitions of which the last round left something to the groups that hold it."""
 
     def soon(self) -> None:
         """Begin a round now: there is something to do."""
@@ -71,12 +73,15 @@ class ArchiveRounds:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), self._node.config.archive.interval_s)
             self._woken.clear()
+            self.held = []
             if self._node.group.is_leader:
                 await self.round()
 
     async def round(self) -> None:
         """Archive what is to go now. What cannot be read is not archived."""
-        for each in self.plan().proposals:
+        found = self.plan()
+        self.held = found.held
+        for each in found.proposals:
             try:
                 command = await self._command(each)
                 if command is not None:

@@ -13,6 +13,7 @@ from shiplog.sequencer.node import Node
 from shiplog.sequencer.policy_file import PolicyFile
 from shiplog.sequencer.setting_commands import AlterTopic
 from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.status import trouble
 from tests.sequencer.cluster import Session, leader_of, run_with, until
 from tests.sequencer.test_archiving import BATCH, is_archived, sizes, write
 
@@ -84,6 +85,8 @@ def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
         await alter(leader, hold_groups="billing")
         found = rounds.plan()
         assert (found.proposals, found.held) == ([], ["t-0"])
+        await rounds.round()
+        assert "consumer groups hold it: t-0" in trouble(leader)
         await alter(leader, hold_max_bytes=str(4 * len(BATCH)))
         await until_planned(leader, (2, "time"))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 NUM_PARTITIONS = "num.partitions"
 AUTO_CREATE = "auto.create.topics.enable"
 MESSAGE_MAX_BYTES = "message.max.bytes"
+RACK = "broker.rack"
 NAMES = (NUM_PARTITIONS, AUTO_CREATE, MESSAGE_MAX_BYTES)
 
 

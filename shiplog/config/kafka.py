@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from shiplog.config.broker_defaults import NAMES, BrokerDefaults
+from shiplog.config.broker_defaults import NAMES, RACK, BrokerDefaults
 from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.kafka_settings import read_defaults, read_groups
 from shiplog.config.table import Table
@@ -26,6 +26,7 @@ KAFKA_KEYS = [
     "listeners",
     "users",
     "quotas",
+    RACK,
     *NAMES,
     "groups",
     "max_request_bytes",
@@ -67,6 +68,7 @@ def load_kafka(table: Table) -> KafkaConfig:
         listeners=listeners,
         users=users,
         quotas=tuple(_quota(each) for each in table.tables("quotas", QUOTA_KEYS)),
+        rack=table.text(RACK) if table.has(RACK) else "",
         defaults=read_defaults(table, BrokerDefaults()),
         groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
         max_request_bytes=longest,

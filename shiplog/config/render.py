@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
+from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
 from shiplog.config.group_limits import SETTINGS
 from shiplog.config.types import (
     ClientConfig,
@@ -86,9 +86,11 @@ def _node(config: NodeConfig) -> str:
 
 
 def _kafka(kafka: KafkaConfig) -> str:
-    nested = ("listeners", "defaults", "groups", "users", "quotas")
+    nested = ("listeners", "defaults", "groups", "users", "quotas", "rack")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
     values |= {_value(name): value for name, value in kafka.defaults.by_name().items()}
+    if kafka.rack:
+        values[_value(RACK)] = kafka.rack
     groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
     return _table("[kafka]", values) + _table("[kafka.groups]", groups)
 

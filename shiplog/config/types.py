@@ -135,11 +135,14 @@ class ClientQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig:
-    """A node's Kafka listeners, and what a client may have at each of them."""
+    """A node's Kafka listeners, and what a client may have at each of them; `rack`: where the node
+    is, for clients that say where they are, empty if nobody cares.
+    """
 
     listeners: tuple[KafkaListener, ...] = ()
     users: tuple[KafkaUser, ...] = ()
     quotas: tuple[ClientQuota, ...] = ()
+    rack: str = ""
     defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
     groups: GroupLimits = field(default_factory=GroupLimits)
     max_request_bytes: int = 16 << 20

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class Endpoint(NamedTuple):
-    """A node as a client of one listener reaches it."""
+    """A node as a client of one listener reaches it; `rack`: where it is, if that is known."""
 
     number: int
     host: str
     port: int
+    rack: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -117,6 +118,12 @@ class AnyBroker(ABC):
         """A living node that changes topics for clients: any does."""
         numbers = [endpoint.number for endpoint in self.endpoints(listener)]
         return self.leader if self.leader in numbers else self.number
+
+    def nearest(self, client: Client, rack: str, index: int) -> int:
+        """The node that a client in a rack had better read a partition of this index from
+        (KIP-392); -1: this one.
+        """
+        return -1
 
     @abstractmethod
     async def catch_up(self) -> None:

@@ -76,7 +76,7 @@ class Broker(AnyBroker):
     def endpoints(self, listener: str) -> list[Endpoint]:
         """The living nodes that have this listener."""
         return [
-            Endpoint(number, known.host, known.port)
+            Endpoint(number, known.host, known.port, known.rack or None)
             for number, listeners in sorted(self.machine.state.listeners.items())
             for known in listeners
             if known.name == listener and self.is_there(number)
@@ -85,6 +85,15 @@ class Broker(AnyBroker):
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
         return self.node.is_there(number)
+
+    def nearest(self, client: Client, rack: str, index: int) -> int:
+        """The node that a client in a rack had better read a partition of this index from
+        (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
+        """
+        if not rack or self.leader != self.number or self.node.config.kafka.rack == rack:
+            return -1
+        near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
+        return near[index % len(near)] if near else -1
 
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is applied here; those who ask together

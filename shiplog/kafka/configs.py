@@ -18,7 +18,8 @@ from shiplog.archiver.policy import (
     RETENTION_MS,
     rules_of,
 )
-from shiplog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS
+from shiplog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
+from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.types import NodeConfig
 from shiplog.kafka.broker import Broker
 from shiplog.sequencer.state_types import Topic
@@ -38,6 +39,7 @@ class Resource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 def topics_of(request: Any) -> list[str]:
@@ -64,6 +66,7 @@ class Kind(IntEnum):
     LIST = 7
 
 
+HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 _KINDS: Mapping[str, Kind] = {
     SEGMENT_BYTES: Kind.INT,
     MAX_MESSAGE_BYTES: Kind.INT,
@@ -77,6 +80,7 @@ _KINDS: Mapping[str, Kind] = {
     "log.segment.bytes": Kind.INT,
     "broker.id": Kind.INT,
     "default.replication.factor": Kind.INT,
+    **dict.fromkeys((*SETTINGS, HEARTBEAT_MS, SESSION_MS), Kind.INT),
 }
 
 
@@ -128,11 +132,30 @@ def of_node(broker: Broker) -> list[Tree]:
         "log.segment.bytes": str(config.segment_bytes),
         MESSAGE_MAX_BYTES: str(broker.max_message_bytes(None)),
         NUM_PARTITIONS: str(broker.defaults.num_partitions),
+        **_group_limits(config.kafka.groups),
     }
+    if config.kafka.rack:
+        values[RACK] = config.kafka.rack
     return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]
 
 
-def _entry(key: str, value: str, source: Source, *, read_only: bool) -> Tree:
+def _group_limits(limits: GroupLimits) -> dict[str, str]:
+    return {name: str(getattr(limits, each.field)) for name, each in SETTINGS.items()}
+
+
+def of_group(broker: Broker) -> list[Tree]:
+    """What counts for every group of the consumer protocol, under the names of a group's own."""
+    limits = broker.node.config.kafka.groups
+    values = {
+        HEARTBEAT_MS: limits.consumer_heartbeat_interval_ms,
+        SESSION_MS: limits.consumer_session_timeout_ms,
+    }
+    return [_entry(key, str(value), Source.FILE, read_only=True) for key, value in values.items()]
+
+
+def _entry(
+    key: str, value: str, source: Source, *, read_only: bool, kind: Kind | None = None
+) -> Tree:
     return {
         "name": key,
         "value": value,

@@ -6,8 +6,8 @@ sessions that nobody uses when it needs the room; clients then begin a new one.
 
 Source: KIP-227 and Kafka's FetchSession. Bounded here in partitions too: a request can name many.
 
-Invariant: a partition is left out of an answer only if it has no records, no error, and the client
-was told its high watermark and log start before.
+Invariant: a partition is left out of an answer only if it has no records, no error, no other
+node to be read from, and the client was told its high watermark and log start before.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Known:
         self.high_watermark = -1 if part.error else part.high_watermark
         self.log_start = part.log_start
         has_records = any(len(piece) for piece in part.records)
-        return bool(part.error) or has_records or told != (part.high_watermark, part.log_start)
+        if part.error or has_records or part.preferred >= 0:
+            return True
+        return told != (part.high_watermark, part.log_start)
 
 
 @dataclass(slots=True)

@@ -44,6 +44,8 @@ class _Wanted:
     stream: Stream | None = None
     error: ErrorCode = ErrorCode.none
     place: tuple[int, int] | None = None
+    nearest: int = -1
+    """The node that the client had better ask."""
 
     @property
     def has_data(self) -> bool:
@@ -94,6 +96,8 @@ class Fetching:
             wanted.error = refusal.code
             return
         wanted.stream = there.stream
+        rack = self._request.rack
+        wanted.nearest = self._call.broker.nearest(self._call.client, rack, asked.partition)
         log = there.stream.log
         if asked.offset < log.start_offset:
             wanted.error = ErrorCode.offset_out_of_range
@@ -105,7 +109,7 @@ class Fetching:
 
     def is_ready(self) -> bool:
         """Whether to answer before the time is over."""
-        if any(wanted.error is not ErrorCode.none for wanted in self._wanted):
+        if any(each.error is not ErrorCode.none or each.nearest >= 0 for each in self._wanted):
             return True
         size = 0
         for wanted in self._wanted:
@@ -147,6 +151,9 @@ class Fetching:
         log = stream.log
         if wanted.error is not ErrorCode.none:
             return FetchedPartition(index, int(wanted.error), log.next_offset, log.start_offset)
+        if wanted.nearest >= 0:
+            ends = log.next_offset, log.start_offset
+            return FetchedPartition(index, 0, *ends, preferred=wanted.nearest)
         try:
             data = self._records(wanted, left, is_first=is_first)
         except LogFormatError:

@@ -91,9 +91,10 @@ class KafkaService:
 
     async def _advertise(self) -> None:
         """Let the cluster know where clients find this node, however long there is no leader."""
+        config = self._node.config.kafka
         found = [
-            Advertised(each.name, each.advertise.host, each.advertise.port)
-            for each in self._node.config.kafka.listeners
+            Advertised(each.name, each.advertise.host, each.advertise.port, config.rack)
+            for each in config.listeners
         ]
         number = self._node.number
         while self._node.replica.machine.state.listeners.get(number) != found:

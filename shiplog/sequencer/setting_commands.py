@@ -12,11 +12,14 @@ from shiplog.sequencer.command_base import Command
 
 
 class Advertised(msgspec.Struct, frozen=True, array_like=True):
-    """One Kafka listener of a node, by the name it has on every node, and where clients find it."""
+    """One Kafka listener of a node, by the name it has on every node, and where clients find it;
+    `rack`: where the node is, empty if nobody said.
+    """
 
     name: str
     host: str
     port: int
+    rack: str = ""
 
 
 class SetListeners(Command, frozen=True, tag=20):

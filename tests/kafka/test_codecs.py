@@ -106,6 +106,7 @@ def test_fetch_requests_are_read_as_the_library_writes_them(
         *((session, epoch) if version >= 7 else (0, -1)),
         [(topic_id if by_id else name, wanted) for name, topic_id in keys],
         [(uuid.UUID(int=5).bytes if by_id else "x", [1, 2])] if version >= 7 else [],
+        "r" if version >= 11 else "",
     )
 
 
@@ -127,7 +128,9 @@ def test_fetch_answers_are_what_the_library_writes(
             (
                 topic_id if by_id else name,
                 [
-                    FetchedPartition(index, code, high, start, [data[:4], memoryview(data)[4:]])
+                    FetchedPartition(
+                        index, code, high, start, [data[:4], memoryview(data)[4:]], index // 2
+                    )
                     for index, code, high, start, data in partitions
                 ],
             )
@@ -148,6 +151,7 @@ def test_fetch_answers_are_what_the_library_writes(
                     "last_stable_offset": high,
                     "log_start_offset": start,
                     "aborted_transactions": () if aborted else None,
+                    "preferred_read_replica": index // 2,
                     "records": data,
                 }
                 for index, code, high, start, data in partitions
@@ -155,9 +159,9 @@ def test_fetch_answers_are_what_the_library_writes(
         }
         for name, topic_id in keys
     ]
-    tree = {"throttle_time": 0, "error_code": ErrorCode(error), "responses": theirs}
+    tree = {"throttle_time": 77, "error_code": ErrorCode(error), "responses": theirs}
     tree |= {"session_id": session}
-    assert joined(write_fetch(version, mine)) == library(FETCH, version, tree)
+    assert joined(write_fetch(version, mine, 77)) == library(FETCH, version, tree)
 
 
 @settings(max_examples=150)

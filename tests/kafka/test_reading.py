@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
@@ -352,3 +355,69 @@ def test_a_topic_never_has_fewer_partitions(wire: Wire) -> None:
 
     assert [grow(3), grow(3), grow(1), grow(20_000)] == [0, 37, 37, 37]
     assert len(metadata(wire, "grow").topics[0].partitions) == 3
+
+
+# --- racks --------------------------------------------------------------------------------------
+
+
+def test_the_leader_sends_clients_to_the_node_in_their_rack(
+    world: World, flights: str, wire: Wire
+) -> None:
+    near = world.followers()[0]
+    described = metadata(wire, flights)
+    numbers = {broker.rack: broker.node_id for broker in described.brokers}
+    sent = fetch(wire, flights, 0, rack=near.name, max_wait=30_000, min_bytes=1 << 30)
+    assert (sent.error_code, sent.preferred_read_replica) == (0, numbers[near.name])
+    assert (sent.high_watermark, sent.records) == (RECORDS, b"")
+    for rack in ("", "elsewhere", world.leader().name):
+        served = fetch(wire, flights, 0, rack=rack)
+        assert (served.preferred_read_replica, bool(served.records)) == (-1, True)
+    assert near.kafka is not None
+    with Wire(near.kafka) as there:
+        served = fetch(there, flights, 0, rack=near.name)
+        assert (served.preferred_read_replica, bool(served.records)) == (-1, True)
+
+
+def test_a_client_with_a_rack_reads_there(world: World, flights: str, wire: Wire) -> None:
+    near = world.followers()[0]
+    counted: dict[int, int] = {}
+
+    def take(text: str) -> None:
+        for broker in json.loads(text)["brokers"].values():
+            counted[broker["nodeid"]] = broker["req"].get("Fetch", 0)
+
+    options = {
+        "bootstrap.servers": world.cluster.client_config().kafka_bootstrap,
+        "group.id": "near",
+        "client.rack": near.name,
+        "statistics.interval.ms": 200,
+        "stats_cb": take,
+    }
+    numbers = {broker.rack: broker.node_id for broker in metadata(wire, flights).brokers}
+    found: list[Any] = []
+    with Consumer(options) as reader:
+        reader.assign([Place(flights, 0, 0)])
+
+        def look() -> bool:
+            found.extend(reader.consume(RECORDS, 0.2))
+            return len(found) >= RECORDS and counted.get(numbers[near.name], 0) > 0
+
+        wait_for(look, "records of the node nearby")
+    assert [message.value() for message in found] == [b"v%d" % n for n in range(RECORDS)]
+
+
+def test_group_limits_are_described(world: World, wire: Wire) -> None:
+    broker = metadata(wire, None).controller_id
+    asked = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        for kind, name in ((4, str(broker)), (32, "any-group"))
+    ]
+    tree = {"resources": asked, "include_synonyms": False, "include_documentation": False}
+    node, group = wire.ask(DESCRIBE_CONFIGS, 4, tree).results
+    limits = {config.name: config.value for config in node.configs}
+    assert limits["group.max.size"] == "1000"
+    assert limits["broker.rack"] in {each.name for each in world.cluster.nodes}
+    assert {config.name: config.value for config in group.configs} == {
+        "consumer.heartbeat.interval.ms": "5000",
+        "consumer.session.timeout.ms": "45000",
+    }

@@ -116,7 +116,7 @@ def fetch_tree(topic: str, at: int, **options: Any) -> dict[str, Any]:
         "session_epoch": options.get("session_epoch", -1),
         "topics": [{"topic": topic, "topic_id": options.get("id"), "partitions": [partition]}],
         "forgotten_topics_data": [],
-        "rack_id": "",
+        "rack_id": options.get("rack", ""),
     }
 
 

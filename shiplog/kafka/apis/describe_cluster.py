@@ -32,7 +32,7 @@ def handle(call: AnyCall, request: Any) -> Tree:
         "cluster_id": broker.cluster,
         "controller_id": broker.controller(listener),
         "brokers": [
-            {"broker_id": end.number, "host": end.host, "port": end.port}
+            {"broker_id": end.number, "host": end.host, "port": end.port, "rack": end.rack}
             for end in broker.endpoints(listener)
         ],
         "cluster_authorized_operations": (

@@ -1,7 +1,7 @@
-"""DescribeConfigs (32): the settings of topics, and of the node that is asked.
+"""DescribeConfigs (32): the settings of topics, of the node that is asked, and of groups.
 
 Those of a node come from its configuration file, thus can be read of that node only, and not
-changed.
+changed; those of groups are the same for all, by the file of the node that is asked.
 """
 
 from __future__ import annotations
@@ -53,8 +53,13 @@ def _configs(call: Call, asked: Any) -> list[dict[str, Any]]:
         if topic is None:
             raise unknown(name)
         return configs.of_topic(broker, topic)
+    if asked.resource_type == Resource.GROUP:
+        if not broker.may_use_group(call.client, name):
+            raise Refusal(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
+        return configs.of_group(broker)
     if asked.resource_type != Resource.BROKER:
-        raise Refusal(ErrorCode.invalid_request, "only topics and brokers have settings here")
+        text = "only topics, brokers and groups have settings here"
+        raise Refusal(ErrorCode.invalid_request, text)
     if not broker.may_administer(call.client):
         raise Refusal(ErrorCode.cluster_authorization_failed, "for administrators only")
     if name not in ("", str(broker.node.number)):
@@ -69,5 +74,5 @@ API = Api(
     last=4,
     flexible_from=4,
     handle=handle,
-    notes="Of topics, and read-only of the node that is asked.",
+    notes="Of topics; read-only of the node that is asked, and of groups.",
 )

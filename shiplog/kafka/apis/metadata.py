@@ -37,7 +37,7 @@ async def handle(call: AnyCall, request: Any) -> Tree:
         topics = [await _asked(call, each, request) for each in asked]
     return {
         "brokers": [
-            {"node_id": end.number, "host": end.host, "port": end.port}
+            {"node_id": end.number, "host": end.host, "port": end.port, "rack": end.rack}
             for end in broker.endpoints(listener)
         ],
         "cluster_id": broker.cluster,

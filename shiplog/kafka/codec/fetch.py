@@ -1,7 +1,7 @@
 """Fetch (key 1), versions 4 to 17: requests in, answers out, records as the buffers they came in.
 
 Layouts: Kafka's FetchRequest.json and FetchResponse.json. Topics are names up to version 12, and
-ids (16 bytes) from 13 on; fields that consumers do not need (replicas' state, rack) are read over.
+ids (16 bytes) from 13 on; fields that consumers do not need (replicas' state) are read over.
 
 Invariant: what is written is what the library writes of the same answer (tests/kafka), but record
 data is never copied.
@@ -48,16 +48,21 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[TopicKey, list[FetchPartition]]]
     forgotten: Sequence[tuple[TopicKey, Sequence[int]]] = ()
     """Partitions that a session is to do without from now on."""
+    rack: str = ""
+    """Where the client is; empty if it does not say."""
 
 
 class FetchedPartition(NamedTuple):
-    """What is answered of one partition. All offsets are -1 with most errors."""
+    """What is answered of one partition. All offsets are -1 with most errors. `preferred`: the node
+    that the client had better read it from, -1 if this is the one.
+    """
 
     partition: int
     error: int
     high_watermark: int = -1
     log_start: int = -1
     records: Sequence[bytes | memoryview] = ()
+    preferred: int = -1
 
 
 class FetchAnswer(NamedTuple):
@@ -83,11 +88,11 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         topics.append((key, [_read_partition(reader, version) for _ in range(reader.count())]))
         reader.tags()
     forgotten = _read_forgotten(reader, version) if version >= 7 else []
-    if version >= 11:
-        reader.string()  # the client's rack
+    rack = reader.string() if version >= 11 else ""
     reader.tags()
+    session = session_id, session_epoch
     return FetchRequest(
-        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, topics, forgotten
+        max_wait, min_bytes, max_bytes, isolation, *session, topics, forgotten, rack
     )
 
 
@@ -150,6 +155,6 @@ def _write_partition(writer: Writer, version: int, part: FetchedPartition, abort
     writer.raw(fixed)
     writer.count(aborted)
     if version >= 11:
-        writer.int32(-1)
+        writer.int32(part.preferred)
     writer.buffers(part.records)
     writer.no_tags()

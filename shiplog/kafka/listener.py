@@ -25,7 +25,7 @@ from shiplog.kafka.throttle import Allowances
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.errors import IdentityFault, TlsFault
 from shiplog.runtime.log import RateLimitedLog
-from shiplog.runtime.tls import identity_of_certificate, open_context, renew
+from shiplog.runtime.tls import hand_on, identity_of_certificate, open_context
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,8 @@ class Listener:
         """Whom it lets in, where names and passwords are asked for."""
         self.files = config.tls or node_tls
         self._context: ssl.SSLContext | None = None
+        self._newest: ssl.SSLContext | None = None
+        """Of the files as they are now; that which the server was opened with hands on to it."""
         self.port = 0
         self._limits = limits
         self._conversation = ConversationLimits(
@@ -81,8 +83,9 @@ class Listener:
         address, security = self.config.listen, self.config.security
         try:
             if security is not Security.PLAINTEXT:
-                is_mutual = security is Security.MTLS
-                self._context = open_context(self.files, ask_certificate=is_mutual)
+                self._context = self._make_context()
+                self._newest = first = self._context
+                hand_on(first, lambda: self._newest or first)
             self._server = await loop.create_server(
                 self._accept,
                 address.host,
@@ -104,7 +107,12 @@ class Listener:
     def renew(self) -> None:
         """Take changed certificates for new connections. Raises TlsFault, changing nothing."""
         if self._context is not None:
-            renew(self._context, self.files)
+            self._newest = self._make_context()
+
+    def _make_context(self) -> ssl.SSLContext:
+        """Raises TlsFault."""
+        is_mutual = self.config.security is Security.MTLS
+        return open_context(self.files, ask_certificate=is_mutual)
 
     def _accept(self) -> KafkaConnection:
         return KafkaConnection(

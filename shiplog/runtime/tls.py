@@ -15,6 +15,7 @@ import os
 import re
 import ssl
 import stat
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, NewType
 
@@ -59,6 +60,8 @@ def open_context(files: TlsFiles, *, ask_certificate: bool) -> ssl.SSLContext:
     _check_key_is_private(files.key)
     if ask_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
+        context.num_tickets = 0  # a resumed session would skip the check of the certificate
+        context.options |= ssl.OP_NO_TICKET
         _load_authority(context, files.ca)
     _load_own(context, files)
     return context
@@ -77,12 +80,17 @@ def open_client_context(files: TlsFiles, *, show_certificate: bool) -> ssl.SSLCo
     return context
 
 
-def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Let a context take changed files for new connections. Raises TlsFault, changing nothing."""
-    open_context(files, ask_certificate=True)  # they may be half written
-    if context.verify_mode is ssl.CERT_REQUIRED:
-        _load_authority(context, files.ca)
-    _load_own(context, files)
+def hand_on(context: ssl.SSLContext, newest: Callable[[], ssl.SSLContext]) -> None:
+    """Let whoever connects to a listener with this context be met by the newest one instead: files
+    cannot be taken out of a context again, an authority that is trusted no more least of all.
+    """
+
+    def meet(connection: ssl.SSLObject, name: str, known: ssl.SSLContext) -> None:
+        found = newest()
+        if found is not known:
+            connection.context = found
+
+    context.sni_callback = meet
 
 
 def identity_of(ssl_object: ssl.SSLObject, *, server_side: bool) -> Identity:

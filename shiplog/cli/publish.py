@@ -50,6 +50,9 @@ class Fields(NamedTuple):
 @click.option("--timestamp", help="Field that gives the time: ms, or ISO 8601 (csv, jsonl).")
 @click.option("--partition", type=click.IntRange(min=0), help="The partition; else by key.")
 @click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--session-header", is_flag=True, help="Each record says its session: header shiplog.session."
+)
 @click.option("--wait", is_flag=True, help="Until everything is merged on a majority.")
 @click.option("--timeout", default=60.0, show_default=True, help="For --wait, in seconds.")
 @client_option
@@ -66,6 +69,7 @@ def command(
     timestamp: str | None,
     partition: int | None,
     partitions: int,
+    session_header: bool,
     wait: bool,
     timeout: float,
     as_json: bool,
@@ -90,7 +94,12 @@ def command(
     started = time.monotonic()
     try:
         publisher = Publisher(
-            topic, session=session, directory=directory, config=config, partitions=partitions
+            topic,
+            session=session,
+            directory=directory,
+            config=config,
+            partitions=partitions,
+            session_header=session_header,
         )
     except ValueError as error:
         fail(f"{error} (--dir)" if "directory" in str(error) else str(error))

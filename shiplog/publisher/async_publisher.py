@@ -45,6 +45,7 @@ class PublisherArguments(TypedDict, total=False):
     budget_bytes: int | None
     on_full: str | OnFull | None
     roll_bytes: int | None
+    session_header: bool
 
 
 class AppendArguments(TypedDict, total=False):

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
+SESSION_HEADER = "shiplog.session"
+"""Of records that say by which session they were published."""
 
 
 class Publisher:
@@ -85,6 +87,7 @@ class Publisher:
         on_full: "block" appends until something is released, or "raise" BudgetExceeded.
         roll_bytes: a file is sealed at this size. Default: the config's, or 1 GiB; less with a
             small budget.
+        session_header: every record says whose it is, in the header `shiplog.session`.
 
     Raises:
         DirectoryInUse: another process, or another publisher of this one, has the session.
@@ -108,6 +111,7 @@ class Publisher:
         budget_bytes: int | None = None,
         on_full: str | OnFull | None = None,
         roll_bytes: int | None = None,
+        session_header: bool = False,
     ) -> None:
         """Open the session's directory, and start shipping it."""
         options = self._options = resolve(
@@ -136,6 +140,7 @@ class Publisher:
         self._direct = self._lanes.lane(topic, 0).output if is_plain and linger_ms == 0 else None
         self._plain_lane = self._lanes.lane(topic, 0) if is_plain and linger_ms > 0 else None
         self._max_record_bytes = max_record_bytes
+        self._mark = (SESSION_HEADER, session.encode()) if session_header else None
         self._lingering = threading.Condition(self._lock)
         self._shipper = self._start_shipper()
         self._linger = self._start_linger() if linger_ms > 0 else None
@@ -197,6 +202,8 @@ class Publisher:
         """
         stamp = int(time.time() * 1000) if timestamp is None else as_milliseconds(timestamp)
         pairs = as_pairs(headers) if headers else None
+        if self._mark is not None:
+            pairs = (*(pairs or ()), self._mark)
         if partition is None and topic is None and id is None:
             try:
                 with self._lock:
@@ -255,12 +262,11 @@ class Publisher:
         Raises: as `append`.
         """
         stamps = int(time.time() * 1000) if timestamps is None else as_timestamps(timestamps)
-        entries = Entries(
-            _as_column(values),
-            None if keys is None else _as_column(keys),
-            as_column_of_pairs(headers),
-            stamps,
-        )
+        column, pairs = _as_column(values), as_column_of_pairs(headers)
+        if self._mark is not None:
+            given = [None] * len(column) if pairs is None else pairs
+            pairs = [(*(each or ()), self._mark) for each in given]
+        entries = Entries(column, None if keys is None else _as_column(keys), pairs, stamps)
         entries.check_lengths()
         numbers = as_ids(ids, first_id, len(entries.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)

@@ -421,3 +421,21 @@ def test_group_limits_are_described(world: World, wire: Wire) -> None:
         "consumer.heartbeat.interval.ms": "5000",
         "consumer.session.timeout.ms": "45000",
     }
+
+
+def test_the_session_of_a_native_publisher_is_a_header(world: World) -> None:
+    with world.publisher("teller", "told", session_header=True) as publisher:
+        publisher.append(b"x", headers={"h": b"1"})
+        publisher.wait_merged(20)
+    reader = consumer(world)
+    reader.assign([TopicPartition("told", 0)])
+    reader.seek_to_beginning()
+    found: list[Any] = []
+
+    def look() -> bool:
+        found.extend(record for records in reader.poll(200).values() for record in records)
+        return bool(found)
+
+    wait_for(look, "the record")
+    reader.close()
+    assert list(found[0].headers) == [("h", b"1"), ("shiplog.session", b"teller")]

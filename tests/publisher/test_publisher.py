@@ -49,6 +49,19 @@ def test_a_record_keeps_key_headers_and_timestamp(publisher: Publisher, session:
     assert second.timestamp == 1_577_836_800_000
 
 
+def test_records_say_their_session_when_they_are_to(tmp_path: Path) -> None:
+    own = ("shiplog.session", b"s")
+    with Publisher("t", session="s", directory=tmp_path, session_header=True) as publisher:
+        publisher.append(b"a")
+        publisher.append(b"b", headers={"h": b"1"}, partition=0)
+        publisher.append_many([b"c", b"d"], headers=[None, [("h", b"2")]])
+        publisher.append_many([b"e"])
+        with pytest.raises(ValueError, match="headers"):
+            publisher.append_many([b"f"], headers=[])
+    found = [record.headers for record in reading.records(tmp_path / "s")]
+    assert found == [(own,), (("h", b"1"), own), (own,), (("h", b"2"), own), (own,)]
+
+
 def test_a_record_without_a_timestamp_is_of_now(publisher: Publisher, session: Path) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     publisher.append(b"v")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, TopicPartition
 
@@ -240,6 +240,39 @@ def test_a_group_is_the_clusters(world: World, copies: Sidecar) -> None:
     elsewhere.subscribe(["flights"])
     assert consumed(elsewhere, 1)[0].offset() == 100
     elsewhere.close()
+
+
+def test_a_group_goes_on_when_its_coordinator_changes(world: World, copies: Sidecar) -> None:
+    options = {
+        "bootstrap.servers": copies.bootstrap,
+        "group.id": "moving",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "heartbeat.interval.ms": 500,
+    }
+    with Consumer(options) as consumer:
+        consumer.subscribe(["flights"])
+        consumed(consumer, 10)
+        before = world.leader()
+        transfer = ["node", "transfer", "--config", world.cluster.client_file]
+        subprocess.run(
+            [sys.executable, "-m", "shiplog", *transfer],
+            check=True,
+            timeout=60,
+            capture_output=True,
+        )
+        wait_for(lambda: world.leader() is not before, "another leader")
+
+        def commits() -> bool:
+            consumer.poll(0.1)
+            try:
+                consumer.commit(offsets=[Place("flights", 0, 10)], asynchronous=False)
+            except KafkaException:
+                return False
+            return True
+
+        wait_for(commits, "a commit at the new coordinator")
+        assert consumer.committed([Place("flights", 0)], 20)[0].offset == 10
 
 
 def test_what_the_subscribers_sidecar_does_not_do(copies: Sidecar) -> None:

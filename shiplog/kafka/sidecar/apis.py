@@ -10,6 +10,7 @@ Invariant: as for the registry: the set of versions is one that clients get alon
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's needs kafka_bootstrap"
-ListenerApis = tuple[Api[AnyBroker], ...]
-
-RECORDS: ListenerApis = (
+RECORDS: tuple[Api[AnyBroker], ...] = (
     produce.API,
     fetch.API,
     list_offsets.API,
@@ -96,21 +95,7 @@ def _no_groups(call: AnyCall, request: Any) -> Tree:
     return find_coordinator.answer(call.version, [(key, *denied) for key in keys])
 
 
-def _coordinators(handle: Any, notes: str) -> Api[Any]:
-    """FindCoordinator, answered by the sidecar itself."""
-    api = find_coordinator.API
-    return Api(
-        key=api.key,
-        name=api.name,
-        first=api.first,
-        last=api.last,
-        flexible_from=api.flexible_from,
-        handle=handle,
-        notes=notes,
-    )
-
-
-def _passed_on(api: Api[Any]) -> Api[SubscriberBroker]:
+def _passed_on(api: Api[Any]) -> Api[Any]:
     """An API that the coordinator answers."""
 
     async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Outcome:
@@ -120,17 +105,7 @@ def _passed_on(api: Api[Any]) -> Api[SubscriberBroker]:
         upstream = await groups.upstream_of(call.client)
         return upstream.ask(api, call.version, call.client_id, body)
 
-    return Api(
-        key=api.key,
-        name=api.name,
-        first=api.first,
-        last=api.last,
-        flexible_from=api.flexible_from,
-        handle=handle,
-        read=_as_it_is,
-        write=_as_it_came,
-        notes="Answered by the node that coordinates.",
-    )
+    return replace(api, handle=handle, read=_as_it_is, write=_as_it_came)
 
 
 def _as_it_is(api: Api[Any], version: int, body: memoryview) -> bytes:
@@ -145,9 +120,10 @@ def _with_list(*apis: Api[Any]) -> Mapping[int, Api[Any]]:
     return {api.key: api for api in (*apis, api_versions.make(apis))}
 
 
+COORDINATORS: Api[Any] = find_coordinator.API
 PUBLISHER_APIS: Mapping[int, Api[PublisherBroker]] = _with_list(
-    *RECORDS, _coordinators(_no_groups, NO_GROUPS)
+    *RECORDS, replace(COORDINATORS, handle=_no_groups)
 )
 SUBSCRIBER_APIS: Mapping[int, Api[SubscriberBroker]] = _with_list(
-    *RECORDS, _coordinators(_find, "The sidecar, for the node."), *map(_passed_on, PASSED_ON)
+    *RECORDS, replace(COORDINATORS, handle=_find), *map(_passed_on, PASSED_ON)
 )

@@ -10,6 +10,7 @@ Invariant: a topic always has the same partitions, whether the cluster is there 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from uuid import UUID
 
 from shiplog.config.types import PublisherKafka
@@ -24,6 +25,7 @@ from shiplog.sequencer.state_types import Topic
 
 NO_ID = "0" * 32
 """Only the cluster knows the ids of topics."""
+TOPICS_KEPT = 1000
 
 
 class PublisherBroker(SidecarBroker):
@@ -35,6 +37,7 @@ class PublisherBroker(SidecarBroker):
         super().__init__(cluster, clock, config.listen)
         self.batches = batches
         self._config = config
+        self._topic = lru_cache(TOPICS_KEPT)(self._make_topic)
 
     def topics(self) -> Iterator[Topic]:
         """Those that the configuration names."""
@@ -47,7 +50,7 @@ class PublisherBroker(SidecarBroker):
         except InvalidName:
             return None
 
-    def _topic(self, name: str) -> Topic:
+    def _make_topic(self, name: str) -> Topic:
         count = self._config.partitions.get(name, self._config.num_partitions)
         return Topic(NO_ID, name, {}, 0, list(range(count)))
 

@@ -99,6 +99,10 @@ class SubscriberBroker(SidecarBroker):
         self.batches: BatchLog = NothingTaken()
         self._copies = copies
         self._streams: dict[InputName, CopyStream] = {}
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[str, Topic] = {}
+        self._seen = 0
+        """How many copies there were when topics were last looked at."""
 
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""
@@ -114,20 +118,25 @@ class SubscriberBroker(SidecarBroker):
 
     def topics(self) -> Iterator[Topic]:
         """Those that are copied."""
-        return (
-            Topic(copy.log.topic_id, name, {}, 0, list(self._indexes(name)))
-            for (name, index), copy in tuple(self._copies.items())
-            if index == 0
-        )
-
-    def _indexes(self, topic: str) -> range:
-        return range(1 + max(index for name, index in self._copies if name == topic))
+        self._look()
+        return iter(tuple(self._by_name.values()))
 
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic that is copied."""
-        wanted = key.hex if isinstance(key, UUID) else key
-        found = (topic for topic in self.topics() if wanted in (topic.name, topic.topic_id))
-        return next(found, None)
+        self._look()
+        return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
+
+    def _look(self) -> None:
+        """Take up copies that are new; none ever goes away."""
+        if self._seen == len(self._copies):
+            return
+        self._seen = len(self._copies)
+        for (name, index), copy in self._copies.items():
+            topic = self._by_name.get(name)
+            if topic is None:
+                topic = self._by_name[name] = Topic(copy.log.topic_id, name, {}, 0, [])
+                self._by_id[topic.topic_id] = topic
+            topic.partition_numbers.extend(range(topic.partitions, index + 1))
 
     def partition(self, key: str | UUID, index: int) -> Stream | None:
         """A copy, once it is settled where it begins."""

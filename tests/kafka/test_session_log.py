@@ -1,0 +1,126 @@
+"""What Kafka clients write through a publisher sidecar: its files, retries, full disks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from shiplog.kafka.any_broker import Outcome
+from shiplog.kafka.refusal import Refusal
+from shiplog.kafka.sidecar import session_log
+from shiplog.kafka.sidecar.sequences import Sequences
+from shiplog.kafka.sidecar.session_log import SessionLog
+from shiplog.logformat.batch import read_header
+from shiplog.logformat.disk_errors import DiskFault
+from shiplog.logformat.files import OsFileSystem
+from shiplog.publisher.session_writer import SessionWriter
+from shiplog.sequencer.state_types import Topic
+from tests.kafka.batches import batch, put
+from tests.publisher import reading
+
+FS = OsFileSystem()
+TOPIC = Topic("0" * 32, "t", {}, 0, [0])
+APPENDED = Outcome(ErrorCode.none)
+Body = Callable[[SessionLog], Coroutine[Any, Any, None]]
+
+
+def of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> bytes:
+    return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def run(root: Path, body: Body, budget_bytes: int = 1 << 30) -> None:
+    async def whole() -> None:
+        writer = SessionWriter.open(
+            FS, str(root / "s"), session="s", budget_bytes=budget_bytes, roll_bytes=budget_bytes
+        )
+        log = SessionLog(FS, writer, batch_bytes=1 << 20)
+        await body(log)
+        await log.close()
+
+    asyncio.run(whole())
+
+
+def append(log: SessionLog, data: bytes) -> asyncio.Future[Outcome]:
+    return log.append(TOPIC, 0, memoryview(data), 1)
+
+
+def refusal(log: SessionLog, data: bytes) -> ErrorCode:
+    with pytest.raises(Refusal) as refused:
+        append(log, data)
+    return refused.value.code
+
+
+def test_batches_are_written_in_order_without_their_producers(tmp_path: Path) -> None:
+    async def body(log: SessionLog) -> None:
+        asked = [append(log, data) for data in (batch(b"a"), of(7, 0, b"b", b"c"), batch(b"d"))]
+        assert [await each for each in asked] == [APPENDED] * 3
+        assert reading.values(tmp_path / "s") == [b"a", b"b", b"c", b"d"]
+
+    run(tmp_path, body)
+    data = reading.raw(tmp_path / "s")
+    assert read_header(data).producer_id == -1
+    second = read_header(data, len(batch(b"a")))
+    assert (second.producer_id, second.producer_epoch, second.base_sequence) == (-1, -1, -1)
+
+
+def test_a_retry_is_answered_and_not_written_again(tmp_path: Path) -> None:
+    async def body(log: SessionLog) -> None:
+        for data in (of(7, 0, b"a"), of(7, 0, b"a"), of(7, 1, b"b"), of(8, 0, b"c")):
+            assert await append(log, data) == APPENDED
+        assert refusal(log, of(7, 5, b"x")) is ErrorCode.out_of_order_sequence_number
+        assert await append(log, of(7, 0, b"d", epoch=1)) == APPENDED
+        assert refusal(log, of(7, 2, b"x")) is ErrorCode.invalid_producer_epoch
+
+    run(tmp_path, body)
+    assert reading.values(tmp_path / "s") == [b"a", b"b", b"c", b"d"]
+
+
+def test_records_that_nobody_could_read_are_not_taken(tmp_path: Path) -> None:
+    async def body(log: SessionLog) -> None:
+        assert refusal(log, put(61, ">B", 0x7E)(batch(b"x"))) is ErrorCode.invalid_record
+        assert await append(log, batch(b"good")) == APPENDED
+
+    run(tmp_path, body)
+    assert reading.values(tmp_path / "s") == [b"good"]
+
+
+def test_a_full_budget_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
+    async def body(log: SessionLog) -> None:
+        assert await append(log, batch(bytes(3000))) == APPENDED
+        assert refusal(log, of(7, 0, bytes(3000))) is ErrorCode.kafka_storage_error
+        assert await append(log, of(7, 0, b"small")) == APPENDED
+
+    run(tmp_path, body, budget_bytes=5000)
+    assert reading.values(tmp_path / "s") == [bytes(3000), b"small"]
+
+
+def test_after_a_failed_sync_nothing_more_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DiskFault("log.0.0", "sync", errno.EIO)
+
+    async def body(log: SessionLog) -> None:
+        monkeypatch.setattr(session_log, "sync", fail)
+        asked = [append(log, batch(b"a")), append(log, batch(b"b"))]
+        assert {(await each).error for each in asked} == {ErrorCode.kafka_storage_error}
+        assert refusal(log, batch(b"c")) is ErrorCode.kafka_storage_error
+
+    run(tmp_path, body)
+
+
+def test_producers_that_wrote_least_lately_are_forgotten() -> None:
+    known = Sequences(limit=2)
+    for producer in (1, 2, 1, 3):
+        header = read_header(of(producer, 0, b"x"))
+        if known.is_new(header, "t", 0):
+            known.written(header, "t", 0)
+    assert not known.is_new(read_header(of(3, 0, b"x")), "t", 0)
+    assert not known.is_new(read_header(of(2, 0, b"x")), "t", 0)
+    assert known.is_new(read_header(of(1, 0, b"x")), "t", 0)

@@ -11,7 +11,7 @@ import os
 import signal
 from dataclasses import replace
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -19,8 +19,6 @@ from shiplog.cli.output import client_option, fail, talk
 from shiplog.config.kafka import is_loopback
 from shiplog.config.table import parse_address
 from shiplog.config.types import Address, ClientConfig, PublisherKafka, SubscriberKafka
-from shiplog.kafka.listener import ListenerFault
-from shiplog.kafka.sidecar.service import PublisherListener, SubscriberListener
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
@@ -29,6 +27,9 @@ from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.loop import run
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.subscriber.sidecar import SubscriberSidecar
+
+if TYPE_CHECKING:
+    from shiplog.kafka.sidecar.service import SubscriberListener
 
 
 class Sidecar(Protocol):
@@ -169,7 +170,11 @@ async def serve_publisher(root: str, config: ClientConfig, kafka: PublisherKafka
     """Ship sessions until told to stop."""
     fs, clock = OsFileSystem(), SystemClock()
     os.makedirs(root, mode=0o700, exist_ok=True)
-    listener = None if kafka is None else PublisherListener(root, config, kafka, fs, clock)
+    listener: LocalListener | None = None
+    if kafka is not None:
+        from shiplog.kafka.sidecar.service import PublisherListener
+
+        listener = PublisherListener(root, config, kafka, fs, clock)
     sidecar = PublisherSidecar(
         root,
         config,
@@ -208,6 +213,8 @@ async def serve_subscriber(
         on_change=changed,
     )
     if kafka is not None:
+        from shiplog.kafka.sidecar.service import SubscriberListener
+
         listener = SubscriberListener(config, kafka, sidecar.client.copies, SystemClock())
     await serve(sidecar, listener, f"keeping copies of {', '.join(topics)} in {root}")
 
@@ -222,12 +229,19 @@ async def serve(sidecar: Sidecar, listener: LocalListener | None, what: str) -> 
     sidecar.start()
     try:
         if listener is not None:
-            await listener.start()
+            await _open(listener)
         talk(what)
         await stop.wait()
-    except ListenerFault as fault:
-        fail(str(fault))
     finally:
         if listener is not None:
             await listener.close()
         await sidecar.stop()
+
+
+async def _open(listener: LocalListener) -> None:
+    from shiplog.kafka.listener import ListenerFault
+
+    try:
+        await listener.start()
+    except ListenerFault as fault:
+        fail(str(fault))

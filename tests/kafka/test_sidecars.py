@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import signal
@@ -14,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from shiplog.config.load import load_client
 from shiplog.config.render import render_client
 from shiplog.config.types import Address, ClientConfig
 from shiplog.publisher.sidecar import find_sessions
 from tests.e2e.harness import World, wait_for
+from tests.e2e.test_cli import shiplog
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch, fetch_tree, metadata, request, response
 
@@ -155,6 +158,21 @@ def produced(wire: Wire, topic: str, data: bytes, **options: Any) -> Any:
     return wire.ask(PRODUCE, 9, tree | options).responses[0].partition_responses[0]
 
 
+def test_other_libraries_write_too(world: World, written: Sidecar) -> None:
+    python = KafkaProducer(bootstrap_servers=written.bootstrap)
+    assert python.send("others", b"kafka-python").get(DEADLINE_S).topic == "others"
+    python.close()
+
+    async def write() -> None:
+        options = {"bootstrap_servers": written.bootstrap, "enable_idempotence": True}
+        async with AIOKafkaProducer(**options, compression_type="gzip") as producer:
+            await producer.send_and_wait("others", b"aiokafka")
+
+    asyncio.run(write())
+    records = world.read(2, name="others", topic="others")
+    assert [record.value for record in records] == [b"kafka-python", b"aiokafka"]
+
+
 def of_producer(sequence: int, *values: bytes) -> bytes:
     return batch(*values, producer_id=77, producer_epoch=0, base_sequence=sequence)
 
@@ -242,6 +260,29 @@ def test_a_group_is_the_clusters(world: World, copies: Sidecar) -> None:
     elsewhere.close()
 
 
+def test_other_libraries_read_in_groups_too(copies: Sidecar) -> None:
+    async def read() -> bytes | None:
+        options = {"bootstrap_servers": copies.bootstrap, "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer("flights", group_id="aio", **options) as consumer:
+            async with asyncio.timeout(DEADLINE_S):
+                record = await consumer.getone()
+            await consumer.commit()
+            value: bytes | None = record.value
+            return value
+
+    assert asyncio.run(read()) == b"v0"
+    python = KafkaConsumer(
+        "flights",
+        bootstrap_servers=copies.bootstrap,
+        group_id="python",
+        auto_offset_reset="earliest",
+    )
+    found: list[Any] = []
+    wait_for(lambda: bool(found.extend(python.poll(200).values()) or found), "records")  # type: ignore[func-returns-value]
+    python.close()
+    assert found[0][0].value == b"v0"
+
+
 def test_a_group_goes_on_when_its_coordinator_changes(world: World, copies: Sidecar) -> None:
     options = {
         "bootstrap.servers": copies.bootstrap,
@@ -288,6 +329,30 @@ def test_the_publishers_sidecar_has_no_groups(written: Sidecar) -> None:
         tree = {"key_type": 0, "coordinator_keys": ["g"]}
         (found,) = wire.ask(FIND_COORDINATOR, 4, tree).coordinators
         assert (found.error_code, "no groups here" in found.error_message) == (30, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["publisher", "--kafka", "0.0.0.0:9092", "--kafka-session", "s"], 2, "of this host"),
+        (["publisher", "--kafka", "127.0.0.1:9092"], 1, "--kafka-session is missing"),
+        (["subscriber", "--topic", "t", "--kafka", "nowhere"], 2, "of this host"),
+    ],
+)
+def test_wrong_options_are_told(
+    world: World, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    options = ["--config", world.cluster.client_file, "--dir", str(tmp_path)]
+    ended = shiplog(world, "sidecar", *arguments, *options)
+    assert (ended.returncode, said in ended.stderr) == (code, True)
+
+
+def test_a_port_that_is_taken_is_told(world: World, tmp_path: Path, written: Sidecar) -> None:
+    options = ["--config", world.cluster.client_file, "--dir", str(tmp_path / "sessions")]
+    listen = ["--kafka", written.bootstrap, "--kafka-session", "other"]
+    ended = shiplog(world, "sidecar", "publisher", *options, *listen)
+    assert (ended.returncode, "cannot listen on" in ended.stderr) == (1, True)
+    assert "Traceback" not in ended.stderr
 
 
 def test_both_tables_of_a_clients_file(world: World, tmp_path: Path) -> None:

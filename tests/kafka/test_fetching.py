@@ -42,7 +42,8 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
         there.committed = committed
 
     async def main() -> None:
-        call = SimpleNamespace(broker=SimpleNamespace(confirm_ends=confirm_ends))
+        broker = SimpleNamespace(confirm_ends=confirm_ends, nearest=lambda *asked: -1)
+        call = SimpleNamespace(broker=broker, client=None)
         topics = [("t", [FetchPartition(0, -1, WANTED, 1000)])]
         patience_ms = 60_000 if error else 50  # where nothing is wrong, all of it is waited
         request = FetchRequest(patience_ms, 1, 1000, 0, 0, -1, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from shiplog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, issue
 from shiplog.config.render import render_node
-from shiplog.config.types import Address, ClientQuota, Grant, KafkaListener, KafkaUser, Security
+from shiplog.config.types import (
+    Address,
+    ClientQuota,
+    Grant,
+    KafkaListener,
+    KafkaUser,
+    Security,
+    TlsFiles,
+)
 from tests.e2e.harness import World
 from tests.kafka.clients import Access
 
@@ -57,24 +66,34 @@ class Secure:
         self.password = path / "password"
         self.password.write_text(f"{PASSWORD}\n")
         self.password.chmod(0o600)
+        self.own = path / "own"
+        self.own.mkdir()
         for node in cluster.nodes:
             self._equip(node)
         issue(self.pki, Role.SUBSCRIBER, "nobody")
 
     def _equip(self, node: LocalNode) -> None:
-        listeners = []
+        config, listeners = load_node(node.config_file), []
+        own = self._own_files(config.tls, node.name)
         for (kind, security), port in zip(KINDS.items(), free_ports(len(KINDS)), strict=True):
             self.ports[kind].append(port)
             here = Address(HOST, port)
+            tls = own if kind == "mtls" else None
             listeners.append(
-                KafkaListener(name=kind, listen=here, advertise=here, security=security)
+                KafkaListener(name=kind, listen=here, advertise=here, security=security, tls=tls)
             )
         users = tuple(KafkaUser(name=name, password_file=str(self.password)) for name in USERS)
-        config = load_node(node.config_file)
         listeners = [*config.kafka.listeners, *listeners]
         kafka = replace(config.kafka, listeners=tuple(listeners), users=users, quotas=QUOTAS)
         config = replace(config, kafka=kafka, grants=(*config.grants, *GRANTS))
         Path(node.config_file).write_text(render_node(config), encoding="utf-8")
+
+    def _own_files(self, files: TlsFiles, name: str) -> TlsFiles:
+        """Copies, for a listener whose files may be replaced while it runs."""
+        paths = {kind: str(self.own / f"{name}.{kind}") for kind in ("ca", "cert", "key")}
+        for kind, path in paths.items():
+            shutil.copy(getattr(files, kind), path)
+        return TlsFiles(**paths)
 
     def bootstrap(self, kind: str) -> str:
         """Where clients begin, on the listeners of a kind."""

@@ -8,6 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.config.pki import Role, create_authority, issue
 from shiplog.kafka.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.kafka.batches import batch
@@ -86,6 +88,36 @@ def test_mutual_tls_takes_the_identity_from_the_certificate(secure: Secure) -> N
     nobody = secure.options("mtls", **secure.certificate("subscriber-nobody"))
     assert topics_seen(nobody) == set()
     assert send(nobody) is not None
+
+
+def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path: Path) -> None:
+    pki, name = str(tmp_path / "pki"), secure.world.cluster.nodes[0].name
+    authority = create_authority(pki, "other")
+    node = issue(pki, Role.NODE, "node", hosts=[HOST])
+    issue(pki, Role.CLIENT, "local")
+    before = secure.options("mtls", **secure.certificate("client-local"))
+    old_certificate = before | {"ssl.ca.location": authority.cert}
+    after = old_certificate | {
+        "ssl.certificate.location": f"{pki}/client-local.pem",
+        "ssl.key.location": f"{pki}/client-local.key",
+    }
+
+    def lets_in(options: dict[str, Any]) -> bool:
+        try:
+            return "open" in topics_seen(options, timeout_s=2)
+        except KafkaException:
+            return False
+
+    assert (lets_in(before), lets_in(after)) == (True, False)
+    files = {kind: secure.own / f"{name}.{kind}" for kind in ("ca", "cert", "key")}
+    kept = {path: path.read_bytes() for path in files.values()}
+    for kind, path in (("ca", authority.cert), ("cert", node.cert), ("key", node.key)):
+        files[kind].write_bytes(Path(path).read_bytes())
+    wait_for(lambda: lets_in(after), "the new authority")
+    assert (lets_in(before), lets_in(old_certificate)) == (False, False)
+    for file, data in kept.items():
+        file.write_bytes(data)
+    wait_for(lambda: lets_in(before), "the old one again")
 
 
 def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:

@@ -51,7 +51,7 @@ class MemberInfo(NamedTuple):
     client_id: str
     client_host: str
     assignment: bytes
-    partitions: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[tuple[str, Partition], ...] = ()
 
 
 class GroupPartition(NamedTuple):

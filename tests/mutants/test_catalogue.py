@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.mutants.by_tests import PLANTED
 from tests.mutants.catalogue import CLUSTER_RULES, GROUP_RULES, Row, reported, reported_seeds, rows
 
@@ -25,8 +27,15 @@ def test_every_rule_of_the_design_has_a_planted_bug() -> None:
     assert {number for number in range(1, 32) if f"§11, {number}" not in rules} == set()
 
 
-def test_bugs_that_a_test_must_find_are_found() -> None:
-    names = [planted.mutant.__name__ for planted in PLANTED]
+NAMES = [planted.mutant.__name__ for planted in PLANTED]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [NAMES[::6], pytest.param(NAMES, marks=[pytest.mark.campaign, pytest.mark.timeout(600)])],
+    ids=["some", "all"],
+)
+def test_bugs_that_a_test_must_find_are_found(names: list[str]) -> None:
     command = [sys.executable, "-m", "tests.mutants.planting", *names]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -37,8 +37,11 @@ def test_what_is_appended_is_merged_and_told(tmp_path: Path) -> None:
             place = publisher.positions.appended[NAME]
             assert publisher.positions.acknowledged == {NAME: place}
             assert publisher.positions.merged == {NAME: place}
-            held = nodes.world.nodes[0].intake.run("s", ("t", 0))
-            assert bytes(held.files[0]) == reading.raw(tmp_path / "s")
+            held, whole = nodes.world.nodes[0].intake.held, reading.raw(tmp_path / "s")
+            wait_for(
+                lambda: [bytes(run.files[0]) for run in held.values()] == [whole],
+                "the node that is no part of the majority has it too",
+            )
         assert publisher.positions.merged[NAME] >= place
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import HELD_BATCH_BYTES
-from shiplog.logformat.batch_walk import BatchWalk, extent
+from shiplog.logformat.batch_heads import heads
+from shiplog.logformat.batch_walk import extent
 from shiplog.logformat.compression import decompress
 from shiplog.logformat.errors import CorruptLog, LogFormatError
 from shiplog.logformat.file_cache import FileCache
@@ -27,8 +27,6 @@ from shiplog.logformat.segment_chain import SegmentChain
 
 KEPT_INDEXES = 4
 INDEX_LIMIT_BYTES = 64 << 20
-SEARCH_PIECE_BYTES = 16 << 10
-_OFFSETS = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
 _EPOCH = Struct(">12xi")  # of a batch: partitionLeaderEpoch
 _LENGTH = Struct(">8xi")  # of a batch: batchLength, which does not count its first 12 bytes
 
@@ -124,11 +122,10 @@ class SegmentReader:
         size = self._chain.size_of(base)
         if not 0 <= byte < size:
             return None
-        file = self.file(base)
-        walk = BatchWalk(file, byte, size, verify_crc=False, piece_bytes=SEARCH_PIECE_BYTES)
-        for piece in walk:
-            return kernels.batch_headers(piece.data, 0, piece.size)[0][9]
-        return None
+        try:
+            return next(heads(self.file(base), byte, size)).crc
+        except CorruptLog:
+            return None
 
     def last_batch(self, known: tuple[int, int] | None) -> tuple[int, int, int] | None:
         """(segment, start, CRC field) of the last batch; `known` is a boundary before it."""
@@ -155,22 +152,10 @@ class SegmentReader:
             raise OffsetNotHeld(self.directory, offset, first, end.offset)
         base = self._chain.base_of(offset)
         position = self.indexes(base)[0].lookup(offset)[1]
-        for start, last_offset, _ in self._batches(base, position):
-            if last_offset >= offset:
-                return base, start
+        for head in heads(self.file(base), position, self._chain.size_of(base)):
+            if head.last_offset >= offset:
+                return base, head.start
         raise CorruptLog(self.path(base, LOG), position, f"offset {offset} is not behind here")
-
-    def _batches(self, base: int, position: int) -> Iterator[tuple[int, int, int]]:
-        """(start, last offset, maxTimestamp) of the batches of a segment from a position on."""
-        size = self._chain.size_of(base)
-        file = self.file(base)
-        walk = BatchWalk(file, position, size, verify_crc=False, piece_bytes=SEARCH_PIECE_BYTES)
-        for piece in walk:
-            for header in kernels.batch_headers(piece.data, 0, piece.size):
-                first, last_delta = _OFFSETS.unpack_from(piece.data, header[0])
-                yield piece.position + header[0], first + last_delta, header[5]
-        if walk.reason is not None:
-            raise CorruptLog(file.path, walk.end, walk.reason)
 
     def locate_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that is at least as young; None if none is."""
@@ -185,9 +170,9 @@ class SegmentReader:
         offsets, times = self.indexes(base)
         position = offsets.lookup(times.lookup(timestamp)[1])[1]
         first = self._chain.first_offset
-        for start, last, youngest in self._batches(base, position):
-            if youngest >= timestamp and last >= first:
-                batch = self.read(base, start, 1)
+        for head in heads(self.file(base), position, self._chain.size_of(base)):
+            if head.max_timestamp >= timestamp and head.last_offset >= first:
+                batch = self.read(base, head.start, 1)
                 for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
                     if record.timestamp >= timestamp and record.offset >= first:
                         return record.offset, record.timestamp

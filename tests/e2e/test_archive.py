@@ -147,7 +147,7 @@ def test_a_node_that_was_down_comes_back_to_the_same(archiving: World) -> None:
     with world.publisher("other", roll_bytes=1 << 17) as publisher:
         for _ in range(40):
             publisher.append(RECORD)
-        publisher.wait_merged(20)
+            publisher.wait_merged(20)  # what is merged at once goes into one segment
     wait_for(
         lambda: all(sum(on_nodes(world)[n]) <= 100 << 10 for n in there), "archived without it"
     )

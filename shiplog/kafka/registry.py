@@ -44,6 +44,21 @@ from shiplog.kafka.apis import (
 )
 from shiplog.kafka.broker import Broker
 
+GROUPS: tuple[Api[Broker], ...] = (
+    offset_commit.API,
+    offset_fetch.API,
+    join_group.API,
+    heartbeat.API,
+    leave_group.API,
+    sync_group.API,
+    describe_groups.API,
+    list_groups.API,
+    delete_groups.API,
+    offset_delete.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
+)
+"""What only a coordinator answers."""
 SERVED: tuple[Api[Broker], ...] = (
     sasl_handshake.API,
     sasl_authenticate.API,
@@ -63,18 +78,7 @@ SERVED: tuple[Api[Broker], ...] = (
     describe_cluster.API,
     describe_producers.API,
     find_coordinator.API,
-    offset_commit.API,
-    offset_fetch.API,
-    join_group.API,
-    heartbeat.API,
-    leave_group.API,
-    sync_group.API,
-    describe_groups.API,
-    list_groups.API,
-    delete_groups.API,
-    offset_delete.API,
-    consumer_group_heartbeat.API,
-    consumer_group_describe.API,
+    *GROUPS,
 )
 ALL: tuple[Api[Broker], ...] = (*SERVED, api_versions.make(SERVED))
 APIS: Mapping[int, Api[Broker]] = {api.key: api for api in ALL}

@@ -8,7 +8,8 @@ opened. Implements replicator.interfaces.LogSource.
 from __future__ import annotations
 
 from shiplog.logformat.input_log import InputLog
-from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream
+from shiplog.replicator.listening import Listening
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import StateMachine
@@ -16,28 +17,15 @@ from shiplog.sequencer.state_types import Partition, Topic
 from shiplog.wire.errors import FaultCode
 
 
-class SessionLog:
+class SessionLog(Listening):
     """One input of this node for its peers. Implements replicator.interfaces.SessionStream."""
 
     def __init__(self, topic: Topic, log: InputLog) -> None:
+        super().__init__()
         self.topic_id = topic.topic_id
         self.partitions = topic.partitions
         self.log = log
         self.fault: Refused | None = None
-        self._listeners: list[StreamListener] = []
-
-    def add_listener(self, listener: StreamListener) -> None:
-        """Tell `listener` when the log grew, or `fault` is set."""
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: StreamListener) -> None:
-        """Tell it no more."""
-        self._listeners.remove(listener)
-
-    def changed(self) -> None:
-        """Tell everybody who listens."""
-        for listener in tuple(self._listeners):
-            listener()
 
 
 class NodeLogSource:

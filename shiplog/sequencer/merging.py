@@ -23,7 +23,8 @@ from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.quarantine import set_partition_aside
 from shiplog.logformat.void_batch import is_void
-from shiplog.replicator.interfaces import Refused, StreamListener
+from shiplog.replicator.interfaces import Refused
+from shiplog.replicator.listening import Listening
 from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import Merge, VoidRecords
 from shiplog.sequencer.merger import PartitionMerger, RangeReader
@@ -39,10 +40,11 @@ SYNC_INTERVAL_S = 0.1
 FULL_RETRY_S = 1.0
 
 
-class MergedPartition:
+class MergedPartition(Listening):
     """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
 
     def __init__(self, topic: Topic, index: int, log: MergedLog, merger: PartitionMerger) -> None:
+        super().__init__()
         self.made_of = topic
         self.topic = topic.name
         self.topic_id = topic.topic_id
@@ -55,24 +57,10 @@ class MergedPartition:
         self.waits_for_room = False
         self.is_suspect = False
         """A reader got something that is not valid, and nobody has looked since."""
-        self._listeners: list[StreamListener] = []
-
-    def add_listener(self, listener: StreamListener) -> None:
-        """Tell `listener` when the log grew, or `fault` is set."""
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: StreamListener) -> None:
-        """Tell it no more."""
-        self._listeners.remove(listener)
 
     def suspect(self) -> None:
         """A reader got something that is not valid."""
         self.is_suspect = True
-
-    def changed(self) -> None:
-        """Tell everybody who listens."""
-        for listener in tuple(self._listeners):
-            listener()
 
 
 class Merging:

@@ -118,7 +118,7 @@ class Replica:
         self._merging.drop_pending()
         self._marks.clear()
         self.start(body.pending, snapshot.last_index)
-        self.merged_by_majority(self._cursors)
+        self._release(self._cursors)
         self.on_installed()
         self._wake_waiters()
 

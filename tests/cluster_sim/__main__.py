@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import traceback
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,8 +13,8 @@ from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.run import Result, SimulationFailed, outcome, run_world
 from tests.cluster_sim.world import World
+from tests.simulation.many import run_many, seeds_of
 from tests.simulation.parallel import in_order
-from tests.simulation.progress import shown
 
 
 def main() -> int:
@@ -25,7 +24,7 @@ def main() -> int:
         return _hunt_mutants(arguments)
     if arguments.seed is not None:
         return _run_one(_changed(from_seed(arguments.seed), arguments), arguments)
-    return _run_many(arguments)
+    return run_many(outcome, arguments, _sums)
 
 
 def _arguments() -> argparse.Namespace:
@@ -67,33 +66,8 @@ def _run_one(options: Options, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_many(arguments: argparse.Namespace) -> int:
-    begin = time.perf_counter()
-    results: list[Result] = []
-    failures = 0
-    run = partial(outcome, shrinks=not arguments.no_shrink)
-    with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
-        for found in shown(outcomes, arguments.seeds, "worlds"):
-            if isinstance(found, Result):
-                results.append(found)
-                continue
-            failures += 1
-            print(found, flush=True)
-            if not arguments.keep_going:
-                break
-    _print_sums(results, failures, time.perf_counter() - begin)
-    return 1 if failures else 0
-
-
-def _seeds(arguments: argparse.Namespace) -> range:
-    return range(arguments.start, arguments.start + arguments.seeds)
-
-
-def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
-    simulated_s = sum(result.simulated_s for result in results)
-    print(
-        f"{len(results)} worlds hold, {failures} do not; {simulated_s:,.0f} simulated s in "
-        f"{elapsed_s:.1f} s ({simulated_s / elapsed_s:.0f} times real time), "
+def _sums(results: Sequence[Result]) -> str:
+    return (
         f"{sum(result.steps for result in results):,} steps, "
         f"{sum(result.records for result in results):,} records published, "
         f"{sum(result.acknowledged for result in results):,} acknowledged, "
@@ -105,7 +79,7 @@ def _hunt_mutants(arguments: argparse.Namespace) -> int:
     """Print the first world that shows each mutant; the exit code says whether all were caught."""
     wanted = [mutant.__name__ for mutant in MUTANTS if arguments.only in mutant.__name__]
     survivors = 0
-    run = partial(hunted, seeds=_seeds(arguments))
+    run = partial(hunted, seeds=seeds_of(arguments))
     for name, (seeds, found) in zip(wanted, in_order(run, wanted, arguments.jobs), strict=True):
         survivors += not found
         print(f"{name:34} {seeds:4} seeds  {found or 'SURVIVES'}", flush=True)

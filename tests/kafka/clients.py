@@ -71,6 +71,10 @@ class KafkaClient(Protocol):
     def place(self, access: Access, topic: str, timestamp: int) -> int:
         """The offset of the first record that is not older."""
 
+
+class CommittingClient(KafkaClient, Protocol):
+    """One that commits where it is told to."""
+
     def commit(self, access: Access, topic: str, offset: int, note: str) -> tuple[int, str]:
         """Commit an offset for a group of the topic's name: what is committed then."""
 
@@ -386,18 +390,13 @@ class Kcat:
         told = self._run(access, topic, "-C", "-o", f"s@{timestamp}", "-c", "1", "-f", "%o")
         return int(told)
 
-    def commit(self, access: Access, topic: str, offset: int, note: str) -> tuple[int, str]:
-        """It has no such command."""
-        raise NotImplementedError
 
-
-CLIENTS: dict[str, KafkaClient] = {
+PYTHON: dict[str, CommittingClient] = {
     "confluent-kafka": Confluent(),
     "aiokafka": AioKafka(),
     "kafka-python": KafkaPython(),
-    "kcat": Kcat(),
 }
-PYTHON = ("confluent-kafka", "aiokafka", "kafka-python")
+CLIENTS: dict[str, KafkaClient] = {**PYTHON, "kcat": Kcat()}
 
 
 def client_named(name: str) -> KafkaClient:

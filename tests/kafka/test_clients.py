@@ -89,5 +89,5 @@ def test_by_timestamp(boot: str, topic: str, client: str) -> None:
 @pytest.mark.parametrize("client", each(PYTHON, "groups: commits with metadata"))
 def test_commits(boot: str, topic: str, client: str) -> None:
     client_named("confluent-kafka").write(Access(bootstrap=boot), topic, NUMBERS, Writing())
-    found = client_named(client).commit(Access(bootstrap=boot), topic, 17, "a note")
+    found = PYTHON[client].commit(Access(bootstrap=boot), topic, 17, "a note")
     assert found == (17, "a note")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import traceback
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,8 +13,8 @@ from tests.sim.mutants import MUTANTS, hunted
 from tests.sim.options import from_seed
 from tests.sim.run import Result, SimulationFailed, outcome, run_world
 from tests.sim.world import World
+from tests.simulation.many import run_many, seeds_of
 from tests.simulation.parallel import in_order
-from tests.simulation.progress import shown
 
 
 def main() -> int:
@@ -25,7 +24,7 @@ def main() -> int:
         return _hunt_mutants(arguments)
     if arguments.seed is not None:
         return _run_one(arguments)
-    return _run_many(arguments)
+    return run_many(outcome, arguments, _sums)
 
 
 def _arguments() -> argparse.Namespace:
@@ -57,33 +56,8 @@ def _run_one(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_many(arguments: argparse.Namespace) -> int:
-    begin = time.perf_counter()
-    results: list[Result] = []
-    failures = 0
-    run = partial(outcome, shrinks=not arguments.no_shrink)
-    with closing(in_order(run, _seeds(arguments), arguments.jobs)) as outcomes:
-        for found in shown(outcomes, arguments.seeds, "worlds"):
-            if isinstance(found, Result):
-                results.append(found)
-                continue
-            failures += 1
-            print(found, flush=True)
-            if not arguments.keep_going:
-                break
-    _print_sums(results, failures, time.perf_counter() - begin)
-    return 1 if failures else 0
-
-
-def _seeds(arguments: argparse.Namespace) -> range:
-    return range(arguments.start, arguments.start + arguments.seeds)
-
-
-def _print_sums(results: list[Result], failures: int, elapsed_s: float) -> None:
-    simulated_s = sum(result.simulated_s for result in results)
-    print(
-        f"{len(results)} worlds hold, {failures} do not; {simulated_s:,.0f} simulated s in "
-        f"{elapsed_s:.1f} s ({simulated_s / elapsed_s:.0f} times real time), "
+def _sums(results: Sequence[Result]) -> str:
+    return (
         f"{sum(result.events for result in results):,} events, "
         f"{sum(result.committed for result in results):,} entries committed, "
         f"{sum(result.elections for result in results):,} elections, "
@@ -95,7 +69,7 @@ def _hunt_mutants(arguments: argparse.Namespace) -> int:
     """Print the first world that shows each mutant; the exit code says whether all were caught."""
     names = [mutant.__name__ for mutant in MUTANTS]
     survivors = 0
-    run = partial(hunted, seeds=_seeds(arguments))
+    run = partial(hunted, seeds=seeds_of(arguments))
     for name, (seeds, found) in zip(names, in_order(run, names, arguments.jobs), strict=True):
         survivors += not found
         print(f"{name:34} {seeds:4} seeds  {found or 'SURVIVES'}", flush=True)

@@ -19,29 +19,18 @@ from shiplog.kafka.any_broker import AnyBroker
 from shiplog.kafka.api import AnyCall, Api, CallTo, Outcome
 from shiplog.kafka.apis import (
     api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_groups,
     describe_cluster,
-    describe_groups,
     fetch,
     find_coordinator,
-    heartbeat,
     init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
     list_offsets,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sync_group,
 )
 from shiplog.kafka.codec.errors import Unanswerable
 from shiplog.kafka.codec.schemas import Tree
+from shiplog.kafka.registry import GROUPS
 from shiplog.kafka.sidecar.publisher_broker import PublisherBroker
 from shiplog.kafka.sidecar.subscriber_broker import SubscriberBroker
 
@@ -57,20 +46,6 @@ RECORDS: tuple[Api[AnyBroker], ...] = (
     init_producer_id.API,
     offset_for_leader_epoch.API,
     describe_cluster.API,
-)
-PASSED_ON: tuple[Api[Any], ...] = (
-    offset_commit.API,
-    offset_fetch.API,
-    join_group.API,
-    heartbeat.API,
-    leave_group.API,
-    sync_group.API,
-    describe_groups.API,
-    list_groups.API,
-    delete_groups.API,
-    offset_delete.API,
-    consumer_group_heartbeat.API,
-    consumer_group_describe.API,
 )
 
 
@@ -125,5 +100,5 @@ PUBLISHER_APIS: Mapping[int, Api[PublisherBroker]] = _with_list(
     *RECORDS, replace(COORDINATORS, handle=_no_groups)
 )
 SUBSCRIBER_APIS: Mapping[int, Api[SubscriberBroker]] = _with_list(
-    *RECORDS, replace(COORDINATORS, handle=_find), *map(_passed_on, PASSED_ON)
+    *RECORDS, replace(COORDINATORS, handle=_find), *map(_passed_on, GROUPS)
 )

@@ -19,7 +19,8 @@ from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.sidecar.broker import SidecarBroker
 from shiplog.kafka.sidecar.groups import Groups
 from shiplog.logformat.merged_log import MergedLog
-from shiplog.replicator.interfaces import InputName, Refused, StreamListener
+from shiplog.replicator.interfaces import InputName, Refused
+from shiplog.replicator.listening import Listening
 from shiplog.replicator.pull_copy import Copy, CopyState
 from shiplog.runtime.clock import Clock
 from shiplog.sequencer.state_types import Topic
@@ -31,12 +32,12 @@ _FAULTS = {
 }
 
 
-class CopyStream:
+class CopyStream(Listening):
     """A copy that clients read. Implements any_broker.Stream."""
 
     def __init__(self, copy: Copy) -> None:
+        super().__init__()
         self.copy = copy
-        self._listeners: list[StreamListener] = []
 
     @property
     def log(self) -> MergedLog:
@@ -48,19 +49,6 @@ class CopyStream:
         """Why it does not grow any more."""
         found = _FAULTS.get(self.copy.state)
         return None if found is None else Refused(*found)
-
-    def add_listener(self, listener: StreamListener) -> None:
-        """Tell `listener` when the log grew, or `fault` is set."""
-        self._listeners.append(listener)
-
-    def remove_listener(self, listener: StreamListener) -> None:
-        """Tell it no more."""
-        self._listeners.remove(listener)
-
-    def changed(self) -> None:
-        """Tell everybody who listens."""
-        for listener in tuple(self._listeners):
-            listener()
 
 
 class NothingTaken:

@@ -17,6 +17,7 @@ from tests.chaos.faults.proxy import HELD, PRODUCER, Network, Weather
 from tests.chaos.field import Field, LoadProcess
 from tests.chaos.nodes import ChaosNode, wait
 from tests.chaos.registry import scenario
+from tests.chaos.scenarios.processes import kill_and_restart
 
 RATE = 500.0
 CUTS = Weather(cut_share=0.05)
@@ -58,22 +59,12 @@ def _advertise(node: ChaosNode, there: Address) -> None:
     node.change(edit)
 
 
-def _kill_and_restart(field: Field, nodes: list[ChaosNode]) -> None:
-    wait(field.random.uniform(0, 2))
-    for node in nodes:
-        node.kill()
-    wait(field.random.uniform(0, 3))
-    for node in nodes:
-        node.start()
-    field.wait_live()
-
-
 @scenario("kafka-kill-leader", prepare=producers, needs=(need_client,))
 def kill_leader(field: Field) -> None:
     """Kafka producers; SIGKILL of the leader at random moments, again and again."""
     end = time.monotonic() + field.seconds
     while time.monotonic() < end:
-        _kill_and_restart(field, [field.leader()])
+        kill_and_restart(field, [field.leader()])
 
 
 @scenario("kafka-kill-nodes", prepare=producers, needs=(need_client,))
@@ -82,7 +73,7 @@ def kill_nodes(field: Field) -> None:
     end = time.monotonic() + field.seconds
     while time.monotonic() < end:
         victims = field.random.sample(field.nodes, field.random.randint(1, 3))
-        _kill_and_restart(field, victims)
+        kill_and_restart(field, victims)
 
 
 @scenario("kafka-cut", prepare=producers_through_proxies, needs=(need_client,))

@@ -21,7 +21,8 @@ def _until(field: Field) -> float:
     return time.monotonic() + field.seconds
 
 
-def _kill_and_restart(field: Field, nodes: list[ChaosNode]) -> None:
+def kill_and_restart(field: Field, nodes: list[ChaosNode]) -> None:
+    """SIGKILL, at a moment of its own, and back after a while."""
     wait(field.random.uniform(0, 2))
     for node in nodes:
         node.kill()
@@ -36,7 +37,7 @@ def kill_leader(field: Field) -> None:
     """SIGKILL of the leader at random moments, again and again."""
     end = _until(field)
     while time.monotonic() < end:
-        _kill_and_restart(field, [field.leader()])
+        kill_and_restart(field, [field.leader()])
 
 
 @scenario("kill-follower")
@@ -44,7 +45,7 @@ def kill_follower(field: Field) -> None:
     """SIGKILL of a follower at random moments, again and again."""
     end = _until(field)
     while time.monotonic() < end:
-        _kill_and_restart(field, [field.follower()])
+        kill_and_restart(field, [field.follower()])
 
 
 @scenario("kill-all")
@@ -52,7 +53,7 @@ def kill_all(field: Field) -> None:
     """SIGKILL of all nodes at once, again and again."""
     end = _until(field)
     while time.monotonic() < end:
-        _kill_and_restart(field, field.nodes)
+        kill_and_restart(field, field.nodes)
 
 
 @scenario("kill-publisher")

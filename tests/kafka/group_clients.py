@@ -146,26 +146,34 @@ class AioKafka(Reader):
             self.got(partitions)
 
 
+def kafka_python_member(topic: str, **options: Any) -> Any:
+    """A KafkaConsumer in a group.
+
+    3.0.12 forgets its assignment where the timeout of poll() ends before SyncGroup is answered,
+    and stays without one: so its joining gets no timeout.
+    """
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", **options)
+    join = consumer._coordinator.poll
+    consumer._coordinator.poll = lambda timeout_ms: join()
+    return consumer
+
+
 class KafkaPython(Reader):
     """kafka-python."""
 
     def run(self) -> None:
-        from kafka import KafkaConsumer
-
-        consumer = KafkaConsumer(
+        consumer = kafka_python_member(
             self.topic,
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
-            auto_offset_reset="earliest",
             enable_auto_commit=False,
             session_timeout_ms=6000,
             heartbeat_interval_ms=500,
             **self.options,
         )
         while self.goes_on():
-            # 3.0.12 forgets its assignment where the timeout of poll() ends just as SyncGroup is
-            # answered, and stays without one: so its joining gets no timeout.
-            consumer._coordinator.ensure_active_group()
             for batch in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
                 for message in batch:
                     self.took(message.value)

@@ -27,6 +27,7 @@ from shiplog.publisher.sidecar import find_sessions
 from tests.e2e.harness import World, wait_for
 from tests.e2e.test_cli import shiplog
 from tests.kafka.batches import batch
+from tests.kafka.group_clients import kafka_python_member
 from tests.kafka.wire import FETCH, Wire, fetch, fetch_tree, metadata, request, response
 
 DEADLINE_S = 40.0
@@ -271,12 +272,7 @@ def test_other_libraries_read_in_groups_too(copies: Sidecar) -> None:
             return value
 
     assert asyncio.run(read()) == b"v0"
-    python = KafkaConsumer(
-        "flights",
-        bootstrap_servers=copies.bootstrap,
-        group_id="python",
-        auto_offset_reset="earliest",
-    )
+    python = kafka_python_member("flights", bootstrap_servers=copies.bootstrap, group_id="python")
     found: list[Any] = []
     wait_for(lambda: bool(found.extend(python.poll(200).values()) or found), "records")  # type: ignore[func-returns-value]
     python.close()

@@ -1,0 +1,170 @@
+"""Small Produce and Fetch requests per second of one node of a three-node cluster, from raw
+sockets: many connections, each with a few requests under way, in a process of its own.
+
+All processes share this machine's cores, so each figure comes with what the node's own process
+spent: requests per second of its CPU time are what it would answer with a core to itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+import uvloop
+
+from bench.kafka import bootstrap, create
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from shiplog.config.types import Fsync
+from tests.kafka.batches import batch
+from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata, request, response
+
+PRODUCE = 0
+VERSIONS = {PRODUCE: 9, FETCH: 12}
+NAMES = {PRODUCE: "produce", FETCH: "fetch"}
+TOPIC = "requests"
+WARM_UP_S = 1.0
+
+
+def produce_tree() -> dict[str, Any]:
+    """One record of 100 bytes."""
+    partition = {"index": 0, "records": batch(b"x" * 100)}
+    return {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 30_000,
+        "topic_data": [{"name": TOPIC, "topic_id": None, "partition_data": [partition]}],
+    }
+
+
+def tree(key: int) -> Mapping[str, Any]:
+    """The request that is sent again and again."""
+    return produce_tree() if key == PRODUCE else fetch_tree(TOPIC, 0, max_bytes=200)
+
+
+class Asker(asyncio.Protocol):
+    """One connection; sends the next request for each answer."""
+
+    def __init__(self, frame: bytes, depth: int) -> None:
+        self._frame, self._depth = frame, depth
+        self._rest = b""
+        self.answered = 0
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first ones."""
+        self.transport = transport
+        self.transport.write(self._frame * self._depth)
+
+    def data_received(self, data: bytes) -> None:
+        """Count answers."""
+        data = self._rest + data if self._rest else data
+        at, count = 0, 0
+        while at + 4 <= len(data):
+            (size,) = struct.unpack_from(">i", data, at)
+            if at + 4 + size > len(data):
+                break
+            at, count = at + 4 + size, count + 1
+        self._rest = data[at:]
+        self.answered += count
+        if count:
+            self.transport.write(self._frame * count)
+
+
+async def ask(address: tuple[str, int], frame: bytes, options: Any, pipe: Connection) -> None:
+    """Ask for so many seconds, and send how many were answered, and in how many seconds."""
+    loop = asyncio.get_running_loop()
+    askers = [
+        (await loop.create_connection(lambda: Asker(frame, options.depth), *address))[1]
+        for _ in range(options.connections)
+    ]
+    await asyncio.sleep(WARM_UP_S)
+    pipe.send("warm")
+    before, begin = sum(each.answered for each in askers), time.perf_counter()
+    await asyncio.sleep(options.seconds)
+    pipe.send((sum(each.answered for each in askers) - before, time.perf_counter() - begin))
+    for each in askers:
+        each.transport.abort()
+
+
+def asking(address: tuple[str, int], frame: bytes, options: Any, pipe: Connection) -> None:
+    """The process that asks."""
+    uvloop.run(ask(address, frame, options, pipe))
+
+
+def measure(node: LocalNode, key: int, options: Any) -> dict[str, object]:
+    """Requests per second of the wall clock, and of the node's CPU time."""
+    if node.kafka is None or node.pid is None:
+        raise RuntimeError("the node has no Kafka listener")
+    address = (node.kafka.host, node.kafka.port)
+    frame = request(key, VERSIONS[key], tree(key))
+    with Wire(address) as wire:
+        wire.send(frame)
+        answer = response(key, VERSIONS[key], wire.receive())
+        part = answer.responses[0]
+        part = (part.partition_responses if key == PRODUCE else part.partitions)[0]
+        if part.error_code:
+            raise RuntimeError(f"{NAMES[key]} was answered {part.error_code!r}")
+    process = psutil.Process(node.pid)
+    ours, theirs = multiprocessing.Pipe()
+    asker = multiprocessing.Process(target=asking, args=(address, frame, options, theirs))
+    asker.start()
+    ours.recv()
+    spent = sum(process.cpu_times()[:2])
+    answered, seconds = ours.recv()
+    cpu = sum(process.cpu_times()[:2]) - spent
+    asker.join()
+    return {
+        "what": f"{NAMES[key]} requests",
+        "connections": options.connections,
+        "depth": options.depth,
+        "per_s": round(answered / seconds),
+        "node_cpu_percent": round(100 * cpu / seconds),
+        "per_s_of_node_cpu": round(answered / cpu),
+    }
+
+
+def leader_of(cluster: LocalCluster) -> LocalNode:
+    """The node that leads the topic's partition."""
+    first = cluster.nodes[0].kafka
+    if first is None:
+        raise RuntimeError("the node has no Kafka listener")
+    with Wire((first.host, first.port)) as wire:
+        found = metadata(wire, TOPIC)
+    leader = found.topics[0].partitions[0].leader_id
+    port = next(each.port for each in found.brokers if each.node_id == leader)
+    return next(each for each in cluster.nodes if each.kafka and each.kafka.port == port)
+
+
+def main() -> None:
+    """Print each figure as one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--fsync", choices=["always", "interval"], default="always")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--depth", type=int, default=5, help="requests under way on each")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        LocalCluster(
+            os.path.join(directory, "c"), ClusterOptions(fsync=Fsync(options.fsync))
+        ) as cluster,
+    ):
+        cluster.start()
+        create(bootstrap(cluster), TOPIC)
+        leader = leader_of(cluster)
+        for key in (PRODUCE, FETCH):
+            print(json.dumps(measure(leader, key, options)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,8 +16,8 @@ import threading
 import time
 
 from shiplog import Publisher
-from shiplog.cli.admin_client import AdminError, node_status
 from shiplog.cli.local_cluster import LocalCluster, LocalNode
+from shiplog.replicator.admin_client import AdminError, node_status
 
 LOAD_PER_S = 200
 POLL_S = 0.01

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import click
 
-from shiplog.cli.admin_client import request
 from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
 from shiplog.config.types import ClientConfig
+from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_archive import ArchivePlan, PlanArchive
 
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import click
 
-from shiplog.cli.admin_client import request
 from shiplog.cli.output import client_option, json_option, print_json, print_table
 from shiplog.config.types import ClientConfig
 from shiplog.kafka.groups.subscription import assigned_partitions
+from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_groups import (
     DescribeGroup,
     GroupDescription,

@@ -279,7 +279,7 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def _is_live(self, node: LocalNode) -> bool:
-        from shiplog.cli.admin_client import AdminError, node_status
+        from shiplog.replicator.admin_client import AdminError, node_status
         from shiplog.wire.admin import NodeState
 
         if node.pid is None:

@@ -11,7 +11,6 @@ import time
 
 import click
 
-from shiplog.cli.admin_client import AdminError, all_statuses, request
 from shiplog.cli.output import (
     client_option,
     fail,
@@ -23,6 +22,7 @@ from shiplog.cli.output import (
 )
 from shiplog.config.table import parse_address
 from shiplog.config.types import ClientConfig
+from shiplog.replicator.admin_client import AdminError, all_statuses, request
 from shiplog.wire.admin import (
     AddNode,
     GetStatus,

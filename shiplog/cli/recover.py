@@ -11,13 +11,13 @@ from typing import NoReturn
 
 import click
 
-from shiplog.cli.admin_client import request
 from shiplog.cli.membership import wait_option, wait_voter
 from shiplog.cli.output import client_option, fail, json_option, print_json, talk
 from shiplog.cli.recover_void import command as void
 from shiplog.config.load import load_node
 from shiplog.config.types import ClientConfig, NodeConfig
 from shiplog.logformat.files import DiskFault, OsFileSystem
+from shiplog.replicator.admin_client import request
 from shiplog.sequencer.node_dir import NodeDirectoryError
 from shiplog.sequencer.raft_store import RaftStoreError
 from shiplog.sequencer.recovery import Finding, begin_anew, look

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from shiplog.cli.admin_client import AdminError, all_statuses, request
 from shiplog.cli.output import client_option, fail, json_option, print_json, talk
 from shiplog.config.types import ClientConfig
+from shiplog.replicator.admin_client import AdminError, all_statuses, request
 from shiplog.wire.admin import RecordsVoided, Status, VoidRecords
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from shiplog.cli.admin_client import AdminError, all_statuses
 from shiplog.cli.output import client_option, fail, json_option, print_json, print_table, to_json
 from shiplog.config.types import ClientConfig
+from shiplog.replicator.admin_client import AdminError, all_statuses
 from shiplog.wire.admin import NodeState, PartitionInfo, Status
 
 Answer = Status | AdminError

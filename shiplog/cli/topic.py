@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import click
 
-from shiplog.cli.admin_client import request
 from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
 from shiplog.config.types import ClientConfig
+from shiplog.replicator.admin_client import request
 from shiplog.wire.admin import (
     AlterTopic,
     CreateTopic,

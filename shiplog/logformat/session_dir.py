@@ -57,6 +57,8 @@ class RunFile(Versioned, frozen=True, kw_only=True):
     end: dict[str, tuple[int, int]] | None = None
     """Input name -> (roll, byte), once the run has ended; inputs that are not named have nothing.
     """
+    stage: str | None = None
+    """What its records are staged for."""
 
 
 def input_name(topic: str, partition: int) -> str:
@@ -173,6 +175,7 @@ class SessionDirectory:
         started_ms: int,
         dedup_id: str | None = None,
         dedup_base: int | None = None,
+        stage: str | None = None,
     ) -> RunFile:
         """Note a run durably; no byte of it may be written before.
 
@@ -188,6 +191,7 @@ class SessionDirectory:
             dedup_id=dedup_id,
             dedup_base=dedup_base,
             started_ms=started_ms,
+            stage=stage,
         )
         write_json_file(self._fs, self._run_path(number), run)
         return run

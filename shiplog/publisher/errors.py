@@ -31,6 +31,10 @@ class NotMerged(PublisherError, TimeoutError):
     """Not everything appended was merged on a majority before the deadline."""
 
 
+class NotStaged(PublisherError):
+    """A stage was not held, published or dropped: not in time, or it is refused."""
+
+
 class ShippingStopped(PublisherError):
     """What is waited for will never be merged: the session forked, or its topic was deleted."""
 

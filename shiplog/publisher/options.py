@@ -39,6 +39,7 @@ class PublisherOptions:
     budget_bytes: int
     on_full: OnFull
     roll_bytes: int
+    stage: str | None = None
 
 
 def resolve(
@@ -56,6 +57,7 @@ def resolve(
     budget_bytes: int | None,
     on_full: str | OnFull | None,
     roll_bytes: int | None,
+    stage: str | None,
 ) -> PublisherOptions:
     """Complete and check the options. Raises ValueError, InvalidName, ConfigError."""
     client = _load(config)
@@ -80,6 +82,7 @@ def resolve(
         budget_bytes=budget,
         on_full=disk.on_full if on_full is None else OnFull(on_full),
         roll_bytes=_roll_bytes(roll_bytes, disk.roll_bytes, budget),
+        stage=None if stage is None else check_session_name(stage),
     )
 
 

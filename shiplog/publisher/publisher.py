@@ -87,6 +87,8 @@ class Publisher:
         on_full: "block" appends until something is released, or "raise" BudgetExceeded.
         roll_bytes: a file is sealed at this size. Default: the config's, or 1 GiB; less with a
             small budget.
+        stage: the records are held by the cluster until this is published (`staging`); the session
+            may never have been used.
         session_header: every record says whose it is, in the header `shiplog.session`.
 
     Raises:
@@ -111,6 +113,7 @@ class Publisher:
         budget_bytes: int | None = None,
         on_full: str | OnFull | None = None,
         roll_bytes: int | None = None,
+        stage: str | None = None,
         session_header: bool = False,
     ) -> None:
         """Open the session's directory, and start shipping it."""
@@ -128,6 +131,7 @@ class Publisher:
             budget_bytes=budget_bytes,
             on_full=on_full,
             roll_bytes=roll_bytes,
+            stage=stage,
         )
         self._fs = OsFileSystem()
         self._writer = _open_writer(self._fs, options)
@@ -442,6 +446,8 @@ class Publisher:
         if self._shipper is None:
             return
         try:
+            if self._options.stage is not None:
+                return  # whoever publishes the stage waits for it
             self._shipper.wait_acknowledged(self._places(), max(0.0, deadline - time.monotonic()))
         except (NotMerged, ShippingStopped) as error:
             log.warning(
@@ -473,6 +479,7 @@ def _open_writer(fs: OsFileSystem, options: PublisherOptions) -> SessionWriter:
         budget_bytes=options.budget_bytes,
         roll_bytes=options.roll_bytes,
         dedup_id=options.dedup_id,
+        stage=options.stage,
     )
 
 

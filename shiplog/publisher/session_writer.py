@@ -47,9 +47,11 @@ class SessionWriter:
         budget_bytes: int,
         roll_bytes: int,
         dedup_id: str | None = None,
+        stage: str | None = None,
     ) -> None:
         self.directory = directory
         self.dedup_id = dedup_id
+        self.stage = stage
         self.dedup_base: int | None = None
         """The first dedup number of the next run; to be set before its first write."""
         self._fs = fs
@@ -71,6 +73,7 @@ class SessionWriter:
         budget_bytes: int,
         roll_bytes: int,
         dedup_id: str | None = None,
+        stage: str | None = None,
     ) -> Self:
         """Open or make the session's directory, and end the runs that died in it.
 
@@ -88,7 +91,12 @@ class SessionWriter:
             directory.close()
             raise
         return cls(
-            fs, directory, budget_bytes=budget_bytes, roll_bytes=roll_bytes, dedup_id=dedup_id
+            fs,
+            directory,
+            budget_bytes=budget_bytes,
+            roll_bytes=roll_bytes,
+            dedup_id=dedup_id,
+            stage=stage,
         )
 
     # --- writing -------------------------------------------------------------------------------
@@ -137,6 +145,7 @@ class SessionWriter:
                     started_ms=time.time_ns() // 1_000_000,
                     dedup_id=self.dedup_id,
                     dedup_base=self.dedup_base,
+                    stage=self.stage,
                 )
             except RunExists:
                 continue

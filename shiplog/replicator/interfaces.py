@@ -133,6 +133,7 @@ class Intake(Protocol):
         run_id: str,
         dedup_id: str | None,
         dedup_base: int | None,
+        stage: str | None = None,
     ) -> OpenedRun:
         """Claim or find a run; an older run of the session is ended first. Raises Refused."""
 

@@ -213,7 +213,7 @@ class PushConversation(ReplicatorHandler):
         record = self._record
         if record is not None:
             self._connection.send(
-                OpenRun(record.run, record.run_id, record.dedup_id, record.dedup_base)
+                OpenRun(record.run, record.run_id, record.dedup_id, record.dedup_base, record.stage)
             )
 
     def _run_opened(self, message: RunOpened) -> None:

@@ -165,6 +165,7 @@ class PushServer(ReplicatorHandler):
             run_id=message.run_id,
             dedup_id=dedup_id,
             dedup_base=message.dedup_base,
+            stage=message.stage,
         )
         self._runs[message.run_id] = opened
         if opened.closed:

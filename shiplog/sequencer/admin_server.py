@@ -18,6 +18,7 @@ from shiplog.sequencer import status
 from shiplog.sequencer.admin_archive import serve_archive
 from shiplog.sequencer.admin_groups import serve_groups
 from shiplog.sequencer.admin_members import leader_hint, serve_membership
+from shiplog.sequencer.admin_stage import serve_stage
 from shiplog.sequencer.admin_voids import void_records
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, DeleteTopic, RetireSession
@@ -27,6 +28,7 @@ from shiplog.sequencer.topic_settings import problem_with
 from shiplog.wire import admin
 from shiplog.wire import admin_archive as wire_archive
 from shiplog.wire import admin_groups as wire_groups
+from shiplog.wire.admin_stage import DropStage, HoldStage, PublishStage
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Request, Response
 
@@ -84,6 +86,8 @@ class AdminServer:
 
     async def _serve(self, request: admin.AdminRequest) -> admin.AdminResponse:
         identity = str(self._connection.identity)
+        if isinstance(request, HoldStage | PublishStage | DropStage):
+            return await serve_stage(self._node, identity, request)
         if not self._node.rights.is_admin(identity):
             raise Denied(FaultCode.NOT_AUTHORISED, f"{identity} is no administrator", "grant admin")
         match request:

@@ -71,6 +71,7 @@ class OpenRun(Command, frozen=True, tag=3):
     run_id: str
     dedup_id: str | None
     dedup_base: int | None
+    stage: str | None = None
 
 
 class OpenInput(Command, frozen=True, tag=4):
@@ -277,6 +278,19 @@ class Archive(Command, frozen=True, tag=15):
     files: list[GoneFile] = msgspec.field(default_factory=list)
 
 
+class PublishStage(Command, frozen=True, tag=16):
+    """Publish what was staged as `stage` for one batch of a writer: the open runs (session, run id)
+    that hold it are merged by these instructions, all of them or none, and closed.
+    """
+
+    stage: str
+    writer: str
+    batch: int
+    runs: list[tuple[str, str]]
+    merges: list[Merge]
+    at_ms: int
+
+
 AnyCommand = (
     CreateTopic
     | DeleteTopic
@@ -293,6 +307,7 @@ AnyCommand = (
     | VoidRecords
     | Expire
     | Archive
+    | PublishStage
     | SettingCommand
     | GroupCommand
 )

@@ -14,10 +14,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shiplog.consensus import Busy, NotLeader
 from shiplog.runtime.clock import Clock
-from shiplog.sequencer.commands import AnyCommand, Checkpoint, CloseRun, Place
+from shiplog.sequencer.commands import (
+    AnyCommand,
+    Checkpoint,
+    CloseRun,
+    Merge,
+    Place,
+    PublishStage,
+    Range,
+)
 from shiplog.sequencer.group import Group, forget_outcome
 from shiplog.sequencer.planner import Planner, majority_place
 from shiplog.sequencer.session_store import SessionStore
@@ -77,6 +86,7 @@ class Coordinator:
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
         self.on_cursors: Callable[[Mapping[int, int]], None] = lambda cursors: None
+        self.on_positions: Callable[[], None] = lambda: None
 
     # --- what nodes say ---------------------------------------------------------------------------
 
@@ -94,6 +104,7 @@ class Coordinator:
         view.places.update(places)
         self._candidates.update(places)
         self.plan_soon()
+        self.on_positions()
 
     def merged(
         self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
@@ -205,17 +216,46 @@ class Coordinator:
         views = self._voting_views()
         for number in self._candidates:
             entry = self._machine.state.inputs.get(number)
-            if entry is None or number not in own:
-                continue
-            places = [view.places[number] for view in views if number in view.places]
-            agreed = majority_place(places, len(views))
-            if agreed is None:
-                continue
-            reach = min(agreed, own[number])
-            if reach > self._planner.place(entry):
+            reach = None if entry is None else self._reach(entry, own, views)
+            if entry is not None and reach is not None and reach > self._planner.place(entry):
                 available[number] = reach
         self._candidates.intersection_update(available)
         return available
+
+    def _reach(
+        self, entry: Input, own: Mapping[int, Place], views: Sequence[NodeView]
+    ) -> Place | None:
+        """What a majority and this node hold of an input."""
+        here = own.get(entry.number)
+        if here is None:
+            return None
+        places = [view.places[entry.number] for view in views if entry.number in view.places]
+        agreed = majority_place(places, len(views))
+        return None if agreed is None else min(agreed, here)
+
+    # --- stages -----------------------------------------------------------------------------------
+
+    def holds(self, entry: Input, end: Place) -> bool:
+        """Whether a majority and this node hold an input up to `end`."""
+        reach = self._reach(entry, self.views[self._node].places, self._voting_views())
+        return reach is not None and reach >= end
+
+    def propose_stage(
+        self,
+        ranges: Mapping[int, Sequence[Range]],
+        make: Callable[[list[Merge]], PublishStage],
+    ) -> asyncio.Future[list[Any]]:
+        """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
+        now_ms = self._clock.wall_ms()
+        merges = self._planner.plan_stage(ranges.items(), term=self._group.raft.term, now_ms=now_ms)
+        try:
+            index, future = self._group.propose([make(merges)])
+        except (NotLeader, Busy):
+            self._planner.reset()
+            raise
+        if index > self._group.applied_index:
+            self._planner.proposed(index)
+        return future
 
     def _voting_views(self) -> list[NodeView]:
         """What counts toward a majority: the views of those who vote now."""

@@ -3,7 +3,8 @@
 The leader looks, by its clock; what is forgotten is in a Raft entry, so that all nodes forget the
 same (DESIGN §11.12). A session with an open run never expires: its publisher may come back with
 records. Of one that expires, its name, its owner and a number above all its runs stay, so that a
-late sender of an old run and another directory are refused as before.
+late sender of an old run and another directory are refused as before. What was staged goes as soon
+as its run is closed, and nothing stays of it.
 
 Invariant: nothing is named that was used after the times given, or that has bytes which a majority
 has not merged durably.
@@ -11,13 +12,13 @@ has not merged durably.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from shiplog.config.types import Expiry
 from shiplog.sequencer.commands import Expire
 from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Input
+from shiplog.sequencer.state_types import Input, Session
 
 LIMIT = 1_000
 """Of each kind in one entry; more go with the next."""
@@ -37,8 +38,16 @@ def due(
     sessions = (
         (session.name, session.idle_since_ms)
         for session in machine.state.sessions.values()
-        if 0 <= session.idle_since_ms < idle_before
-        and all(map(is_released, machine.inputs_of(session.name)))
+        if session.idle_since_ms >= 0
+        and (session.is_staged or session.idle_since_ms < idle_before)
+        and all(map(is_released, _merged(machine, session)))
     )
     command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
     return command if command.producers or command.sessions else None
+
+
+def _merged(machine: StateMachine, session: Session) -> Iterator[Input]:
+    """The inputs of which something was merged; what was staged and not published never is."""
+    for entry in machine.inputs_of(session.name):
+        if not session.is_staged or entry.place[1:] != (0, 0):
+            yield entry

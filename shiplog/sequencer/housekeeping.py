@@ -127,3 +127,5 @@ class Housekeeper:
         )
         if command is not None:
             self._propose(command)
+        for ending in node.staging.abandoned():
+            self._propose(ending)

@@ -99,10 +99,11 @@ class Intake:
         run_id: str,
         dedup_id: str | None,
         dedup_base: int | None,
+        stage: str | None = None,
     ) -> OpenedRun:
         """Claim or find a run. An older run of the session is ended first. Raises Refused."""
         check_owner(identity, check_session_name(session))
-        command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base)
+        command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base, stage)
         if self._is_known(command):
             return self._opened(self._known_run(session, run_id))
         self._quotas.check_session(identity, session)

@@ -55,6 +55,7 @@ from shiplog.sequencer.restoring import restored
 from shiplog.sequencer.scrubber import Scrubber
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
+from shiplog.sequencer.staging import Staging
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.tasks import Tasks
 from shiplog.sequencer.watched_files import WatchedFiles
@@ -256,6 +257,7 @@ class Node:
             boot=self.directory.record.boot,
             is_there=self.is_there,
         )
+        self.staging = Staging(self)
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
         self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
         self._housekeeper = Housekeeper(self, self._host)
@@ -280,6 +282,7 @@ class Node:
         intake.on_received = self._received
         intake.on_ended = self.reporter.run_ended
         coordinator.on_cursors = self.reporter.cursors
+        coordinator.on_positions = self.staging.positions_changed
         self.merging.on_durable = self.reporter.state_merged
 
     # --- running ----------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ class Planner:
             for number in available
             if (entry := self._machine.state.inputs.get(number)) is not None
             and available[number] > self.place(entry)
-            and self._machine.open_run_of(entry.session) is not None
+            and self._is_mergeable(entry.session)
             and entry.session not in self._closing
             and number not in self.damaged
         ]
@@ -209,6 +209,30 @@ class Planner:
             return ready
         self._turn = (self._turn + 1) % len(ready)
         return ready[self._turn :] + ready[: self._turn]
+
+    def _is_mergeable(self, session: str) -> bool:
+        run = self._machine.open_run_of(session)
+        return run is not None and not run.is_held
+
+    def plan_stage(
+        self, staged: Iterable[tuple[int, Sequence[Range]]], *, term: int, now_ms: int
+    ) -> list[Merge]:
+        """Instructions that merge all of these ranges, by partition, each at most as large as any
+        other. Whoever proposes them as one entry says so by `proposed`, or calls `reset`.
+        """
+        merges = []
+        for partition, ranges in staged:
+            draft, size = self._draft(partition), 0
+            for part in ranges:
+                is_full = len(draft.ranges) >= self._limits.entry_ranges
+                if is_full or size + part.size > self._limits.entry_bytes:
+                    merges.append(self._finish(draft, term=term, now_ms=now_ms))
+                    draft, size = self._draft(partition), 0
+                draft.add(part)
+                self._places[part.input] = Place(part.run, part.roll, part.stop)
+                size += part.size
+            merges.append(self._finish(draft, term=term, now_ms=now_ms))
+        return merges
 
     def _draft(self, partition: int) -> _Draft:
         offset = self._tail(partition).next_offset

@@ -33,6 +33,7 @@ from shiplog.sequencer.commands import (
     Merge,
     OpenRun,
     Place,
+    PublishStage,
     RetireSession,
     SetMembers,
     VoidRecords,
@@ -132,7 +133,7 @@ class Replica:
         outcomes = [self._apply(command) for command in commands]
         self.applied_index = entry.index
         rejected = any(
-            isinstance(command, Merge) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStage) and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self.on_applied(entry.index, commands, rejected)
@@ -163,9 +164,17 @@ class Replica:
             self._merging.follow_voids(self.machine, command.partition)
         elif isinstance(command, Archive):
             self.on_archived(command)
+        elif isinstance(command, PublishStage):
+            self._published(command)
         elif isinstance(command, Expire):
-            self._inputs_expired(outcome)
+            self._inputs_expired(command, outcome)
         return outcome
+
+    def _published(self, command: PublishStage) -> None:
+        for merge in command.merges:
+            self._merged(merge)
+        for session, _ in command.runs:
+            self.on_run_changed(session)
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
@@ -221,9 +230,12 @@ class Replica:
         self._forget(gone)
         self._merging.follow(self.machine)
 
-    def _inputs_expired(self, inputs: list[Input]) -> None:
+    def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
         """A majority has all of these merged durably: who has not copies merged bytes."""
         self._forget([self._sessions.gone(entry) for entry in inputs])
+        for session, _ in command.sessions:
+            if session not in self.machine.state.sessions:
+                self._sessions.forget_session(session)
 
     def _forget(self, gone: list[GoneInput]) -> None:
         self.on_inputs_gone([entry.number for entry in gone])

@@ -128,6 +128,12 @@ class SessionStore:
             log.close()
         self._dirs.remove(gone.path, gone.topic_id, gone.index)
 
+    def forget_session(self, name: str) -> None:
+        """Remove the directory of a session that is not remembered, and has no inputs any more."""
+        path = os.path.join(self._directory, name)
+        if self._fs.exists(path):
+            self._fs.remove_tree(path)
+
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of topics that are not among the known ones."""
         for name in self._fs.list_directory(self._directory):

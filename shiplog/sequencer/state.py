@@ -11,6 +11,7 @@ on every node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from shiplog.sequencer.commands import (
     OpenInput,
     OpenRun,
     Place,
+    PublishStage,
     Range,
     RecordEvent,
     RetireSession,
@@ -41,6 +43,7 @@ from shiplog.sequencer.group_state import GROUP_COMMANDS
 from shiplog.sequencer.sequences import remember
 from shiplog.sequencer.setting_commands import SettingCommand
 from shiplog.sequencer.setting_state import CHANGES
+from shiplog.sequencer.stage_state import problem_with, release_runs
 from shiplog.sequencer.state_types import (
     READABLE_VERSIONS,
     STATE_VERSION,
@@ -185,6 +188,9 @@ class StateMachine:
             return Rejection(
                 "RUN_FORGOTTEN", f"run {command.number} of {command.session!r} was closed long ago"
             )
+        if session.runs and (command.stage is not None or session.is_staged):
+            text = f"session {command.session!r} has had a run: what is staged has one of its own"
+            return Rejection("SESSION_CONFLICT", text)
         if session.runs and not session.runs[-1].closed:
             return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
         return self._start_run(session, command)
@@ -218,6 +224,7 @@ class StateMachine:
             dedup_id=command.dedup_id,
             dedup_base=command.dedup_base,
             asked=command.number,
+            stage=command.stage,
         )
         session.runs.append(run)
         session.idle_since_ms = -1
@@ -301,12 +308,15 @@ class StateMachine:
     def _forget_runs(self, session: Session) -> list[Input]:
         """Keep of a session only what refuses a late sender and an impostor."""
         session.forgotten = max([session.forgotten, *(run.asked for run in session.runs)])
+        was_staged = session.runs[-1].stage is not None
         session.next_run = session.runs[-1].number + 1
         session.runs, session.idle_since_ms = [], -1
         gone = self.inputs_of(session.name)
         for entry in gone:
             del self.state.inputs[entry.number]
             del self._by_place[entry.session, entry.partition]
+        if was_staged:  # a late sender's records would be staged again, and never published
+            del self.state.sessions[session.name]
         return gone
 
     # --- members ----------------------------------------------------------------------------------
@@ -328,7 +338,7 @@ class StateMachine:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
         if partition.next_offset != command.base_offset:
             return Rejection("PRECONDITION", f"base offset {command.base_offset}")
-        places = self._places_after(command)
+        places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
         for number, place in places.items():
@@ -338,21 +348,39 @@ class StateMachine:
         self._learn(command)
         return command
 
-    def _places_after(self, command: Merge) -> dict[int, Place] | None:
+    def places_after(
+        self, command: Merge, before: Mapping[int, Place], *, staged: bool = False
+    ) -> dict[int, Place] | None:
         """Where each input stands after the instruction; None if a range starts elsewhere, or its
-        run is closed.
+        run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
+        by then.
         """
-        places: dict[int, Place] = {}
+        places = dict(before)
         for part in command.ranges:
             entry = self.state.inputs.get(part.input)
             if entry is None or entry.partition != command.partition:
                 return None
-            if part.input not in places and self.open_run_of(entry.session) is None:
+            if part.input not in places and not self._takes(entry.session, staged=staged):
                 return None
             if not follows(places.get(part.input, entry.place), part):
                 return None
             places[part.input] = Place(part.run, part.roll, part.stop)
         return places
+
+    def _takes(self, session: str, *, staged: bool) -> bool:
+        run = self.open_run_of(session)
+        return run is not None and run.is_held is staged
+
+    def _publish_stage(self, command: PublishStage) -> PublishStage | Rejection:
+        problem = problem_with(self, command)
+        if problem is not None:
+            return problem
+        release_runs(self, command)
+        for merge in command.merges:
+            self._merge(merge)
+        for session, run_id in command.runs:
+            self._close_run(CloseRun(session, run_id, command.at_ms))
+        return command
 
     def _advance(self, partition: Partition, command: Merge) -> None:
         if command.roll and partition.next_offset > 0:
@@ -434,6 +462,7 @@ _APPLY: dict[type, Any] = {
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
     Archive: StateMachine._archive,
+    PublishStage: StateMachine._publish_stage,
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

@@ -15,9 +15,11 @@ from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, Vo
 from shiplog.sequencer.group_state import Groups
 from shiplog.sequencer.setting_commands import Advertised
 
-STATE_VERSION = 2
-READABLE_VERSIONS = (1, 2)
-"""Version 2 added the log starts: a program that passes over them would serve what is archived."""
+STATE_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+"""Version 2 added the log starts: a program that passes over them would serve what is archived.
+Version 3 added stages: one that passes over them would merge what is not published.
+"""
 
 
 class Topic(msgspec.Struct):
@@ -71,6 +73,14 @@ class Run(msgspec.Struct):
     """(input, roll, byte) per input, once closed."""
     asked: int = -1
     """The publisher's own number of it."""
+    stage: str | None = None
+    """What its records are staged for: nothing of it is merged before that is published."""
+    published: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its records are staged, and not published."""
+        return self.stage is not None and not self.published
 
 
 class Session(msgspec.Struct):
@@ -88,6 +98,19 @@ class Session(msgspec.Struct):
     """The lowest number the cluster may give the next run, if no run is remembered."""
     idle_since_ms: int = -1
     """When its last run was closed; -1: a run is open, or has expired."""
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether its newest run is, or was, staged: then all are."""
+        return bool(self.runs) and self.runs[-1].stage is not None
+
+
+class Stage(msgspec.Struct):
+    """The last batch that was published of what is staged under one name, and whose it was."""
+
+    writer: str
+    batch: int
+    at_ms: int
 
 
 class Input(msgspec.Struct):
@@ -136,6 +159,7 @@ class State(msgspec.Struct):
     groups: Groups = msgspec.field(default_factory=Groups)
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
+    stages: dict[str, Stage] = {}
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.wire.admin_archive import ArchiveRequest, ArchiveResponse
 from shiplog.wire.admin_groups import GroupRequest, GroupResponse
+from shiplog.wire.admin_stage import StageRequest, StageResponse
 from shiplog.wire.bounds import (
     Identifier,
     Message,
@@ -323,6 +324,7 @@ AdminRequest: TypeAlias = (
     | VoidRecords
     | AlterTopic
     | ArchiveRequest
+    | StageRequest
     | GroupRequest
 )
 AdminResponse: TypeAlias = (
@@ -341,5 +343,6 @@ AdminResponse: TypeAlias = (
     | RecordsVoided
     | TopicAltered
     | ArchiveResponse
+    | StageResponse
     | GroupResponse
 )

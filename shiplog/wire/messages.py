@@ -156,6 +156,8 @@ class OpenRun(Message, frozen=True, tag=10):
     run_id: Identifier
     dedup_id: ShortText | None = None
     dedup_base: Signed64 | None = None
+    stage: ShortText | None = None
+    """What its records are staged for: they are held until that is published."""
 
 
 class RunOpened(Message, frozen=True, tag=11):

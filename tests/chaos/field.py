@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shiplog.cli.admin_client import AdminError, ask_node
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.config.render import render_client
 from shiplog.config.types import ClientConfig, NodeConfig
+from shiplog.replicator.admin_client import AdminError, ask_node
 from shiplog.wire.admin import GetStatus, NodeState, Status
 from tests.chaos.load import TOPIC
 from tests.chaos.nodes import NICE, ChaosNode, wait

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from shiplog.cli import admin_client
-from shiplog.cli.admin_client import AdminError, all_statuses, node_status, request
 from shiplog.cli.main import main
+from shiplog.replicator import admin_client
+from shiplog.replicator.admin_client import AdminError, all_statuses, node_status, request
 from shiplog.wire.admin import (
     AdminRequest,
     CreateTopic,

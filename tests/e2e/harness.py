@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shiplog import Publisher, Record, Subscriber
-from shiplog.cli.admin_client import AdminError, node_status
 from shiplog.cli.local_cluster import LocalCluster, LocalNode
+from shiplog.replicator.admin_client import AdminError, node_status
 from shiplog.wire.admin import NodeState, Status
 
 DEADLINE_S = 40.0

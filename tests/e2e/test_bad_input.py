@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.admin_client import AdminError, node_status
 from shiplog.cli.local_cluster import LocalNode
 from shiplog.config.load import load_node
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.render import render_node
 from shiplog.config.types import ClientConfig, TlsFiles
 from shiplog.publisher.errors import PublisherError
+from shiplog.replicator.admin_client import AdminError, node_status
 from tests.e2e.harness import World, wait_for
 
 

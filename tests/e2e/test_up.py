@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from shiplog.cli.admin_client import AdminError, all_statuses
 from shiplog.config.load import load_client
+from shiplog.replicator.admin_client import AdminError, all_statuses
 from shiplog.wire.admin import NodeState, Status
 from tests.e2e.harness import wait_for
 

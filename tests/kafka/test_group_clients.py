@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shiplog.cli.admin_client import request
+from shiplog.replicator.admin_client import request
 from shiplog.wire.admin import CreateTopic, TopicCreated
 from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World, wait_for

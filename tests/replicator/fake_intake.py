@@ -169,6 +169,7 @@ class FakeIntake:
         run_id: str,
         dedup_id: str | None,
         dedup_base: int | None,
+        stage: str | None = None,
     ) -> OpenedRun:
         """Claim or find it."""
         await asyncio.sleep(0)

@@ -15,11 +15,11 @@ import threading
 import time
 from typing import Any
 
-from shiplog.cli.admin_client import AdminError, node_status
 from shiplog.cli.demo import proof
 from shiplog.cli.demo.flights import AIRPORTS, TOPIC, TOTAL
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from shiplog.cli.output import progress, talk
+from shiplog.replicator.admin_client import AdminError, node_status
 from shiplog.wire.admin import Status
 
 KILL_AT = 0.4

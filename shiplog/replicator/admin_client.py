@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from shiplog.cli.output import OperatorError
 from shiplog.config.table import parse_address
 from shiplog.config.types import Address, ClientConfig
 from shiplog.runtime.errors import ConnectFault, RuntimeFault
@@ -55,7 +54,7 @@ CHANGES = (
 TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
 
 
-class AdminError(OperatorError):
+class AdminError(RuntimeFault):
     """A request that was refused, or that no node answered; the message names the node."""
 
     def __init__(self, message: str, *, code: FaultCode | None = None, sent: bool = False) -> None:

@@ -1,0 +1,92 @@
+"""Staged records on a real cluster: published all at once, once, whoever dies in between."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shiplog.publisher.errors import NotStaged
+from shiplog.publisher.staging import StagedWriter, drop_stage, publish_stage
+from shiplog.replicator.admin_client import request
+from shiplog.wire.admin import CreateTopic, TopicCreated
+from shiplog.wire.admin_stage import StagedRun
+from tests.e2e.harness import World, wait_for
+
+PARTITIONS = 3
+COPIES = itertools.count()
+
+
+@pytest.fixture
+def staged(world: World) -> World:
+    request(world.cluster.client_config(), CreateTopic("t", PARTITIONS, {}), TopicCreated)
+    return world
+
+
+def stage(world: World, values: list[bytes], *, kill: bool = False) -> StagedRun:
+    """What a task of a batch does."""
+    config = world.cluster.client_config()
+    with StagedWriter("t", stage="sink", config=config, partitions=PARTITIONS) as writer:
+        for number, value in enumerate(values):
+            writer.publisher.append(value, partition=number % PARTITIONS)
+        if kill:
+            world.leader().kill()
+        held = writer.hold()
+        assert held is not None
+        return held
+
+
+def publish(world: World, batch: int, runs: list[StagedRun], writer: str = "query") -> bool:
+    config = world.cluster.client_config()
+    return publish_stage(config, stage="sink", writer=writer, batch=batch, runs=runs)
+
+
+def values(world: World) -> list[bytes]:
+    """All records that anybody can read, by a fresh copy."""
+    with world.subscriber(f"copy{next(COPIES)}") as subscriber:
+        subscriber.wait_caught_up(30)
+        return sorted(record.value or b"" for record in subscriber.present())
+
+
+def test_a_batch_is_published_whole_and_once(staged: World) -> None:
+    tasks = [[b"%d.%d" % (task, number) for number in range(20)] for task in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(lambda task: stage(staged, task), tasks))
+    with staged.publisher("plain") as publisher:
+        publisher.append(b"plain")
+        publisher.wait_merged(timeout=30)
+    wait_for(lambda: values(staged) == [b"plain"], "what is not staged can be read, and only that")
+    assert publish(staged, 0, runs)
+    everything = sorted([b"plain", *(value for task in tasks for value in task)])
+    wait_for(lambda: values(staged) == everything, "all of the batch")
+    again = stage(staged, tasks[0])
+    assert not publish(staged, 0, [again])
+    with pytest.raises(NotStaged, match="has published batches up to 0"):
+        publish(staged, 0, [stage(staged, tasks[0])], writer="another query")
+    given_up = stage(staged, [b"given up"])
+    drop_stage(staged.cluster.client_config(), stage="sink", runs=[given_up])
+    with pytest.raises(NotStaged, match="closed"):
+        publish(staged, 1, [given_up])
+    assert publish(staged, 1, [stage(staged, [b"second"])])
+    wait_for(lambda: values(staged) == sorted([*everything, b"second"]), "the second batch")
+    staged.assert_identical()
+
+
+def test_the_leader_dies_while_a_batch_is_staged_and_published(staged: World) -> None:
+    first = stage(staged, [b"a%d" % number for number in range(9)])
+    dead = staged.leader()
+    second = stage(staged, [b"b%d" % number for number in range(9)], kill=True)
+    dead.start()
+    staged.wait_live(dead)
+    leader = staged.leader()
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish, staged, 7, [first, second])
+        leader.kill()
+        publishing.result(60)
+    leader.start()
+    staged.wait_live(leader)
+    wanted = sorted(b"%c%d" % (letter, number) for letter in b"ab" for number in range(9))
+    wait_for(lambda: values(staged) == wanted, "both tasks' records, once")
+    assert not publish(staged, 7, [stage(staged, [b"replayed"])])
+    assert values(staged) == wanted

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.wire import admin, admin_archive, admin_groups, messages, peer_history
+from shiplog.wire import admin, admin_archive, admin_groups, admin_stage, messages, peer_history
 from shiplog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
 from shiplog.wire.bounds import RunEnd
 from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
@@ -98,7 +98,7 @@ def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
 def test_every_message_is_in_the_union() -> None:
     for modules, union in (
         ((messages, peer_history), ALL),
-        ((admin, admin_archive, admin_groups), ADMIN),
+        ((admin, admin_archive, admin_groups, admin_stage), ADMIN),
     ):
         structs = {
             kind

@@ -20,6 +20,7 @@ import msgspec
 from shiplog.consensus import MalformedMessage, decode_configuration, is_configuration
 from shiplog.sequencer.command_base import Command
 from shiplog.sequencer.group_commands import GroupCommand
+from shiplog.sequencer.reset_commands import ResetCommand
 from shiplog.sequencer.setting_commands import SettingCommand
 
 
@@ -294,6 +295,7 @@ AnyCommand = (
     | Expire
     | Archive
     | SettingCommand
+    | ResetCommand
     | GroupCommand
 )
 

@@ -175,7 +175,7 @@ class Coordinator:
         merges = self._planner.plan(
             available,
             self._sessions,
-            term=self._group.raft.term,
+            epoch=self._group.raft.term + self._machine.state.epoch_base,
             now_ms=self._clock.wall_ms(),
         )
         if not merges:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shiplog.logformat.input_log import InputLog
 from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream
 from shiplog.replicator.listening import Listening
-from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.merging import Merging, gone_log
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Partition, Topic
@@ -39,7 +39,11 @@ class NodeLogSource:
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises Refused."""
-        _, known = self._find(topic, topic_id, partition)
+        found = self._machine.topic_named(topic)
+        if topic_id is not None and (found is None or found.log_id != topic_id):
+            is_reset = found is not None and topic_id in found.former_logs
+            raise gone_log(topic, found if is_reset else None)
+        known = self._partition(topic, found, partition)
         stream = self._merging.partitions[known.number]
         if stream.fault is not None:
             raise stream.fault
@@ -49,7 +53,10 @@ class NodeLogSource:
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
         """One run of an input. Raises Refused."""
-        found, known = self._find(topic, topic_id, partition)
+        found = self._machine.topic_named(topic)
+        if found is None or found.topic_id != topic_id:
+            raise gone_log(topic, None)
+        known = self._partition(topic, found, partition)
         entry = self._machine.input_of(session, known.number)
         if entry is None or entry.run != run:
             raise Refused(
@@ -61,18 +68,15 @@ class NodeLogSource:
             self._session_logs[entry.number] = stream
         return stream
 
-    def _find(self, name: str, topic_id: str | None, index: int) -> tuple[Topic, Partition]:
-        topic = self._machine.topic_named(name)
-        if topic_id is not None and (topic is None or topic.topic_id != topic_id):
-            raise Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+    def _partition(self, name: str, topic: Topic | None, index: int) -> Partition:
         partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)
-        if topic is None or partition is None:
+        if partition is None:
             raise Refused(
                 FaultCode.UNKNOWN_TOPIC,
                 f"there is no partition {index} of a topic {name!r}",
                 f"shiplog topic create {name}, or publish to it",
             )
-        return topic, partition
+        return partition
 
     def session_changed(self, number: int) -> None:
         """An input has more bytes."""

@@ -25,6 +25,7 @@ from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.admin_resets import carry_out
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -275,6 +276,7 @@ class Node:
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
+        replica.on_reset = lambda command: carry_out(self, command)
         replica.on_members_changed = self._members_changed
         intake.on_durable = self.reporter.state
         intake.on_received = self._received

@@ -168,7 +168,7 @@ class Planner:
         return self._places.get(entry.number, entry.place)
 
     def plan(
-        self, available: Mapping[int, Place], source: SessionBytes, *, term: int, now_ms: int
+        self, available: Mapping[int, Place], source: SessionBytes, *, epoch: int, now_ms: int
     ) -> list[Merge]:
         """The next instructions, at most one for each partition; empty if there is nothing to
         merge. An input that cannot be read, or not sliced, is left out from then on.
@@ -187,7 +187,7 @@ class Planner:
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
         return [
-            self._finish(draft, term=term, now_ms=now_ms)
+            self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
             if draft.ranges
         ]
@@ -371,7 +371,7 @@ class Planner:
 
     # --- finishing --------------------------------------------------------------------------------
 
-    def _finish(self, draft: _Draft, *, term: int, now_ms: int) -> Merge:
+    def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         tail = self._tail(draft.partition)
         append_ms = max(tail.append_ms, now_ms)
@@ -389,7 +389,7 @@ class Planner:
         return Merge(
             draft.partition,
             draft.base_offset,
-            term,
+            epoch,
             append_ms,
             roll,
             draft.ranges,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
 from shiplog.consensus import Snapshot
@@ -65,19 +66,33 @@ class Snapshotter:
         self._interval_s = interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
+        self._anew_at = 0
+        """Nothing of the log is to be kept that lies below this entry."""
+        self._woken = asyncio.Event()
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
         interval_s = self._interval_s
         while True:
-            await asyncio.sleep(interval_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), interval_s)
             try:
+                if self._woken.is_set():
+                    self._woken.clear()
+                    self._store.roll()
                 if self._replica.applied_index > self._last_index:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
                 self._cut()
             except DiskFull as fault:
                 log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+
+    def begin_anew(self, index: int) -> None:
+        """Let go of the whole log below an entry, as soon as both kept snapshots are of it or later
+        ones: the older one must never need what is gone (a soft reset).
+        """
+        self._anew_at = index
+        self._woken.set()
 
     async def take(self) -> int:
         """Write one snapshot of this moment; its size in bytes."""
@@ -113,7 +128,8 @@ class Snapshotter:
             if number in self._replica.machine.state.partitions
         ):
             return
-        index = older.snapshot.last_index - TAIL_ENTRIES
+        last = older.snapshot.last_index
+        index = last if last >= self._anew_at > 0 else last - TAIL_ENTRIES
         if index > self._group.raft.first_index:
             self._group.raft.compact(index, self._taken[-1].snapshot)
             self._store.cut(index)

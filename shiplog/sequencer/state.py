@@ -38,6 +38,8 @@ from shiplog.sequencer.commands import (
 )
 from shiplog.sequencer.group_commands import GroupCommand
 from shiplog.sequencer.group_state import GROUP_COMMANDS
+from shiplog.sequencer.reset_commands import ResetCommand
+from shiplog.sequencer.reset_state import RESETS, event_of
 from shiplog.sequencer.sequences import remember
 from shiplog.sequencer.setting_commands import SettingCommand
 from shiplog.sequencer.setting_state import CHANGES
@@ -67,6 +69,7 @@ class StateMachine:
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()
         self._by_place: dict[tuple[str, int], int] = {}
+        self._by_log: dict[str, str] = {}
         self.reindex()
 
     def reindex(self) -> None:
@@ -74,6 +77,7 @@ class StateMachine:
         self._by_place = {
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
+        self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -101,6 +105,11 @@ class StateMachine:
     def topic_named(self, name: str) -> Topic | None:
         """The living topic of that name."""
         topic_id = self.state.names.get(name)
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def topic_of_log(self, log_id: str) -> Topic | None:
+        """The living topic whose present log has that id."""
+        topic_id = self._by_log.get(log_id)
         return None if topic_id is None else self.state.topics[topic_id]
 
     def partition_of(self, topic_id: str, index: int) -> Partition | None:
@@ -146,7 +155,7 @@ class StateMachine:
         for _ in range(command.partitions):
             self.state.add_partition(topic)
         self.state.topics[command.topic_id] = topic
-        self.state.names[command.name] = command.topic_id
+        self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
         return topic
 
     def _delete_topic(self, command: DeleteTopic) -> Topic | Rejection:
@@ -154,6 +163,7 @@ class StateMachine:
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
         del self.state.names[topic.name]
+        del self._by_log[topic.log_id]
         gone = set(topic.partition_numbers)
         for number in gone:
             del self.state.partitions[number]
@@ -315,6 +325,12 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
+    def _reset(self, command: ResetCommand) -> ResetCommand:
+        if RESETS[type(command)](self.state, command):
+            self.reindex()
+            self._record_event(event_of(command, len(self.state.topics)))
+        return command
+
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.events.append(command)
         del self.state.events[:-EVENTS_REMEMBERED]
@@ -434,6 +450,7 @@ _APPLY: dict[type, Any] = {
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
     Archive: StateMachine._archive,
+    **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

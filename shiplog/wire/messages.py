@@ -256,9 +256,12 @@ class Truncated(Message, frozen=True, tag=22):
 
 
 class TopicGone(Message, frozen=True, tag=23):
-    """The topic of this handle was deleted: let go. The handle is free."""
+    """The topic of this handle was deleted: let go. The handle is free. With a `successor` only its
+    log is gone: after a hard reset the topic has a new one, with that id.
+    """
 
     handle: Handle
+    successor: Identifier | None = None
 
 
 # --- pull ---------------------------------------------------------------------------------------

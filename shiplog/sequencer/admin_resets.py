@@ -6,12 +6,9 @@ Raft log, those that are away when they come back; asked twice with one id it is
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Busy, NotLeader
-from shiplog.sequencer.group import forget_outcome
+from shiplog.consensus import NotLeader
 from shiplog.sequencer.reset_commands import HardReset, ResetCommand, SoftReset
 from shiplog.wire import admin
 
@@ -40,11 +37,4 @@ def carry_out(node: Node, command: ResetCommand) -> None:
     node.coordinator.leadership_changed()
     node.reporter.state_again()
     if isinstance(command, SoftReset):
-        node.snapshotter.begin_anew(node.replica.applied_index + 1)
-        asyncio.get_running_loop().call_soon(_go_on, node)
-
-
-def _go_on(node: Node) -> None:
-    """An entry behind it, for the second snapshot to be of: an idle cluster has no other."""
-    with suppress(NotLeader, Busy):
-        forget_outcome(node.group.propose([])[1])
+        node.snapshotter.begin_anew()

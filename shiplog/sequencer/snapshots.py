@@ -18,12 +18,12 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shiplog.consensus import Snapshot
+from shiplog.consensus import Busy, NotLeader, Snapshot
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import DiskFull
 from shiplog.runtime.log import log_event
 from shiplog.sequencer.coordinator import Coordinator
-from shiplog.sequencer.group import Group
+from shiplog.sequencer.group import Group, forget_outcome
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.replica import Replica
@@ -67,7 +67,7 @@ class Snapshotter:
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
         self._anew_at = 0
-        """Nothing of the log is to be kept that lies below this entry."""
+        """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
 
     async def run(self) -> None:
@@ -78,8 +78,7 @@ class Snapshotter:
                 await asyncio.wait_for(self._woken.wait(), interval_s)
             try:
                 if self._woken.is_set():
-                    self._woken.clear()
-                    self._store.roll()
+                    self._begin_log()
                 if self._replica.applied_index > self._last_index:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
@@ -87,12 +86,18 @@ class Snapshotter:
             except DiskFull as fault:
                 log_event(log, logging.ERROR, "no snapshot taken", error=fault)
 
-    def begin_anew(self, index: int) -> None:
-        """Let go of the whole log below an entry, as soon as both kept snapshots are of it or later
-        ones: the older one must never need what is gone (a soft reset).
+    def begin_anew(self) -> None:
+        """Let go of the whole log that there is, as soon as both kept snapshots are of its end or
+        later: the older one must never need what is gone (a soft reset).
         """
-        self._anew_at = index
         self._woken.set()
+
+    def _begin_log(self) -> None:
+        self._woken.clear()
+        self._store.roll()
+        self._anew_at = self._group.raft.last_index
+        with suppress(NotLeader, Busy):  # for the second snapshot: idle clusters have no entries
+            forget_outcome(self._group.propose([])[1])
 
     async def take(self) -> int:
         """Write one snapshot of this moment; its size in bytes."""
@@ -129,7 +134,9 @@ class Snapshotter:
         ):
             return
         last = older.snapshot.last_index
-        index = last if last >= self._anew_at > 0 else last - TAIL_ENTRIES
+        index = last - TAIL_ENTRIES
+        if last >= self._anew_at:
+            index = max(index, self._anew_at)
         if index > self._group.raft.first_index:
             self._group.raft.compact(index, self._taken[-1].snapshot)
             self._store.cut(index)

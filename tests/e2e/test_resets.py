@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from shiplog import Record
 from shiplog.cli.local_cluster import LocalNode
 from shiplog.subscriber import LogReset
 from tests.e2e.harness import World, read_segments, wait_for
@@ -23,12 +25,15 @@ def publish(world: World, *values: str, session: str = "p") -> None:
         publisher.wait_merged(30)
 
 
-def values(records: list[object]) -> list[str]:
-    return [record.value.decode() for record in records]  # type: ignore[attr-defined]
+def values(records: list[Record]) -> list[str]:
+    return [(record.value or b"").decode() for record in records]
 
 
-def reset(world: World, kind: str) -> dict[str, object]:
-    return as_json(world, "cluster", "reset", kind, "--yes", "--config", world.cluster.client_file)
+def reset(world: World, kind: str) -> dict[str, Any]:
+    done: dict[str, Any] = as_json(
+        world, "cluster", "reset", kind, "--yes", "--config", world.cluster.client_file
+    )
+    return done
 
 
 def numbers(prefix: str, count: int) -> list[str]:
@@ -107,7 +112,7 @@ def test_a_node_that_is_down_and_a_leader_that_dies(world: World) -> None:
     away = world.followers()[0]
     away.kill()
     done = reset(world, "--hard")
-    assert len(done["not_yet"]) == 1  # type: ignore[arg-type]
+    assert len(done["not_yet"]) == 1
     leader = world.leader()
     leader.kill()
     away.start()
@@ -150,9 +155,14 @@ def test_an_idempotent_producer_goes_on_across_it(world: World) -> None:
             "linger.ms": 0,
         }
     )
-    wrong: list[object] = []
+    wrong: list[KafkaError] = []
+
+    def note(error: KafkaError | None, message: object) -> None:
+        if error is not None:
+            wrong.append(error)
+
     for n in range(600):
-        producer.produce("t", b"%06d" % n, on_delivery=lambda e, _: e and wrong.append(e))
+        producer.produce("t", b"%06d" % n, on_delivery=note)
         producer.poll(0.001)
         if n == 300:
             reset(world, "--hard")
@@ -184,7 +194,7 @@ def consume(reader: Consumer, count: int) -> list[tuple[int, str]]:
     def has_all() -> bool:
         message = reader.poll(0.5)
         if message is not None and message.error() is None:
-            found.append((message.offset(), message.value().decode()))
+            found.append((message.offset() or 0, (message.value() or b"").decode()))
         return len(found) >= count
 
     wait_for(has_all, f"{count} records, of which came {found}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shiplog.sequencer.commands import (
+    AnyCommand,
     CreateTopic,
     DeleteTopic,
     Merge,
@@ -105,7 +106,7 @@ def test_a_soft_reset_leaves_everything_but_an_event(machine: StateMachine) -> N
 
 
 def test_a_snapshot_and_an_entry_bring_it_along(machine: StateMachine) -> None:
-    commands = [RESET, SoftReset("r2", 1)]
+    commands: list[AnyCommand] = [RESET, SoftReset("r2", 1)]
     assert decode_commands(encode_commands(commands)) == commands
     machine.apply(RESET)
     again = StateMachine.decode(machine.encode())

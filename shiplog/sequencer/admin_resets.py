@@ -26,15 +26,16 @@ async def reset_cluster(node: Node, request: admin.ResetCluster) -> admin.Cluste
         if request.hard
         else SoftReset(request.reset_id, now_ms)
     )
-    await node.proposer.propose(command)
+    await node.proposer.propose(command)  # rejected only if it is done
     state = node.replica.machine.state
     topics = tuple(admin.ResetTopic(each.name, each.log_id) for each in state.topics.values())
     return admin.ClusterReset(node.replica.applied_index, topics if request.hard else ())
 
 
 def carry_out(node: Node, command: ResetCommand) -> None:
-    """One is applied here: what was derived from what was before it is worth nothing."""
-    node.coordinator.leadership_changed()
-    node.reporter.state_again()
+    """One is applied here."""
     if isinstance(command, SoftReset):
         node.snapshotter.begin_anew()
+    else:
+        node.coordinator.logs_begun_anew()
+        node.reporter.state_again()

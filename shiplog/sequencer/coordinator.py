@@ -127,11 +127,17 @@ class Coordinator:
         self._candidates.update(self._machine.state.inputs)
         self.plan_soon()
 
+    def logs_begun_anew(self) -> None:
+        """A hard reset is applied here."""
+        self._planner.begin_anew()
+        self._candidates.update(self._machine.state.inputs)
+        self.plan_soon()
+
     # --- what the leader decides ------------------------------------------------------------------
 
     def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
         """An entry is applied here."""
-        if rejected:
+        if rejected and not self._planner.expects_rejection(index):
             self._planner.reset()
             self._candidates.update(self._machine.state.inputs)
         self._planner.applied(index)

@@ -14,6 +14,7 @@ from shiplog.sequencer.merging import Merging, gone_log
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Partition, Topic
+from shiplog.sequencer.unknown_logs import UnknownLogs
 from shiplog.wire.errors import FaultCode
 
 
@@ -31,18 +32,25 @@ class SessionLog(Listening):
 class NodeLogSource:
     """Finds streams by what clients call them."""
 
-    def __init__(self, machine: StateMachine, merging: Merging, sessions: SessionStore) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        merging: Merging,
+        sessions: SessionStore,
+        *,
+        unknown: UnknownLogs,
+    ) -> None:
         self._machine = machine
         self._merging = merging
         self._sessions = sessions
+        self._unknown = unknown
         self._session_logs: dict[int, SessionLog] = {}
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises Refused."""
         found = self._machine.topic_named(topic)
         if topic_id is not None and (found is None or found.log_id != topic_id):
-            is_reset = found is not None and topic_id in found.former_logs
-            raise gone_log(topic, found if is_reset else None)
+            raise self._not_here(topic, found, topic_id)
         known = self._partition(topic, found, partition)
         stream = self._merging.partitions[known.number]
         if stream.fault is not None:
@@ -67,6 +75,14 @@ class NodeLogSource:
             stream = SessionLog(found, self._sessions.log(entry.number))
             self._session_logs[entry.number] = stream
         return stream
+
+    def _not_here(self, name: str, found: Topic | None, log_id: str) -> Refused:
+        if found is not None and log_id in found.former_logs:
+            return gone_log(name, found)
+        if self._unknown.is_gone(log_id):
+            return gone_log(name, None)
+        text = f"this node does not know log {log_id} of topic {name!r}, and asks the others"
+        return Refused(FaultCode.NOT_READY, text, "ask again")
 
     def _partition(self, name: str, topic: Topic | None, index: int) -> Partition:
         partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)

@@ -58,6 +58,7 @@ from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.tasks import Tasks
+from shiplog.sequencer.unknown_logs import UnknownLogs
 from shiplog.sequencer.watched_files import WatchedFiles
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
@@ -223,7 +224,12 @@ class Node:
             links=self.links.open,
             leader=lambda: self.group.raft.leader,
         )
-        self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
+        self.source = NodeLogSource(
+            self.replica.machine,
+            self.merging,
+            self.sessions,
+            unknown=UnknownLogs(self.proposer.catch_up, self._tasks.spawn),
+        )
 
     def _build_upkeep(self) -> None:
         """What gets what is lacking, and looks after everything."""

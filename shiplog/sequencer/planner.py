@@ -124,6 +124,7 @@ class Planner:
         self._places: dict[int, Place] = {}
         self._tails: dict[int, _Tail] = {}
         self._in_flight: list[int] = []
+        self._given_up: set[int] = set()
         self._closing: set[str] = set()
         self._turn = 0
         self.damaged: dict[int, str] = {}
@@ -137,9 +138,22 @@ class Planner:
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
         self._in_flight.clear()
+        self._given_up.clear()
         self._closing.clear()
         self.damaged.clear()
         self._forget()
+
+    def begin_anew(self) -> None:
+        """All logs were begun anew: what is in flight was planned for the old ones, and will be
+        rejected, which says nothing of what is planned from now on.
+        """
+        given_up = {*self._given_up, *self._in_flight}
+        self.reset()
+        self._given_up = given_up
+
+    def expects_rejection(self, index: int) -> bool:
+        """Whether an entry was planned for logs that are gone."""
+        return index in self._given_up
 
     def proposed(self, index: int) -> None:
         """The last plan was proposed as the entry `index`."""
@@ -147,6 +161,7 @@ class Planner:
 
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
+        self._given_up.discard(index)
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 EPOCH_STEP = 1000
 """A node that has not heard of a reset cannot have come so many terms further."""
+RESETS_REMEMBERED = 64
 
 
 def soft_reset(state: State, command: SoftReset) -> bool:
@@ -57,9 +58,11 @@ def event_of(command: SoftReset | HardReset, topics: int) -> RecordEvent:
 
 
 def _is_news(state: State, reset_id: str) -> bool:
-    is_news = state.last_reset != reset_id
-    state.last_reset = reset_id
-    return is_news
+    if reset_id in state.resets:
+        return False
+    state.resets.append(reset_id)
+    del state.resets[:-RESETS_REMEMBERED]
+    return True
 
 
 def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:

@@ -34,6 +34,9 @@ BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
 TAIL_ENTRIES = 10_000
 """Entries kept behind the cut, so that a follower that was away for moments needs no snapshot."""
 
+NUDGES = 4
+"""So many rounds after a soft reset the leader adds an entry that does nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
@@ -69,6 +72,7 @@ class Snapshotter:
         self._anew_at = 0
         """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
+        self._nudges = 0
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
@@ -79,6 +83,8 @@ class Snapshotter:
             try:
                 if self._woken.is_set():
                     self._begin_log()
+                if self._nudges:
+                    self._nudge()
                 if self._replica.applied_index > self._last_index:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
@@ -96,7 +102,12 @@ class Snapshotter:
         self._woken.clear()
         self._store.roll()
         self._anew_at = self._group.raft.last_index
-        with suppress(NotLeader, Busy):  # for the second snapshot: idle clusters have no entries
+        self._nudges = NUDGES
+
+    def _nudge(self) -> None:
+        """Snapshots are of different entries, and an idle cluster has none."""
+        self._nudges -= 1
+        with suppress(NotLeader, Busy):
             forget_outcome(self._group.propose([])[1])
 
     async def take(self) -> int:

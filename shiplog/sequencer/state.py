@@ -325,10 +325,11 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
-    def _reset(self, command: ResetCommand) -> ResetCommand:
-        if RESETS[type(command)](self.state, command):
-            self.reindex()
-            self._record_event(event_of(command, len(self.state.topics)))
+    def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
+        if not RESETS[type(command)](self.state, command):
+            return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
+        self.reindex()
+        self._record_event(event_of(command, len(self.state.topics)))
         return command
 
     def _record_event(self, command: RecordEvent) -> RecordEvent:

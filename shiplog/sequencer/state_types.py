@@ -151,8 +151,8 @@ class State(msgspec.Struct):
     """Added to Raft's term it is the leader epoch: it rises with every hard reset."""
     first_epoch: int = 0
     """The leader epochs of the present logs are at least this."""
-    last_reset: str = ""
-    """The id of the newest reset: one that is proposed twice is done once."""
+    resets: list[str] = []
+    """The ids of the newest ones: one that is proposed twice is done once."""
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

@@ -29,7 +29,7 @@ def merge_again_after_resets() -> Iterator[None]:
             entry.roll = entry.byte = 0
         return is_news
 
-    with patch.dict(reset_state.RESETS, {HardReset: hard_reset}):  # type: ignore[arg-type]
+    with patch.dict(reset_state.RESETS, {HardReset: hard_reset}):
         yield
 
 

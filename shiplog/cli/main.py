@@ -29,6 +29,7 @@ SUBCOMMANDS = (
     "status",
     "verify",
     "pki",
+    "cluster",
     "recover",
 )
 """In the order of the help text: each is a module of this package with a `command`."""

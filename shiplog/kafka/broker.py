@@ -67,7 +67,7 @@ class Broker(AnyBroker):
     @property
     def epoch(self) -> int:
         """The leader epoch of every partition."""
-        return self.node.group.raft.term
+        return self.node.group.raft.term + self.machine.state.epoch_base
 
     def nodes(self) -> list[int]:
         """The numbers of all members."""
@@ -140,7 +140,7 @@ class Broker(AnyBroker):
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic by its name or its id."""
         if isinstance(key, UUID):
-            return self.machine.state.topics.get(key.hex)
+            return self.machine.topic_of_log(key.hex)
         return self.machine.topic_named(key)
 
     def partition(self, key: str | UUID, index: int) -> MergedPartition | None:

@@ -56,8 +56,8 @@ def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def id_of(topic: Topic) -> UUID:
-    """The topic's id, as Kafka writes ids."""
-    return UUID(topic.topic_id)
+    """The topic's id, as Kafka writes ids: another one after a hard reset."""
+    return UUID(topic.log_id)
 
 
 def denied(topic: str) -> Refusal:

@@ -57,11 +57,20 @@ class Refused(ProtocolFault):
     """
 
     def __init__(
-        self, code: FaultCode, message: str, remedy: str = "", *, earliest: int = -1
+        self,
+        code: FaultCode,
+        message: str,
+        remedy: str = "",
+        *,
+        earliest: int = -1,
+        successor: str = "",
     ) -> None:
-        """`earliest`: the first offset that can be read, if another one was asked for."""
+        """`earliest`: the first offset that can be read, if another one was asked for. `successor`:
+        the id of the log that took the place of the one that is gone; empty: none did.
+        """
         super().__init__(code, message, remedy)
         self.earliest = earliest
+        self.successor = successor
 
 
 # --- push ---------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from shiplog.replicator.pull_copy import (
     Copy,
     CopyState,
     FindStart,
+    begin_anew,
     find_copies,
     make_copy,
 )
@@ -84,12 +85,14 @@ class PullClient:
         find_start: FindStart = lambda topic, topic_id, partition: EARLIEST,
         on_change: Callable[[Copy], None] = lambda copy: None,
         on_status: Callable[[], None] = lambda: None,
+        begins_anew: bool = False,
         poll_s: float = POLL_S,
     ) -> None:
         """`directory` holds the copies, `<topic>-<partition>` each; it is made if need be.
 
         `find_start` tells where a copy that does not exist yet begins. `on_change` is called when a
-        copy grew, caught up, or changed its state; `on_status` when `status` has changed.
+        copy grew, caught up, or changed its state; `on_status` when `status` has changed. With
+        `begins_anew` a copy whose log the cluster began anew does so too, at once.
         """
         self.copies: dict[InputName, Copy] = {}
         self._directory = directory
@@ -102,6 +105,7 @@ class PullClient:
         self._find_start = find_start
         self._on_change = on_change
         self._on_status = on_status
+        self._begins_anew = begins_anew
         self._poll_s = poll_s
         self._backoff = Backoff(random)
         self._node = random.randrange(len(config.nodes))
@@ -251,9 +255,6 @@ class PullClient:
             copy = self.copies.get((topic, partition))
             if copy is None:
                 copy = self._add(topic, topic_id, partition)
-            elif copy.log.topic_id != topic_id and copy.state is not CopyState.GONE:
-                copy.state = CopyState.GONE
-                self.on_change(copy)
         return [copy for copy in self.copies.values() if copy.log.topic == topic]
 
     def on_problem(self, topic: str, fault: PullRefused | None) -> None:
@@ -268,6 +269,31 @@ class PullClient:
 
     def on_change(self, copy: Copy) -> None:
         """It grew, caught up, or its state changed."""
+        if copy.successor and self._begins_anew:
+            asyncio.get_running_loop().call_soon(self._begin_anew_if_still, copy)
+        self._on_change(copy)
+
+    def _begin_anew_if_still(self, copy: Copy) -> None:
+        if self._tasks and self.copies.get(copy.name) is copy:
+            self.begin_anew(copy)
+
+    def begin_anew(self, old: Copy) -> None:
+        """The cluster began this log anew: so does the copy; the old one is set aside. If the disk
+        fails, copying of it has stopped.
+        """
+        try:
+            copy, aside = begin_anew(self._fs, self._directory, old)
+        except LogFormatError as error:
+            old.state, old.fault, old.successor = CopyState.STOPPED, error, ""
+            log.error("copying of %s-%d has stopped: %s", *old.name, error)
+            self._on_change(old)
+            return
+        log.warning("%s-%d was begun anew in the cluster; the old copy is %s", *old.name, aside)
+        self._archived.pop(old, None)
+        self.copies[copy.name] = copy
+        if self._conversation is not None:
+            self._conversation.replaced(old, copy)
+            self._conversation.tick()
         self._on_change(copy)
 
     def on_archived(self, copy: Copy, start: LogStart) -> None:

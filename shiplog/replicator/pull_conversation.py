@@ -98,6 +98,11 @@ class PullConversation(ReplicatorHandler):
 
     # --- from the client ----------------------------------------------------------------------
 
+    def replaced(self, old: Copy, new: Copy) -> None:
+        """Go on with another copy."""
+        self._known.discard(old)
+        self._known.add(new)
+
     def tick(self) -> None:
         """Some time has passed."""
         with failing(self._connection):
@@ -130,8 +135,7 @@ class PullConversation(ReplicatorHandler):
                 )
                 self._refused(message.handle, refused)
             case TopicGone():
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "")
-                self._refused(message.handle, gone)
+                self._gone(message)
             case Welcome():
                 self._welcomed(message)
             case _:
@@ -268,6 +272,13 @@ class PullConversation(ReplicatorHandler):
         self._events.on_change(copy)
 
     # --- refusals -----------------------------------------------------------------------------
+
+    def _gone(self, message: TopicGone) -> None:
+        what = "its log was begun anew" if message.successor else "the topic was deleted"
+        copy = self._copies.get(message.handle)
+        if copy is not None:
+            copy.successor = message.successor or ""
+        self._refused(message.handle, PullRefused(FaultCode.TOPIC_GONE, what, ""))
 
     def _refused(self, handle: int, fault: PullRefused) -> None:
         topic = self._probes.pop(handle, None)

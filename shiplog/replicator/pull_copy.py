@@ -21,7 +21,9 @@ from shiplog.logformat.json_files import read_json_file
 from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_log import MergedLog, PartitionFile
 from shiplog.logformat.merged_names import PARTITION_FILE
+from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.session_dir import input_name, parse_input_name
+from shiplog.logformat.topic_dirs import TopicDirs
 from shiplog.replicator.repair_pull import PullRefused
 from shiplog.wire.messages import NO_BATCH, OpenMerged, Start
 
@@ -51,7 +53,7 @@ class CopyState(Enum):
     STOPPED = auto()
     """For good: every node refuses, or the local copy cannot be used. `fault` says why."""
     GONE = auto()
-    """The topic was deleted; the copy stays."""
+    """The topic was deleted, or its log begun anew (then there is a successor); the copy stays."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +70,8 @@ class Copy:
     """Whether the node that is asked had no more when it was heard last."""
     wanted_offset: int | None = None
     """The first offset that was asked for, of a copy that was begun by this client."""
+    successor: str = ""
+    """The id of the log that the topic has now, instead of this one; empty: it has none."""
     retry_at: float = 0.0
     since: float = 0.0
     refused_by: dict[int, PullRefused] = field(default_factory=dict)
@@ -119,6 +123,17 @@ class Copy:
 def copy_path(directory: str, topic: str, partition: int) -> str:
     """Where a copy is."""
     return os.path.join(directory, input_name(topic, partition))
+
+
+def begin_anew(fs: FileSystem, directory: str, old: Copy) -> tuple[Copy, str]:
+    """An empty copy of the log that took the place of another one, whose copy is set aside: where.
+    Raises LogFormatError.
+    """
+    old.log.close()
+    topic, partition = old.name
+    dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
+    aside = dirs.park(old.log.path, old.log.topic_id, partition)
+    return make_copy(fs, directory, topic, old.successor, partition), aside
 
 
 def make_copy(fs: FileSystem, directory: str, topic: str, topic_id: str, partition: int) -> Copy:

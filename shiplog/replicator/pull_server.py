@@ -192,7 +192,8 @@ class PullServer(ReplicatorHandler):
         """End one handle; the connection goes on."""
         self._let_go(number)
         if fault.code is FaultCode.TOPIC_GONE:
-            self._connection.send(TopicGone(number))
+            successor = fault.successor if isinstance(fault, Refused) else ""
+            self._connection.send(TopicGone(number, successor or None))
         else:
             said = make_fault(fault.code, fault.message, fault.remedy)
             earliest = fault.earliest if isinstance(fault, Refused) else -1

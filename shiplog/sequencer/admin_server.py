@@ -18,6 +18,7 @@ from shiplog.sequencer import status
 from shiplog.sequencer.admin_archive import serve_archive
 from shiplog.sequencer.admin_groups import serve_groups
 from shiplog.sequencer.admin_members import leader_hint, serve_membership
+from shiplog.sequencer.admin_resets import reset_cluster
 from shiplog.sequencer.admin_stage import serve_stage
 from shiplog.sequencer.admin_voids import void_records
 from shiplog.sequencer.changes import ChangeRefused
@@ -110,6 +111,8 @@ class AdminServer:
                 return status.status(self._node)
             case wire_groups.ListGroups() | wire_groups.DescribeGroup() | wire_groups.ResetGroup():
                 return await serve_groups(self._node, request)
+            case admin.ResetCluster():
+                return await reset_cluster(self._node, request)
             case admin.VoidRecords():
                 return await void_records(self._node, request)
             case _:

@@ -20,6 +20,7 @@ import msgspec
 from shiplog.consensus import MalformedMessage, decode_configuration, is_configuration
 from shiplog.sequencer.command_base import Command
 from shiplog.sequencer.group_commands import GroupCommand
+from shiplog.sequencer.reset_commands import ResetCommand
 from shiplog.sequencer.setting_commands import SettingCommand
 
 
@@ -309,6 +310,7 @@ AnyCommand = (
     | Archive
     | PublishStage
     | SettingCommand
+    | ResetCommand
     | GroupCommand
 )
 

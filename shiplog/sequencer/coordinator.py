@@ -138,11 +138,17 @@ class Coordinator:
         self._candidates.update(self._machine.state.inputs)
         self.plan_soon()
 
+    def logs_begun_anew(self) -> None:
+        """A hard reset is applied here."""
+        self._planner.begin_anew()
+        self._candidates.update(self._machine.state.inputs)
+        self.plan_soon()
+
     # --- what the leader decides ------------------------------------------------------------------
 
     def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
         """An entry is applied here."""
-        if rejected:
+        if rejected and not self._planner.expects_rejection(index):
             self._planner.reset()
             self._candidates.update(self._machine.state.inputs)
         self._planner.applied(index)
@@ -186,7 +192,7 @@ class Coordinator:
         merges = self._planner.plan(
             available,
             self._sessions,
-            term=self._group.raft.term,
+            epoch=self._epoch,
             now_ms=self._clock.wall_ms(),
         )
         if not merges:
@@ -208,6 +214,11 @@ class Coordinator:
             return None
         forget_outcome(future)
         return index
+
+    @property
+    def _epoch(self) -> int:
+        """Of the batches that are merged now."""
+        return self._group.raft.term + self._machine.state.epoch_base
 
     def _available(self) -> dict[int, Place]:
         """Candidate inputs with more than is planned: what a majority and this node hold."""
@@ -247,7 +258,7 @@ class Coordinator:
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
         now_ms = self._clock.wall_ms()
-        merges = self._planner.plan_stage(ranges.items(), term=self._group.raft.term, now_ms=now_ms)
+        merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
         try:
             index, future = self._group.propose([make(merges)])
         except (NotLeader, Busy):

@@ -67,7 +67,8 @@ class History:
         known = self._open.get(number)
         if known is None:
             partition = self._machine.state.partitions[number]
-            name = f"{partition.topic_id}-{partition.index}"
+            log_id = self._machine.state.topics[partition.topic_id].log_id
+            name = f"{log_id}-{partition.index}"
             path = os.path.join(self._directory, name)
             known = self._open[number] = HistoryFile(self._fs, path)
             self._paths[number] = path
@@ -170,10 +171,17 @@ class History:
         file = self._open.pop(number, None)
         if file is not None:
             file.close()
+        if self._is_former(path):
+            return
         try:
             self._fs.unlink(path)
         except NoSuchFile:
             return
+
+    def _is_former(self, path: str) -> bool:
+        """Whether it is of a log that was begun anew: that is set aside, and so is its history."""
+        log_id = os.path.basename(path).rpartition("-")[0]
+        return any(log_id in each.former_logs for each in self._machine.state.topics.values())
 
     def on_asked(self, node: int, message: HistoryAsked) -> None:
         """A peer lacks something."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 from shiplog.logformat.input_log import InputLog
 from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream
 from shiplog.replicator.listening import Listening
-from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.merging import Merging, gone_log
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Partition, Topic
+from shiplog.sequencer.unknown_logs import UnknownLogs
 from shiplog.wire.errors import FaultCode
 
 
@@ -31,15 +32,26 @@ class SessionLog(Listening):
 class NodeLogSource:
     """Finds streams by what clients call them."""
 
-    def __init__(self, machine: StateMachine, merging: Merging, sessions: SessionStore) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        merging: Merging,
+        sessions: SessionStore,
+        *,
+        unknown: UnknownLogs,
+    ) -> None:
         self._machine = machine
         self._merging = merging
         self._sessions = sessions
+        self._unknown = unknown
         self._session_logs: dict[int, SessionLog] = {}
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises Refused."""
-        _, known = self._find(topic, topic_id, partition)
+        found = self._machine.topic_named(topic)
+        if topic_id is not None and (found is None or found.log_id != topic_id):
+            raise self._not_here(topic, found, topic_id)
+        known = self._partition(topic, found, partition)
         stream = self._merging.partitions[known.number]
         if stream.fault is not None:
             raise stream.fault
@@ -49,7 +61,10 @@ class NodeLogSource:
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
         """One run of an input. Raises Refused."""
-        found, known = self._find(topic, topic_id, partition)
+        found = self._machine.topic_named(topic)
+        if found is None or found.topic_id != topic_id:
+            raise gone_log(topic, None)
+        known = self._partition(topic, found, partition)
         entry = self._machine.input_of(session, known.number)
         if entry is None or entry.run != run:
             raise Refused(
@@ -61,18 +76,23 @@ class NodeLogSource:
             self._session_logs[entry.number] = stream
         return stream
 
-    def _find(self, name: str, topic_id: str | None, index: int) -> tuple[Topic, Partition]:
-        topic = self._machine.topic_named(name)
-        if topic_id is not None and (topic is None or topic.topic_id != topic_id):
-            raise Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+    def _not_here(self, name: str, found: Topic | None, log_id: str) -> Refused:
+        if found is not None and log_id in found.former_logs:
+            return gone_log(name, found)
+        if self._unknown.is_gone(log_id):
+            return gone_log(name, None)
+        text = f"this node does not know log {log_id} of topic {name!r}, and asks the others"
+        return Refused(FaultCode.NOT_READY, text, "ask again")
+
+    def _partition(self, name: str, topic: Topic | None, index: int) -> Partition:
         partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)
-        if topic is None or partition is None:
+        if partition is None:
             raise Refused(
                 FaultCode.UNKNOWN_TOPIC,
                 f"there is no partition {index} of a topic {name!r}",
                 f"shiplog topic create {name}, or publish to it",
             )
-        return topic, partition
+        return partition
 
     def session_changed(self, number: int) -> None:
         """An input has more bytes."""

@@ -22,6 +22,7 @@ from shiplog.logformat.files import DiskFault, DiskFull, File, FileSystem
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.partition_file import read_partition_topic
 from shiplog.logformat.quarantine import set_partition_aside
+from shiplog.logformat.topic_dirs import TopicDirs
 from shiplog.logformat.void_batch import is_void
 from shiplog.replicator.interfaces import Refused
 from shiplog.replicator.listening import Listening
@@ -30,7 +31,6 @@ from shiplog.sequencer.commands import Merge, VoidRecords
 from shiplog.sequencer.merger import PartitionMerger, RangeReader
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Topic
-from shiplog.sequencer.topic_dirs import TopicDirs
 from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ class MergedPartition(Listening):
         super().__init__()
         self.made_of = topic
         self.topic = topic.name
-        self.topic_id = topic.topic_id
+        self.topic_id = topic.log_id
+        """Of the log: a topic whose log was begun anew is another one to readers."""
         self.partitions = topic.partitions
         self.index = index
         self.log = log
@@ -101,8 +102,9 @@ class Merging:
         topics.
         """
         state = machine.state
+        successors = {log: each for each in state.topics.values() for log in each.former_logs}
         for number in self.partitions.keys() - state.partitions.keys():
-            self._let_go(number)
+            self._let_go(number, successors.get(self.partitions[number].topic_id))
         for number, partition in state.partitions.items():
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
@@ -112,9 +114,9 @@ class Merging:
 
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")
-        self._dirs.make_way(path, topic.topic_id, index)
+        self._dirs.make_way(path, topic.log_id, index)
         log = MergedLog.open(
-            self._fs, path, topic=topic.name, topic_id=topic.topic_id, partition=index
+            self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index
         )
         merger = PartitionMerger(number, log, self._reader)
         self.partitions[number] = MergedPartition(topic, index, log, merger)
@@ -137,14 +139,18 @@ class Merging:
         """Remove what is left of topics that are not among the known ones."""
         self._dirs.forget_others(self._directory, known)
 
-    def _let_go(self, number: int) -> None:
+    def _let_go(self, number: int, successor: Topic | None) -> None:
+        """`successor`: the topic whose log was begun anew; None: the topic was deleted."""
         gone = self.partitions.pop(number)
         self._ready.pop(number, None)
         self._dirty.discard(number)
-        gone.fault = Refused(FaultCode.TOPIC_GONE, f"topic {gone.topic!r} was deleted", "let it go")
+        gone.fault = gone_log(gone.topic, successor)
         gone.changed()
         gone.log.close()
-        self._dirs.remove(gone.log.path, gone.topic_id, gone.index)
+        if successor is None:
+            self._dirs.remove(gone.log.path, gone.topic_id, gone.index)
+        else:
+            self._dirs.park(gone.log.path, gone.topic_id, gone.index)
 
     # --- executing --------------------------------------------------------------------------------
 
@@ -320,6 +326,14 @@ class Merging:
         self.save_marks()
         for partition in self.partitions.values():
             partition.log.close()
+
+
+def gone_log(name: str, successor: Topic | None) -> Refused:
+    """Why a log that somebody reads is not there any more."""
+    if successor is None:
+        return Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+    text = f"the log of topic {name!r} was begun anew by a hard reset"
+    return Refused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
 
 
 def _agrees(log: MergedLog, void: VoidRecords) -> bool:

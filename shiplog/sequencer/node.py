@@ -25,6 +25,7 @@ from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.runtime.transport import Server, serve
+from shiplog.sequencer.admin_resets import carry_out
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
@@ -58,6 +59,7 @@ from shiplog.sequencer.snapshots import Snapshotter
 from shiplog.sequencer.staging import Staging
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.tasks import Tasks
+from shiplog.sequencer.unknown_logs import UnknownLogs
 from shiplog.sequencer.watched_files import WatchedFiles
 from shiplog.wire.admin import NodeState
 from shiplog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
@@ -223,7 +225,12 @@ class Node:
             links=self.links.open,
             leader=lambda: self.group.raft.leader,
         )
-        self.source = NodeLogSource(self.replica.machine, self.merging, self.sessions)
+        self.source = NodeLogSource(
+            self.replica.machine,
+            self.merging,
+            self.sessions,
+            unknown=UnknownLogs(self.proposer.catch_up, self._tasks.spawn),
+        )
 
     def _build_upkeep(self) -> None:
         """What gets what is lacking, and looks after everything."""
@@ -277,6 +284,7 @@ class Node:
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
+        replica.on_reset = lambda command: carry_out(self, command)
         replica.on_members_changed = self._members_changed
         intake.on_durable = self.reporter.state
         intake.on_received = self._received

@@ -124,6 +124,7 @@ class Planner:
         self._places: dict[int, Place] = {}
         self._tails: dict[int, _Tail] = {}
         self._in_flight: list[int] = []
+        self._given_up: set[int] = set()
         self._closing: set[str] = set()
         self._turn = 0
         self.damaged: dict[int, str] = {}
@@ -137,9 +138,22 @@ class Planner:
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
         self._in_flight.clear()
+        self._given_up.clear()
         self._closing.clear()
         self.damaged.clear()
         self._forget()
+
+    def begin_anew(self) -> None:
+        """All logs were begun anew: what is in flight was planned for the old ones, and will be
+        rejected, which says nothing of what is planned from now on.
+        """
+        given_up = {*self._given_up, *self._in_flight}
+        self.reset()
+        self._given_up = given_up
+
+    def expects_rejection(self, index: int) -> bool:
+        """Whether an entry was planned for logs that are gone."""
+        return index in self._given_up
 
     def proposed(self, index: int) -> None:
         """The last plan was proposed as the entry `index`."""
@@ -147,6 +161,7 @@ class Planner:
 
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
+        self._given_up.discard(index)
         if index in self._in_flight:
             self._in_flight.remove(index)
             if not self._in_flight:
@@ -168,7 +183,7 @@ class Planner:
         return self._places.get(entry.number, entry.place)
 
     def plan(
-        self, available: Mapping[int, Place], source: SessionBytes, *, term: int, now_ms: int
+        self, available: Mapping[int, Place], source: SessionBytes, *, epoch: int, now_ms: int
     ) -> list[Merge]:
         """The next instructions, at most one for each partition; empty if there is nothing to
         merge. An input that cannot be read, or not sliced, is left out from then on.
@@ -187,7 +202,7 @@ class Planner:
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
         return [
-            self._finish(draft, term=term, now_ms=now_ms)
+            self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
             if draft.ranges
         ]
@@ -215,7 +230,7 @@ class Planner:
         return run is not None and not run.is_held
 
     def plan_stage(
-        self, staged: Iterable[tuple[int, Sequence[Range]]], *, term: int, now_ms: int
+        self, staged: Iterable[tuple[int, Sequence[Range]]], *, epoch: int, now_ms: int
     ) -> list[Merge]:
         """Instructions that merge all of these ranges, by partition, each at most as large as any
         other. Whoever proposes them as one entry says so by `proposed`, or calls `reset`.
@@ -225,13 +240,13 @@ class Planner:
             draft, size = self._draft(partition), 0
             for part in ranges:
                 is_full = len(draft.ranges) >= self._limits.entry_ranges
-                if is_full or size + part.size > self._limits.entry_bytes:
-                    merges.append(self._finish(draft, term=term, now_ms=now_ms))
+                if draft.ranges and (is_full or size + part.size > self._limits.entry_bytes):
+                    merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
                     draft, size = self._draft(partition), 0
                 draft.add(part)
                 self._places[part.input] = Place(part.run, part.roll, part.stop)
                 size += part.size
-            merges.append(self._finish(draft, term=term, now_ms=now_ms))
+            merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
         return merges
 
     def _draft(self, partition: int) -> _Draft:
@@ -395,7 +410,7 @@ class Planner:
 
     # --- finishing --------------------------------------------------------------------------------
 
-    def _finish(self, draft: _Draft, *, term: int, now_ms: int) -> Merge:
+    def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         tail = self._tail(draft.partition)
         append_ms = max(tail.append_ms, now_ms)
@@ -413,7 +428,7 @@ class Planner:
         return Merge(
             draft.partition,
             draft.base_offset,
-            term,
+            epoch,
             append_ms,
             roll,
             draft.ranges,

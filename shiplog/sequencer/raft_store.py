@@ -223,7 +223,7 @@ class RaftStore:
 
     def _append(self, records: list[WalRecord]) -> None:
         if self._file.size > FILE_BYTES:
-            self._roll()
+            self.roll()
         place = self._encoder.place()
         try:
             self._file.append(self._encoder.encode(records, synced=self._synced))
@@ -232,7 +232,8 @@ class RaftStore:
             raise
         self._dirty = True
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
+        """Begin another log file; what was written before is durable. Raises DiskFault."""
         self._file.seal()
         self._file.file.datasync()
         self._file.file.close()

@@ -345,6 +345,8 @@ class _MergedSink:
     goal: int
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        if self.merging.partitions.get(self.number) is not self.partition:
+            return  # the topic was deleted, or its log begun anew
         self.partition.log.append_copy(file, byte, bytearray(data))
         self.merging.copied(self.number)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,7 @@ from shiplog.sequencer.commands import (
     decode_commands,
 )
 from shiplog.sequencer.merging import Merging
+from shiplog.sequencer.reset_commands import HardReset, SoftReset
 from shiplog.sequencer.session_store import GoneInput, SessionStore
 from shiplog.sequencer.setting_commands import AddPartitions
 from shiplog.sequencer.state import StateMachine
@@ -88,6 +89,7 @@ class Replica:
         self.on_archived: Callable[[Archive], None] = lambda command: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
+        self.on_reset: Callable[[SoftReset | HardReset], None] = lambda command: None
         self.on_members_changed: Callable[[], None] = lambda: None
 
     # --- starting and snapshots -------------------------------------------------------------------
@@ -98,13 +100,17 @@ class Replica:
         self._merging.follow(self.machine)
         for merge in pending:
             self._merging.enqueue(merge)
-        for number, partition in self.machine.state.partitions.items():
-            places = tuple(
-                (entry.number, entry.place)
-                for entry in self.machine.state.inputs.values()
-                if entry.partition == number
-            )
-            self._marks[number] = deque([_Mark(partition.next_offset, places)])
+        self._mark_planned()
+
+    def _mark_planned(self) -> None:
+        """What was planned so far is released together."""
+        state, places = self.machine.state, defaultdict(list)
+        for entry in state.inputs.values():
+            places[entry.partition].append((entry.number, entry.place))
+        self._marks = {
+            number: deque([_Mark(partition.next_offset, tuple(places[number]))])
+            for number, partition in state.partitions.items()
+        }
 
     def body(self) -> bytes:
         """The body of a snapshot of this moment."""
@@ -117,7 +123,6 @@ class Replica:
         self.machine.state = machine.state
         self.machine.reindex()
         self._merging.drop_pending()
-        self._marks.clear()
         self.start(body.pending, snapshot.last_index)
         self._release(self._cursors)
         self.on_installed()
@@ -168,6 +173,8 @@ class Replica:
             self._published(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
+        elif isinstance(command, SoftReset | HardReset):
+            self._reset(command)
         return outcome
 
     def _published(self, command: PublishStage) -> None:
@@ -175,6 +182,16 @@ class Replica:
             self._merged(merge)
         for session, _ in command.runs:
             self.on_run_changed(session)
+
+    def _reset(self, command: SoftReset | HardReset) -> None:
+        """After a hard one nobody needs the bytes of what was merged before: none are waited for,
+        and all of it is released.
+        """
+        if isinstance(command, HardReset):
+            self._merging.follow(self.machine)
+            self._mark_planned()
+            self._release(list(self._marks))
+        self.on_reset(command)
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
@@ -245,10 +262,11 @@ class Replica:
 
     def forget_deleted(self) -> None:
         """Everything that was ever committed is applied: what is left of other topics may go."""
-        known = self.machine.state.topics
-        self._sessions.forget_deleted(known)
-        self._merging.forget_deleted(known)
-        self.on_deleted_known(known)
+        topics = self.machine.state.topics
+        logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
+        self._sessions.forget_deleted(topics)
+        self._merging.forget_deleted(logs)
+        self.on_deleted_known(logs)
 
     def role_changed(self) -> None:
         """Pass on that leadership moved."""

@@ -16,11 +16,11 @@ from shiplog.logformat.files import DiskFault, File, FileSystem
 from shiplog.logformat.input_log import InputLog
 from shiplog.logformat.quarantine import set_aside, set_partition_aside
 from shiplog.logformat.session_dir import SessionDirectory
+from shiplog.logformat.topic_dirs import TopicDirs
 from shiplog.logformat.topic_file import read_topic_id
 from shiplog.sequencer.commands import Place, Range
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Input
-from shiplog.sequencer.topic_dirs import TopicDirs
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 
-from shiplog.consensus import Snapshot
+from shiplog.consensus import Busy, NotLeader, Snapshot
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import DiskFull
 from shiplog.runtime.log import log_event
 from shiplog.sequencer.coordinator import Coordinator
-from shiplog.sequencer.group import Group
+from shiplog.sequencer.group import Group, forget_outcome
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.raft_store import RaftStore
 from shiplog.sequencer.replica import Replica
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
 TAIL_ENTRIES = 10_000
 """Entries kept behind the cut, so that a follower that was away for moments needs no snapshot."""
+
+NUDGES = 4
+"""So many rounds after a soft reset the leader adds an entry that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +69,46 @@ class Snapshotter:
         self._interval_s = interval_s
         self._last_index = replica.applied_index
         self._taken: deque[_Taken] = deque(maxlen=2)
+        self._anew_at = 0
+        """The log up to this entry is not kept, once it is not needed."""
+        self._woken = asyncio.Event()
+        self._nudges = 0
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
         interval_s = self._interval_s
         while True:
-            await asyncio.sleep(interval_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), interval_s)
             try:
+                if self._woken.is_set():
+                    self._begin_log()
+                if self._nudges:
+                    self._nudge()
                 if self._replica.applied_index > self._last_index:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
                 self._cut()
             except DiskFull as fault:
                 log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+
+    def begin_anew(self) -> None:
+        """Let go of the whole log that there is, as soon as both kept snapshots are of its end or
+        later: the older one must never need what is gone (a soft reset).
+        """
+        self._woken.set()
+
+    def _begin_log(self) -> None:
+        self._woken.clear()
+        self._store.roll()
+        self._anew_at = self._group.raft.last_index
+        self._nudges = NUDGES
+
+    def _nudge(self) -> None:
+        """Snapshots are of different entries, and an idle cluster has none."""
+        self._nudges -= 1
+        with suppress(NotLeader, Busy):
+            forget_outcome(self._group.propose([])[1])
 
     async def take(self) -> int:
         """Write one snapshot of this moment; its size in bytes."""
@@ -113,7 +144,10 @@ class Snapshotter:
             if number in self._replica.machine.state.partitions
         ):
             return
-        index = older.snapshot.last_index - TAIL_ENTRIES
+        last = older.snapshot.last_index
+        index = last - TAIL_ENTRIES
+        if last >= self._anew_at:
+            index = max(index, self._anew_at)
         if index > self._group.raft.first_index:
             self._group.raft.compact(index, self._taken[-1].snapshot)
             self._store.cut(index)

@@ -189,6 +189,8 @@ class Staging:
         """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
         for _ in range(ATTEMPTS):
             self._lead()
+            if not ranges.keys() <= self._node.replica.machine.state.partitions.keys():
+                break  # a topic was deleted, or began anew
             try:
                 outcome = await self._propose(request, ranges)
             except (Busy, ProposalLost):

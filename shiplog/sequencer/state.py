@@ -40,6 +40,8 @@ from shiplog.sequencer.commands import (
 )
 from shiplog.sequencer.group_commands import GroupCommand
 from shiplog.sequencer.group_state import GROUP_COMMANDS
+from shiplog.sequencer.reset_commands import ResetCommand
+from shiplog.sequencer.reset_state import RESETS, event_of
 from shiplog.sequencer.sequences import remember
 from shiplog.sequencer.setting_commands import SettingCommand
 from shiplog.sequencer.setting_state import CHANGES
@@ -70,6 +72,7 @@ class StateMachine:
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()
         self._by_place: dict[tuple[str, int], int] = {}
+        self._by_log: dict[str, str] = {}
         self.reindex()
 
     def reindex(self) -> None:
@@ -77,6 +80,7 @@ class StateMachine:
         self._by_place = {
             (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
         }
+        self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
 
     def encode(self) -> bytes:
         """The whole state, for a snapshot."""
@@ -104,6 +108,11 @@ class StateMachine:
     def topic_named(self, name: str) -> Topic | None:
         """The living topic of that name."""
         topic_id = self.state.names.get(name)
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def topic_of_log(self, log_id: str) -> Topic | None:
+        """The living topic whose present log has that id."""
+        topic_id = self._by_log.get(log_id)
         return None if topic_id is None else self.state.topics[topic_id]
 
     def partition_of(self, topic_id: str, index: int) -> Partition | None:
@@ -149,7 +158,7 @@ class StateMachine:
         for _ in range(command.partitions):
             self.state.add_partition(topic)
         self.state.topics[command.topic_id] = topic
-        self.state.names[command.name] = command.topic_id
+        self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
         return topic
 
     def _delete_topic(self, command: DeleteTopic) -> Topic | Rejection:
@@ -157,6 +166,7 @@ class StateMachine:
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
         del self.state.names[topic.name]
+        del self._by_log[topic.log_id]
         gone = set(topic.partition_numbers)
         for number in gone:
             del self.state.partitions[number]
@@ -325,6 +335,13 @@ class StateMachine:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
+    def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
+        if not RESETS[type(command)](self.state, command):
+            return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
+        self.reindex()
+        self._record_event(event_of(command, len(self.state.topics)))
+        return command
+
     def _record_event(self, command: RecordEvent) -> RecordEvent:
         self.state.events.append(command)
         del self.state.events[:-EVENTS_REMEMBERED]
@@ -463,6 +480,7 @@ _APPLY: dict[type, Any] = {
     Expire: StateMachine._expire,
     Archive: StateMachine._archive,
     PublishStage: StateMachine._publish_stage,
+    **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
 }

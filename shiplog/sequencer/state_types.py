@@ -18,7 +18,8 @@ from shiplog.sequencer.setting_commands import Advertised
 STATE_VERSION = 3
 READABLE_VERSIONS = (1, 2, 3)
 """Version 2 added the log starts: a program that passes over them would serve what is archived.
-Version 3 added stages: one that passes over them would merge what is not published.
+Version 3 added stages and the ids of logs: one that passes over them would merge what is not
+published, and go on in the logs before a reset.
 """
 
 
@@ -30,6 +31,15 @@ class Topic(msgspec.Struct):
     settings: dict[str, str]
     created_ms: int
     partition_numbers: list[int]
+    present_log: str = ""
+    """The id of its log; empty: that of the topic, whose log was never begun anew."""
+    former_logs: list[str] = []
+    """The ids that its log had before each hard reset."""
+
+    @property
+    def log_id(self) -> str:
+        """The id of its merged log: what readers go by."""
+        return self.present_log or self.topic_id
 
     @property
     def partitions(self) -> int:
@@ -160,6 +170,12 @@ class State(msgspec.Struct):
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
     stages: dict[str, Stage] = {}
+    epoch_base: int = 0
+    """Added to Raft's term it is the leader epoch: it rises with every hard reset."""
+    first_epoch: int = 0
+    """The leader epochs of the present logs are at least this."""
+    resets: list[str] = []
+    """The ids of the newest ones: one that is proposed twice is done once."""
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

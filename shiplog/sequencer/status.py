@@ -89,7 +89,7 @@ def _role(node: Node, member: Member) -> str:
 
 def topic_info(topic: Topic) -> admin.TopicInfo:
     """A topic."""
-    return admin.TopicInfo(topic.name, topic.topic_id, topic.partitions, topic.settings)
+    return admin.TopicInfo(topic.name, topic.log_id, topic.partitions, topic.settings)
 
 
 def partition_info(node: Node, number: int) -> admin.PartitionInfo:

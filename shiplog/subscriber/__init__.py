@@ -5,6 +5,7 @@ from __future__ import annotations
 from shiplog.subscriber.async_subscriber import AsyncSubscriber
 from shiplog.subscriber.errors import (
     CopyStopped,
+    LogReset,
     NotCaughtUp,
     OffsetNotHere,
     OffsetOutOfRange,
@@ -20,6 +21,7 @@ __all__ = [
     "AsyncSubscriber",
     "AutoOffsetReset",
     "CopyStopped",
+    "LogReset",
     "NotCaughtUp",
     "OffsetNotHere",
     "OffsetOutOfRange",

@@ -25,6 +25,7 @@ from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.subscriber.errors import (
     CopyStopped,
+    LogReset,
     NotCaughtUp,
     OffsetOutOfRange,
     TopicDeleted,
@@ -48,6 +49,7 @@ class _Snapshot:
     cluster_end: int | None
     first_end: int | None
     asked_for: int | None
+    successor: str
 
 
 class Copier:
@@ -123,6 +125,7 @@ class Copier:
             copy.cluster_end,
             copy.cluster_end if first_end is None else first_end,
             copy.wanted_offset,
+            copy.successor,
         )
         if after == before:
             return
@@ -160,10 +163,14 @@ class Copier:
             return frozenset(partition for name, partition in self._copies if name == topic)
 
     def check(self) -> None:
-        """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic."""
+        """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic,
+        LogReset.
+        """
         with self._moved:
             copies, status = dict(self._copies), self._status
         for (topic, partition), copy in copies.items():
+            if copy.successor:
+                raise LogReset(topic, partition)
             if copy.state is CopyState.GONE:
                 raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
             earliest = _earliest(copy.fault)
@@ -176,6 +183,22 @@ class Copier:
                 raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
             if self._must_exist and problem.code is FaultCode.UNKNOWN_TOPIC:
                 raise UnknownTopic(str(problem))
+
+    def begin_anew(self, topic: str, partition: int) -> str:
+        """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
+        CopyStopped.
+        """
+        return self._thread.run(self._begin_anew((topic, partition)))
+
+    async def _begin_anew(self, name: tuple[str, int]) -> str:
+        old = self._client.copies[name]
+        with self._moved:
+            del self._copies[name]  # nothing that was heard of the old one counts
+        self._client.begin_anew(old)
+        new = self._client.copies[name]
+        if new is old:
+            raise CopyStopped(f"copying of {name[0]}-{name[1]} has stopped: {old.fault}")
+        return new.log.topic_id
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""

@@ -62,6 +62,11 @@ class Cursor:
         self._drop_chunk()
         self.position = self.done = offset
 
+    def leave(self) -> None:
+        """Nothing more of it is handed out."""
+        self._drop_chunk()
+        self.reader.close()
+
     def fill(self, limit_bytes: int) -> bool:
         """See to it that a chunk is there; whether one is. Raises as `TailReader.read`."""
         if self.is_finished:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from shiplog.logformat.files import FileSystem, NoSuchFile
 from shiplog.logformat.session_dir import parse_input_name
 from shiplog.subscriber.cursor import Cursor
-from shiplog.subscriber.errors import OffsetNotHere
+from shiplog.subscriber.errors import LogReset, OffsetNotHere
 from shiplog.subscriber.keeper import Keeper, NoKeeper
 from shiplog.subscriber.positions import PositionStore
 from shiplog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, Wanted
@@ -100,7 +100,11 @@ class Engine:
                 self._starting[name] = _Starting(reader, wanted)
         self._has_looked = True
         for name in tuple(self._starting):
-            self._start(name, self._starting[name])
+            try:
+                self._start(name, self._starting[name])
+            except LogReset as reset:
+                self._begin_anew(reset)
+                soon = True
         soon |= bool(self._starting)
         self._next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
 
@@ -182,7 +186,7 @@ class Engine:
             OffsetOutOfRange: where the application is was archived, and there is no other rule.
             CorruptLog, DiskFault
         """
-        for cursor in self._turn:
+        for cursor in tuple(self._turn):
             if self._fill(cursor, limit_bytes):
                 if len(self._turn) > 1:
                     self._turn.remove(cursor)
@@ -196,6 +200,9 @@ class Engine:
         except OffsetNotHere as error:
             self._reset(cursor, error)
             return cursor.fill(limit_bytes)
+        except LogReset as reset:
+            self._begin_anew(reset)
+            return False
 
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
         known = Known(error.earliest, error.end, error.end, error.end)
@@ -224,18 +231,51 @@ class Engine:
         """
         if not self.waiter.names_changed and time.monotonic() < self._next_look:
             return False
-        self.keeper.check()
+        self._check()
         self.look()
-        for cursor in self.cursors.values():
+        for cursor in tuple(self.cursors.values()):
             if cursor.chunk is None:
                 self._look_again(cursor)
         return True
+
+    def _check(self) -> None:
+        """Raises what keeps a copy from growing for good."""
+        while True:
+            try:
+                return self.keeper.check()
+            except LogReset as reset:
+                self._begin_anew(reset)
 
     def _look_again(self, cursor: Cursor) -> None:
         try:
             cursor.reader.look_again()
         except OffsetNotHere as error:
             self._reset(cursor, error)
+        except LogReset as reset:
+            self._begin_anew(reset)
+
+    def _begin_anew(self, reset: LogReset) -> None:
+        """Leave the copy of a log that was begun anew, all of which was handed out. Raises
+        LogReset, if there is no rule for it.
+        """
+        name = reset.topic, reset.partition
+        self._finder.begin_anew(*name)
+        self._let_go(name)
+        self.keeper.begin_anew(*name)
+        self._next_look = 0.0
+
+    def _let_go(self, name: Name) -> None:
+        path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
+        for watched in (path, self._watched.pop(name, path)):
+            self.waiter.forget(watched)
+        starting = self._starting.pop(name, None)
+        if starting is not None:
+            starting.reader.close()
+        cursor = self.cursors.pop(name, None)
+        if cursor is not None:
+            cursor.leave()
+            self._turn.remove(cursor)
+            self._saved.pop(name)
 
     def wait_s(self) -> float:
         """How long to wait at most before looking again."""

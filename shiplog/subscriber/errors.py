@@ -50,5 +50,19 @@ class CopyStopped(SubscriberError):
     """The local copy cannot be kept up to date any more; what it holds can still be read."""
 
 
+class LogReset(SubscriberError):
+    """The cluster began the topic's log anew (a hard reset): offsets mean other records now. What
+    the local copy of the old log holds was handed out.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(
+            f"the log of {topic}-{partition} was begun anew by a hard reset of the cluster, and "
+            "old offsets mean nothing any more; set auto_offset_reset to 'earliest' or 'latest' to "
+            "begin anew (the copy of the old log is set aside)"
+        )
+        self.topic, self.partition = topic, partition
+
+
 class TopicDeleted(SubscriberError):
     """The topic was deleted in the cluster; what the local copy holds was handed out."""

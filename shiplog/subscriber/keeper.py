@@ -35,7 +35,12 @@ class Keeper(Protocol):
         """Whether `known` are all partitions that are there."""
 
     def check(self) -> None:
-        """Raise what keeps a copy from growing for good. Raises CopyStopped, TopicDeleted."""
+        """Raise what keeps a copy from growing for good. Raises CopyStopped, TopicDeleted, and
+        LogReset, until `begin_anew`.
+        """
+
+    def begin_anew(self, topic: str, partition: int) -> str:
+        """Set the copy of a log aside that was begun anew: the id of the new one."""
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""
@@ -62,6 +67,10 @@ class NoKeeper:
 
     def check(self) -> None:
         """Nothing is known to stand in the way."""
+
+    def begin_anew(self, topic: str, partition: int) -> str:
+        """Whoever keeps the copies has done it."""
+        return ""
 
     def is_caught_up(self) -> bool:
         """There is nothing to catch up with."""

@@ -56,6 +56,7 @@ class SubscriberSidecar:
             random=random,
             find_start=lambda topic, topic_id, partition: start,
             on_change=on_change,
+            begins_anew=True,
         )
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from shiplog.replicator.pull_copy import StartAt as StartAtNode
-from shiplog.subscriber.errors import OffsetNotHere
+from shiplog.subscriber.errors import LogReset, OffsetNotHere
 from shiplog.subscriber.keeper import Kept
 from shiplog.subscriber.positions import PositionStore
 from shiplog.subscriber.tail_reader import TailReader
@@ -116,9 +116,13 @@ class StartFinder:
         self._wanted = wanted
         self._reset = reset
         self._store = store
+        self._anew: set[tuple[str, int]] = set()
+        """Partitions whose logs were begun anew since the start."""
 
     def wanted_of(self, topic: str, topic_id: str, partition: int) -> Wanted:
         """What is wanted of one partition, its stored position looked up."""
+        if (topic, partition) in self._anew:
+            return LATEST if self._reset is AutoOffsetReset.LATEST else EARLIEST
         wanted = self._wanted
         if not isinstance(wanted, Wanted):
             wanted = wanted.get(partition, EARLIEST)
@@ -168,6 +172,12 @@ class StartFinder:
                 return known.end
             case AutoOffsetReset.ERROR:
                 raise OffsetNotHere(reader.topic, reader.partition, offset, known.start, known.end)
+
+    def begin_anew(self, topic: str, partition: int) -> None:
+        """The log was begun anew: what was wanted of the old one means nothing. Raises LogReset."""
+        if self._reset is AutoOffsetReset.ERROR:
+            raise LogReset(topic, partition)
+        self._anew.add((topic, partition))
 
     def begin_copy(self, topic: str, topic_id: str, partition: int) -> StartAtNode:
         """Where a copy that does not exist yet begins, as a node is asked for it.

@@ -25,7 +25,7 @@ from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.merged_marks import MergedMarks
 from shiplog.logformat.merged_names import LOG, PARTITION_FILE, segment_bases, segment_name
 from shiplog.logformat.partition_file import PartitionFile
-from shiplog.subscriber.errors import OffsetNotHere
+from shiplog.subscriber.errors import LogReset, OffsetNotHere
 
 _BASE_OFFSET = Struct(">q")
 _LAST_OFFSET = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
@@ -127,8 +127,11 @@ class TailReader:
         return bases[0] if bases else self._start_offset
 
     def _read_start(self) -> None:
+        """Raises LogReset when the directory is that of another log by now."""
         whose = read_json_file(self._fs, os.path.join(self.path, PARTITION_FILE), PartitionFile)
         if whose is not None:
+            if whose.topic_id != self.topic_id:
+                raise LogReset(self.topic, self.partition)
             self._start_offset, self._log_start = whose.start_offset, whose.log_start
 
     def _size(self, base: int) -> int:
@@ -145,6 +148,7 @@ class TailReader:
             return False
 
     def _open_log(self) -> MergedLog:
+        self._read_start()
         return MergedLog.open(
             self._fs,
             self.path,
@@ -168,6 +172,7 @@ class TailReader:
 
         Raises:
             OffsetNotHere: they were archived meanwhile.
+            LogReset: the log was begun anew.
             CorruptLog: they are damaged.
             DiskFault: the disk fails.
         """
@@ -183,6 +188,7 @@ class TailReader:
             self._file = self._fs.open(self.log_path)
         except NoSuchFile:
             return False
+        self._read_start()  # after it: a file of the same name may be another log's
         return True
 
     def _go_to_next_segment(self) -> bool:
@@ -240,7 +246,9 @@ class TailReader:
         Raises:
             CorruptLog: bytes that must be whole by now are not.
             OffsetNotHere: the segment was archived.
+            LogReset: the log was begun anew.
         """
+        self._read_start()
         if self._file is None:
             self._look_for_start()
             return

@@ -209,6 +209,15 @@ class AlterTopic(Message, frozen=True, tag=13):
         check_topic_name(self.name)
 
 
+class ResetCluster(Message, frozen=True, tag=14):
+    """Begin the Raft log anew, or, `hard`, the logs of all topics; answered by ClusterReset.
+    `reset_id` is new for every reset: one that is asked for twice is done once.
+    """
+
+    hard: bool
+    reset_id: Identifier
+
+
 class TopicCreated(Message, frozen=True, tag=1):
     """The topic exists now, on a majority."""
 
@@ -309,6 +318,20 @@ class TopicAltered(Message, frozen=True, tag=14):
     topic: TopicInfo
 
 
+class ResetTopic(NamedTuple):
+    """A topic, and the id of its new log."""
+
+    topic: ShortText
+    log_id: Identifier
+
+
+class ClusterReset(Message, frozen=True, tag=15):
+    """It is done on a majority: a node that has applied the entry `index` has done it too."""
+
+    index: Place63
+    topics: tuple[ResetTopic, ...]
+
+
 AdminRequest: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -323,6 +346,7 @@ AdminRequest: TypeAlias = (
     | SetMaintenance
     | VoidRecords
     | AlterTopic
+    | ResetCluster
     | ArchiveRequest
     | StageRequest
     | GroupRequest
@@ -342,6 +366,7 @@ AdminResponse: TypeAlias = (
     | MaintenanceSet
     | RecordsVoided
     | TopicAltered
+    | ClusterReset
     | ArchiveResponse
     | StageResponse
     | GroupResponse

@@ -150,14 +150,13 @@ class Close(Message, frozen=True, tag=6):
 
 
 class OpenRun(Message, frozen=True, tag=10):
-    """Claim a number for a run; `run` is the one it has in its own directory."""
+    """Claim a number for a run; `run` is the one in its own directory. With a `stage`, held."""
 
     run: Unsigned32
     run_id: Identifier
     dedup_id: ShortText | None = None
     dedup_base: Signed64 | None = None
     stage: ShortText | None = None
-    """What its records are staged for: they are held until that is published."""
 
 
 class RunOpened(Message, frozen=True, tag=11):
@@ -258,9 +257,11 @@ class Truncated(Message, frozen=True, tag=22):
 
 
 class TopicGone(Message, frozen=True, tag=23):
-    """The topic of this handle was deleted: let go. The handle is free."""
+    """The topic of this handle was deleted, or with a `successor` only its log: after a hard reset
+    the topic has a new one, with that id. Let go; the handle is free."""
 
     handle: Handle
+    successor: Identifier | None = None
 
 
 # --- pull ---------------------------------------------------------------------------------------

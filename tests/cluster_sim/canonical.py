@@ -36,6 +36,8 @@ class CanonicalLog:
     last: dict[str, int] = field(default_factory=dict)
     archived: int = 0
     """Segments below are archived: Raft has said so."""
+    accepts: Callable[[str, int], None] = lambda session, number: None
+    """Called with every record: raises Violation for one that belongs to another log."""
 
     def compare(self, who: str, base: int, start: int, data: memoryview) -> int:
         """Somebody holds these bytes: they must be the known ones. How many are known."""
@@ -91,6 +93,7 @@ class CanonicalLog:
                 "once and in order",
                 f"{who}: {session} {number} is {kind}, behind {self.last[session]}",
             )
+        self.accepts(session, number)
         self.last[session] = number
         self.ends[session, number] = end
 

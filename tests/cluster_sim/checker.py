@@ -18,17 +18,20 @@ from shiplog.consensus.wal import scan_wal
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_progress import LostRange
-from shiplog.sequencer.commands import Archive, Merge, Range, decode_commands
+from shiplog.sequencer.commands import Archive, CreateTopic, Merge, Range, decode_commands
+from shiplog.sequencer.reset_commands import HardReset, SoftReset
 from shiplog.sequencer.state_types import Rejection
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.lineage import Lineage
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
     from shiplog.logformat.segment import Segment
     from shiplog.replicator.pull_client import PullClient
     from shiplog.sequencer.node import Node
+    from shiplog.sequencer.state_types import State
     from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.publisher import PublisherActor
@@ -44,16 +47,18 @@ class Checker:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.logs: dict[tuple[str, int], CanonicalLog] = {}
+        self.lineage = Lineage(world.history)
         self.entries: dict[int, tuple[int, bytes]] = {}
         self.leaders: dict[int, str] = {}
         self.committed: Committed = {}
         self.elections = 0
         self._votes: dict[str, tuple[int, int]] = {}
         """Host -> (term, candidate) of its last vote."""
-        self._topic_ids: dict[tuple[str, int], str] = {}
         self._looked_at: dict[tuple[str, str, int], End] = {}
         """(process, topic id, partition) -> how far its log was compared."""
+        self._resets: set[str] = set()
+        self._epoch = 0
+        """The highest leader epoch that was in any log."""
         self._looked_when: dict[str, tuple[int, int, int]] = {}
         """Host -> (changes of its disk, starts, logs) at the last look."""
 
@@ -101,9 +106,7 @@ class Checker:
         seen = self._looked_at.get(key)
         if seen == end:
             return
-        if seen is None:
-            self._take_up(log)
-        canonical = self.logs[log.topic_id, log.partition]
+        canonical = self.lineage.take_up(log.topic, log.topic_id, log.partition)
         if log.log_start.segment > canonical.archived:
             raise Violation(
                 "archived is what Raft says",
@@ -142,16 +145,6 @@ class Checker:
             raise Violation("readers see a prefix", f"{actor.host} has what no node has merged")
         canonical.extend(actor.host, base, bytes(data))
         self.world.trace.event(actor.host, f"merges up to {canonical.next_offset}")
-
-    def _take_up(self, log: MergedLog) -> None:
-        name = (log.topic, log.partition)
-        known = self._topic_ids.setdefault(name, log.topic_id)
-        if known != log.topic_id:
-            raise Violation("one topic", f"{name} is {known} and {log.topic_id}")
-        self.logs.setdefault(
-            (log.topic_id, log.partition),
-            CanonicalLog(log.topic, log.partition, self.world.history.is_published),
-        )
 
     @staticmethod
     def _bytes(actor: Actor, log: MergedLog, base: int, part: tuple[int, int]) -> memoryview:
@@ -198,13 +191,30 @@ class Checker:
         if actor.node is None or not entry.data:
             return
         for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
-            if isinstance(command, Merge):
+            if isinstance(command, CreateTopic):
+                self.lineage.told(actor.node.replica.machine.state)
+            elif isinstance(command, SoftReset | HardReset):
+                self.world.resets.done(command.reset_id)
+                if isinstance(command, HardReset) and command.reset_id not in self._resets:
+                    self._resets.add(command.reset_id)
+                    self._reset(actor, actor.node.replica.machine.state)
+            elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
+                    if outcome.code == "UNKNOWN_TOPIC":
+                        continue  # planned just before a reset
                     raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
+                self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
                     self._merge_committed(actor, part)
             elif isinstance(command, Archive) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
+
+    def _reset(self, actor: NodeActor, state: State) -> None:
+        """All logs begin anew, with higher epochs than any before."""
+        if state.first_epoch <= self._epoch:
+            raise Violation("resets fence", f"epochs from {state.first_epoch}, {self._epoch} were")
+        self.lineage.was_reset(state, self.committed)
+        self.world.trace.event(actor.host, "begins all logs anew")
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
         machine = actor.node.replica.machine  # type: ignore[union-attr]
@@ -225,7 +235,8 @@ class Checker:
         state = actor.node.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions[command.partition]
         name = (state.topics[partition.topic_id].name, partition.index)
-        log = self.logs.get((partition.topic_id, partition.index))
+        log_id = state.topics[partition.topic_id].log_id
+        log = self.lineage.logs.get((log_id, partition.index))
         if log is None or command.segment <= log.archived:
             return
         if command.segment not in log.segments:
@@ -332,7 +343,9 @@ class Checker:
         self, actor: PublisherActor, name: InputName, append: Written, path: str
     ) -> None:
         number = append.numbers[-1]
-        canonical = self._log_named(name)
+        if self.lineage.is_given_up(actor.session, number):
+            return  # it was committed before a hard reset
+        canonical = self.lineage.present(name)
         end = None if canonical is None else canonical.ends.get((actor.session, number))
         if canonical is not None and end is not None and end.base < canonical.archived:
             return  # it was merged and durable on a majority then
@@ -345,16 +358,14 @@ class Checker:
                 "removed is merged", f"{path} goes, only {len(holders)} nodes have {number} merged"
             )
 
-    def _log_named(self, name: InputName) -> CanonicalLog | None:
-        topic_id = self._topic_ids.get(name)
-        return None if topic_id is None else self.logs.get((topic_id, name[1]))
-
     # --- at the end -------------------------------------------------------------------------------
 
     def check_end(self) -> None:
         """Everything is quiet: look at all of it. Raises Violation."""
         for session, number in sorted(self.world.history.acknowledged):
-            log = self._log_named(self.world.history.published[session, number])
+            log = self.lineage.present(self.world.history.published[session, number])
+            if self.lineage.is_given_up(session, number):
+                continue
             if log is None or (session, number) not in log.ends:
                 raise Violation("acknowledged is merged", f"{session} {number} is lost")
         for actor in self.world.actors.values():

@@ -19,12 +19,13 @@ from typing import Any
 from tests.cluster_sim.mutants_archiving import ARCHIVING
 from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
+from tests.cluster_sim.mutants_resets import RESETS
 from tests.cluster_sim.options import Options, from_seed
 from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
-MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING)
+MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING, *RESETS)
 
 POWER = ("power_loss", "power_loss_all", "fuse")
 OFTEN: dict[str, Any] = {"fault_every_s": 0.7, "safety_s": 20.0, "minority_stays_away": False}
@@ -37,6 +38,7 @@ MUCH: dict[str, Any] = {
     "append_every_s": 0.05,
 }
 """So that there is something to archive."""
+RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
 FOCUS: dict[str, dict[str, Any]] = {
     "forgive_failed_syncs": {
         "kinds": ("failing_sync",),
@@ -120,6 +122,9 @@ FOCUS: dict[str, dict[str, Any]] = {
     "forget_the_copies": {"kinds": ("kill_subscriber",), **MUCH},
     "wait_for_what_is_archived": {"kinds": ("wipe", "kill"), "kept_entries": 0, **MUCH},
     "roll_by_memory": {"kinds": ("kill",), "segment_bytes": 1 << 12},
+    "begin_anew_under_the_old_id": {"kinds": ("kill",), **RESET},
+    "merge_again_after_resets": {"kinds": ("kill",), **RESET},
+    "epochs_do_not_rise": {"kinds": ("kill",), **RESET},
 }
 """What the worlds of some mutants are like, beside what their seeds say."""
 
@@ -130,7 +135,7 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     """
     count = 0
     focus = FOCUS.get(mutant.__name__)
-    usual = {"lazy_sync": False, "retention_bytes": -1}
+    usual: dict[str, Any] = {"lazy_sync": False, "retention_bytes": -1, "resets": ()}
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:
         count += 1

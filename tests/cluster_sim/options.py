@@ -71,6 +71,8 @@ class Options:
     """`fsync = "interval"`: what is written counts as durable."""
     retention_bytes: int
     """What topics keep of each partition; -1: everything."""
+    resets: tuple[tuple[float, bool], ...] = ()
+    """When an administrator resets the cluster, and whether hard."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
     skip: frozenset[int] = frozenset()
@@ -85,7 +87,7 @@ def from_seed(seed: int) -> Options:
     """The world of this seed; each tenth runs with `fsync = "interval"`, and faults that go with
     it.
     """
-    options = _drawn(seed)
+    options = replace(_drawn(seed), resets=_resets(seed))
     if seed % 10:
         return options
     kinds = tuple(kind for kind in options.kinds if kind not in SURE)
@@ -96,6 +98,15 @@ def from_seed(seed: int) -> Options:
         sync_s=min(options.sync_s, 0.02),
         minority_stays_away=False,
     )
+
+
+def _resets(seed: int) -> tuple[tuple[float, bool], ...]:
+    """Of each fifth world. Drawn apart, so that the others are what they were without."""
+    draw = random.Random(f"resets {seed}")
+    if draw.random() >= 0.2:
+        return ()
+    times = sorted(draw.uniform(0.5, 5.0) for _ in range(draw.choice((1, 1, 2, 3))))
+    return tuple((at_s, draw.random() < 0.7) for at_s in times)
 
 
 def _drawn(seed: int) -> Options:

@@ -43,6 +43,7 @@ class SubscriberActor(Actor):
             syncer=SimSyncer(fs),
             clock=self.clock,
             random=random.Random(f"{process.name} {self.world.options.seed}"),
+            begins_anew=True,
         )
         self.client.start()
         await self.world.loop.create_future()

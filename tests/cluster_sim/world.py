@@ -35,6 +35,7 @@ from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
+from tests.cluster_sim.resets import Resets
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.violation import Violation
 from tests.simulation.trace import Trace
@@ -67,6 +68,7 @@ class World:
         everyone: list[Actor] = [*self.nodes, *self.publishers, *self.subscribers]
         self.actors = {actor.host: actor for actor in everyone}
         self.faults = Faults(self)
+        self.resets = Resets(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -80,6 +82,7 @@ class World:
                 for actor in self.actors.values():
                     actor.start()
                 self.faults.plan()
+                self.resets.plan()
                 self._create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
@@ -128,9 +131,14 @@ class World:
         for publisher in self.publishers:
             if waits := publisher.waits_for():
                 return waits
-        for log in self.checker.logs.values():
+        if waits := self.resets.waits_for():
+            return waits
+        lineage = self.checker.lineage
+        for (log_id, _), log in lineage.logs.items():
+            if not lineage.is_present(log_id):
+                continue
             for actor in (*self.nodes, *self.subscribers):
-                if not _is_excused(actor) and (waits := _lacks(actor, log)):
+                if not _is_excused(actor) and (waits := _lacks(actor, log_id, log)):
                     return waits
         return ""
 
@@ -229,11 +237,11 @@ def _is_excused(actor: Actor) -> bool:
     return actor.stays_away or (isinstance(actor, NodeActor) and actor.has_rotten)
 
 
-def _lacks(actor: Actor, wanted: CanonicalLog) -> str:
+def _lacks(actor: Actor, log_id: str, wanted: CanonicalLog) -> str:
     """What an actor has not merged or copied, or not archived."""
     name = f"{wanted.topic}-{wanted.partition}"
     found = _log_of(actor, (wanted.topic, wanted.partition))
-    if found is None or found.next_offset < wanted.next_offset:
+    if found is None or found.topic_id != log_id or found.next_offset < wanted.next_offset:
         held = "nothing" if found is None else found.next_offset
         return f"{actor.host} has {held} of {wanted.next_offset} in {name}"
     if found.log_start.segment < wanted.archived:

@@ -41,6 +41,7 @@ from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.state import StateMachine
 from shiplog.sequencer.state_types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
+from tests.mutants.resets import forget_dedup_at_resets
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -225,10 +226,10 @@ def append_time_by_the_clock() -> Iterator[None]:
     """Append times follow the leader's clock, also backwards."""
     original = Planner._finish
 
-    def finish(self: Planner, draft: Any, *, term: int, now_ms: int) -> Merge:
+    def finish(self: Planner, draft: Any, *, epoch: int, now_ms: int) -> Merge:
         self._tails[draft.partition] = tail = self._tail(draft.partition)
         tail.append_ms = 0
-        return original(self, draft, term=term, now_ms=now_ms)
+        return original(self, draft, epoch=epoch, now_ms=now_ms)
 
     with patch.object(Planner, "_finish", finish):
         yield
@@ -392,6 +393,11 @@ PLANTED = (
         leave_runs_of_the_gone_open,
         _SEQUENCER
         + "test_node_sessions.py::test_the_leader_ends_the_run_of_a_node_that_is_gone_for_long",
+    ),
+    Planted(
+        9,
+        forget_dedup_at_resets,
+        _SEQUENCER + "test_reset_state.py::test_dedup_is_remembered_and_offsets_are_not",
     ),
     Planted(
         21,

@@ -89,6 +89,9 @@ CLUSTER_RULES = {
     "truncate_what_is_kept": "§11, 16",
     "forget_the_copies": "§6",
     "wait_for_what_is_archived": "§11, 14",
+    "begin_anew_under_the_old_id": "§11, 10",
+    "merge_again_after_resets": "§9, 3",
+    "epochs_do_not_rise": "§11, 21",
 }
 
 

@@ -86,7 +86,7 @@ class World:
         self.machine.apply(OpenInput(name, "t", 0))
 
     def plan(self) -> list[Merge]:
-        merges = self.planner.plan(self.bytes.ends(), self.bytes, term=TERM, now_ms=1000)
+        merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=TERM, now_ms=1000)
         if merges:
             self.index += 1
             self.planner.proposed(self.index)
@@ -222,7 +222,7 @@ def test_append_time_never_falls_whatever_the_clock_says() -> None:
     for now_ms in (1000, 400, 1001):
         world.bytes.put(1, records(b"x"))
         ends = world.bytes.ends()
-        world.commit(world.planner.plan(ends, world.bytes, term=TERM, now_ms=now_ms))
+        world.commit(world.planner.plan(ends, world.bytes, epoch=TERM, now_ms=now_ms))
     assert [merge.append_ms for merge in world.merged] == [1000, 1000, 1001]
     assert all(merge.stamp for merge in world.merged)
 

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from shiplog.kafka.api import Api, Call
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.refusal import Refusal
-from shiplog.kafka.topics import denied, unknown
+from shiplog.kafka.topics import denied, id_of, unknown
 from shiplog.sequencer.commands import DeleteTopic
 
 
@@ -40,7 +40,7 @@ async def _delete(call: Call, name: str | None, topic_id: uuid.UUID | None) -> T
         await call.broker.propose(DeleteTopic(topic.topic_id))
     except Refusal as refusal:
         return answer | {"error_code": refusal.code, "error_message": refusal.message}
-    found = {"name": known, "topic_id": uuid.UUID(topic.topic_id)}
+    found = {"name": known, "topic_id": id_of(topic)}
     return answer | found | {"error_code": ErrorCode.none, "error_message": None}
 
 

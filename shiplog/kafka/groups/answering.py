@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.api import Call
 from shiplog.kafka.codec.schemas import Tree
 from shiplog.kafka.groups.driver import Answer, Ask
+from shiplog.kafka.topics import id_of
 
 NEVER_FLEXIBLE = 1 << 15
 
@@ -82,7 +82,7 @@ def by_topic_id(call: Call, numbers: Iterable[int]) -> list[Tree]:
             topics.setdefault(partition.topic_id, []).append(partition.index)
     return [
         {
-            "topic_id": UUID(topic_id),
+            "topic_id": id_of(state.topics[topic_id]),
             "topic_name": state.topics[topic_id].name,
             "partitions": indexes,
         }

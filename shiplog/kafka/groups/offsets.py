@@ -49,6 +49,8 @@ class Offsets:
             return GroupError.UNKNOWN_TOPIC_OR_PARTITION
         if len(commit.metadata) > self._limits.offset_metadata_max_bytes:
             return GroupError.OFFSET_METADATA_TOO_LARGE
+        if 0 <= commit.leader_epoch < self._state.first_epoch:
+            return GroupError.FENCED_LEADER_EPOCH  # it speaks of a log before a hard reset
         return GroupError.NONE
 
     def delete(self, group: AnyGroup, partitions: Sequence[int]) -> tuple[GroupError, ...]:

@@ -94,6 +94,8 @@ class SubscriberBroker(SidecarBroker):
 
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""
+        if copy.log.topic_id not in self._by_id:
+            self._seen = -1  # it was begun anew
         stream = self._streams.get(copy.name)
         if stream is not None:
             stream.changed()
@@ -115,10 +117,12 @@ class SubscriberBroker(SidecarBroker):
         return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
 
     def _look(self) -> None:
-        """Take up copies that are new; none ever goes away."""
+        """Take up copies that are new; none ever goes away, but one may be begun anew."""
         if self._seen == len(self._copies):
             return
         self._seen = len(self._copies)
+        self._by_name.clear()
+        self._by_id.clear()
         for (name, index), copy in self._copies.items():
             topic = self._by_name.get(name)
             if topic is None:

@@ -31,14 +31,21 @@ class TopicDirs:
     def make_way(self, path: str, topic_id: str, index: int) -> None:
         """Park another topic's directory at `path`; put this topic's there if it was parked."""
         owner = self._owner(path)
-        if owner not in (None, topic_id):
-            self._fs.make_directory(os.path.join(os.path.dirname(path), PARKED))
-            self._move(path, _parked(path, str(owner), index))
+        if owner is not None and owner != topic_id:
+            self.park(path, owner, index)
         parked = _parked(path, topic_id, index)
         if owner != topic_id and self._fs.exists(parked):
             if self._fs.exists(path):
                 self._fs.remove_tree(path)  # made, but never given to anybody
             self._move(parked, path)
+
+    def park(self, path: str, topic_id: str, index: int) -> str:
+        """Keep this topic's directory, but out of the way of a newer one's: where."""
+        parked = _parked(path, topic_id, index)
+        if self._owner(path) == topic_id:
+            self._fs.make_directory(os.path.join(os.path.dirname(path), PARKED))
+            self._move(path, parked)
+        return parked
 
     def remove(self, path: str, topic_id: str, index: int) -> None:
         """The topic was deleted: remove its directory, wherever it is."""

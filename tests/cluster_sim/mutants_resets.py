@@ -1,0 +1,43 @@
+"""Planted bugs in resets of the whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from shiplog.sequencer import reset_state
+from shiplog.sequencer.reset_commands import HardReset
+from shiplog.sequencer.state_types import State
+
+
+@contextmanager
+def begin_anew_under_the_old_id() -> Iterator[None]:
+    """A log that a hard reset began anew has the id of the old one."""
+    with patch.object(reset_state, "log_id", lambda topic_id, reset_id: topic_id):
+        yield
+
+
+@contextmanager
+def merge_again_after_resets() -> Iterator[None]:
+    """A hard reset forgets how far sessions were merged."""
+    original = reset_state.hard_reset
+
+    def hard_reset(state: State, command: HardReset) -> bool:
+        is_news = original(state, command)
+        for entry in state.inputs.values() if is_news else ():
+            entry.roll = entry.byte = 0
+        return is_news
+
+    with patch.dict(reset_state.RESETS, {HardReset: hard_reset}):
+        yield
+
+
+@contextmanager
+def epochs_do_not_rise() -> Iterator[None]:
+    """A hard reset leaves the leader epoch as it is."""
+    with patch.object(reset_state, "EPOCH_STEP", 0):
+        yield
+
+
+RESETS = (begin_anew_under_the_old_id, merge_again_after_resets, epochs_do_not_rise)

@@ -1,0 +1,128 @@
+"""What resets change in the replicated state, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from shiplog.sequencer.commands import (
+    AnyCommand,
+    CreateTopic,
+    DeleteTopic,
+    Merge,
+    OpenInput,
+    OpenRun,
+    Place,
+    Range,
+    Sequence5,
+    decode_commands,
+    encode_commands,
+)
+from shiplog.sequencer.group_commands import CommitOffsets, Offset
+from shiplog.sequencer.reset_commands import HardReset, SoftReset
+from shiplog.sequencer.reset_state import EPOCH_STEP
+from shiplog.sequencer.state import StateMachine
+from shiplog.sequencer.state_types import Rejection
+
+RESET = HardReset("r1", 77, 5)
+
+
+@pytest.fixture
+def machine() -> StateMachine:
+    """Two topics; one record merged into partition 1, from byte 0 to 10 of input 1."""
+    machine = StateMachine()
+    machine.apply(CreateTopic("a" * 32, "flights", 2, {"segment.bytes": "65536"}, 1))
+    machine.apply(CreateTopic("b" * 32, "other", 1, {}, 1))
+    machine.apply(OpenRun("ewr", "d1", "i", 0, "run", None, None))
+    machine.apply(OpenInput("ewr", "a" * 32, 0))
+    machine.apply(merge(1, 0, 0, 10))
+    machine.apply(CommitOffsets([("g", [(1, Offset(1, 3, "", 9))])]))
+    return machine
+
+
+def merge(partition: int, base: int, start: int, stop: int) -> Merge:
+    part = Range(1, 0, 0, start, stop, 1, stop - start, 7)
+    learnt = [Sequence5(42, 0, base, base, base)]
+    return Merge(partition, base, 3, 1000, False, [part], learnt, [("twin", 5)])
+
+
+def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) -> None:
+    machine.apply(RESET)
+    flights = machine.topic_named("flights")
+    assert flights is not None
+    assert flights.former_logs == ["a" * 32]
+    assert flights.log_id not in ("a" * 32, "b" * 32)
+    assert flights.settings == {"segment.bytes": "65536"}
+    assert flights.partition_numbers == [4, 5]
+    assert list(machine.state.partitions) == [4, 5, 6]
+    assert all(each.next_offset == 0 for each in machine.state.partitions.values())
+    assert machine.topic_of_log(flights.log_id) is flights
+    assert machine.topic_of_log("a" * 32) is None
+    assert len({each.log_id for each in machine.state.topics.values()}) == 2
+    assert (machine.state.epoch_base, machine.state.first_epoch) == (EPOCH_STEP, EPOCH_STEP + 5)
+    assert [event.kind for event in machine.state.events] == ["hard-reset"]
+
+
+def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachine) -> None:
+    machine.apply(RESET)
+    entry = machine.state.inputs[1]
+    assert (entry.partition, entry.place) == (4, Place(0, 0, 10))
+    assert machine.input_of("ewr", 4) is entry
+    assert machine.input_of("ewr", 1) is None
+    again = machine.apply(merge(4, 0, 0, 10))
+    assert isinstance(again, Rejection)
+    late = machine.apply(merge(1, 1, 10, 20))
+    assert isinstance(late, Rejection)
+    assert not isinstance(machine.apply(merge(4, 0, 10, 20)), Rejection)
+
+
+def test_dedup_is_remembered_and_offsets_are_not(machine: StateMachine) -> None:
+    machine.apply(RESET)
+    assert machine.state.producers == {42: {4: [Sequence5(42, 0, 0, 0, -1)]}}
+    assert machine.state.watermarks == {"twin": {4: 5}}
+    assert machine.state.groups.by_id["g"].offsets == {}
+    machine.apply(CommitOffsets([("g", [(1, Offset(1, 3, "", 9))])]))
+    assert machine.state.groups.by_id["g"].offsets == {}
+
+
+def test_a_reset_that_is_proposed_twice_is_done_once(machine: StateMachine) -> None:
+    machine.apply(RESET)
+    machine.apply(merge(4, 0, 10, 20))
+    before = machine.encode()
+    assert isinstance(machine.apply(RESET), Rejection)
+    assert machine.encode() == before
+    machine.apply(HardReset("r2", 78, 5))
+    flights = machine.topic_named("flights")
+    assert flights is not None
+    assert len({flights.log_id, *flights.former_logs}) == 3
+    assert machine.state.epoch_base == 2 * EPOCH_STEP
+    machine.apply(RESET)
+    assert machine.state.epoch_base == 2 * EPOCH_STEP
+
+
+def test_a_soft_reset_leaves_everything_but_an_event(machine: StateMachine) -> None:
+    before = StateMachine.decode(machine.encode()).state
+    machine.apply(SoftReset("r1", 77))
+    assert [event.kind for event in machine.state.events] == ["soft-reset"]
+    machine.state.events, machine.state.resets = [], []
+    assert machine.state == before
+
+
+def test_a_snapshot_and_an_entry_bring_it_along(machine: StateMachine) -> None:
+    commands: list[AnyCommand] = [RESET, SoftReset("r2", 1)]
+    assert decode_commands(encode_commands(commands)) == commands
+    machine.apply(RESET)
+    again = StateMachine.decode(machine.encode())
+    assert again.state == machine.state
+    flights = machine.topic_named("flights")
+    assert flights is not None
+    assert again.topic_of_log(flights.log_id) == flights
+
+
+def test_a_topic_can_be_deleted_and_made_anew_after_it(machine: StateMachine) -> None:
+    machine.apply(RESET)
+    machine.apply(DeleteTopic("a" * 32))
+    assert machine.topic_named("flights") is None
+    machine.apply(CreateTopic("c" * 32, "flights", 1, {}, 1))
+    flights = machine.topic_of_log("c" * 32)
+    assert flights is not None
+    assert flights.former_logs == []

@@ -250,11 +250,10 @@ class PullClient:
     # --- what conversations tell --------------------------------------------------------------
 
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
-        """The topic is so; its copies, made if need be."""
+        """The topic is so; its copies, made if need be: all are told of before any catches up."""
         for partition in range(partitions):
-            copy = self.copies.get((topic, partition))
-            if copy is None:
-                copy = self._add(topic, topic_id, partition)
+            if (topic, partition) not in self.copies:
+                self._on_change(self._add(topic, topic_id, partition))
         return [copy for copy in self.copies.values() if copy.log.topic == topic]
 
     def on_problem(self, topic: str, fault: PullRefused | None) -> None:

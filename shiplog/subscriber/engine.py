@@ -224,6 +224,10 @@ class Engine:
             added |= self.waiter.watch_file(reader.log_path)
         return added
 
+    def look_soon(self) -> None:
+        """There is more than was seen: look when it is read next. May be called from any thread."""
+        self._next_look = 0.0
+
     def look_if_due(self) -> bool:
         """Look for partitions, and at what may have been missed, if it is time; whether it was.
 

@@ -245,9 +245,10 @@ class Subscriber:
                     if engine.is_finished:
                         return None
                 left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                if left is None or left > 0:
+                    self._wait(left)
+                elif not engine.look_if_due():
                     return None
-                self._wait(left)
         return None
 
     def _wait(self, left_s: float | None) -> None:
@@ -319,6 +320,7 @@ class Subscriber:
         Without a config there is nothing to wait for. Raises NotCaughtUp, a TimeoutError.
         """
         self._engine.keeper.wait_caught_up(timeout)
+        self._engine.look_soon()
 
     def position(self, partition: int = 0, *, topic: str | None = None) -> int:
         """The offset that is handed out next. Raises UnknownTopic before that is known."""

@@ -257,8 +257,7 @@ class Truncated(Message, frozen=True, tag=22):
 
 
 class TopicGone(Message, frozen=True, tag=23):
-    """The topic of this handle was deleted, or with a `successor` only its log: after a hard reset
-    the topic has a new one, with that id. Let go; the handle is free."""
+    """The topic of this handle is gone, or was reset: its new log is the `successor`. Let go."""
 
     handle: Handle
     successor: Identifier | None = None

@@ -261,3 +261,9 @@ def test_a_sidecar_keeps_copies_for_local_subscribers(tmp_path: Path, *, from_la
                 assert read(reader, 110 - first) == numbers(first, 110)
 
         asyncio.run(main())
+
+
+def test_what_a_fresh_copy_has_caught_up_with_is_present(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber(start="earliest") as subscriber:
+        subscriber.wait_caught_up(timeout=10)
+        assert [record.value for record in subscriber.present()] == numbers(0, 100)

@@ -62,7 +62,7 @@ class Copies:
         return CopyJob(
             url=self._config.copy_to or "",
             path=os.path.join(log.path, segment_name(segment.base_offset, LOG)),
-            place=Place(self._node.config.cluster, topic.name, topic.topic_id, partition.index),
+            place=Place(self._node.config.cluster, topic.name, topic.log_id, partition.index),
             base=segment.base_offset,
             next_offset=segment.next_offset,
             size=segment.size,

@@ -14,10 +14,10 @@ from shiplog import Record, Subscriber, log_history
 from shiplog.archiver.copies import PARQUET, SEGMENTS
 from shiplog.archiver.restoring import find_place, manifests_of
 from shiplog.archiver.targets import open_target
-from shiplog.cli.admin_client import request
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.cli.merged_check import check_all, find_copies
 from shiplog.logformat.merged_names import segment_bases
+from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 from tests.e2e.harness import World, wait_for
 from tests.e2e.object_store import ENVIRONMENT, object_store, url_of

@@ -1,9 +1,9 @@
 """Copies of sealed segments outside the cluster: their formats and names, and the manifest that
 makes a copy count. Pure.
 
-A target holds, below a directory for each cluster and topic id, the segments as they are, the same
-records as Parquet, and a manifest for each segment, which is written last. What has no manifest is
-no copy.
+A target holds, below a directory for each cluster, topic and id of its log, the segments as they
+are, the same records as Parquet, and a manifest for each segment, which is written last. What has
+no manifest is no copy.
 
 Invariant: names follow from cluster, topic, partition and offset alone, so that whoever copies a
 segment again finds what is there.
@@ -64,7 +64,9 @@ def formats_in(bits: int) -> tuple[str, ...]:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Whose copies: one partition of one topic id of one cluster."""
+    """Whose copies: one partition of a topic's log, by the id that it has in `partition.json`, of
+    one cluster.
+    """
 
     cluster: str
     topic: str

@@ -138,7 +138,12 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     """
     count = 0
     focus = FOCUS.get(mutant.__name__)
-    usual: dict[str, Any] = {"lazy_sync": False, "retention_bytes": -1, "copies": False, "resets": ()}
+    usual: dict[str, Any] = {
+        "lazy_sync": False,
+        "retention_bytes": -1,
+        "copies": False,
+        "resets": (),
+    }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:
         count += 1

@@ -10,7 +10,7 @@ import click
 from shiplog.cli.output import client_option, json_option, print_json, print_table, talk
 from shiplog.config.types import ClientConfig
 from shiplog.replicator.admin_client import request
-from shiplog.wire.admin_archive import ArchivePlan, PlanArchive
+from shiplog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 
 
 @click.group()
@@ -43,5 +43,17 @@ def plan(config: ClientConfig, as_json: bool) -> None:
         talk(f"not taken: {found.problem}")
     for name in found.held:
         talk(f"{name}: a consumer group holds more")
+    _talk_of_copies(found.copies)
     columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
     print_table(columns, found.planned)
+
+
+def _talk_of_copies(copies: CopyState) -> None:
+    if copies.target:
+        counts = f"{copies.copied} copied, {copies.waiting} wait"
+        talk(f"segments are copied to {copies.target} first: {counts}")
+    if copies.file:
+        percent = 100 * copies.done_bytes // max(1, copies.total_bytes)
+        talk(f"copying {copies.file}: {percent} %")
+    if copies.problem:
+        talk(f"not archived, as it is not copied: {copies.problem}")

@@ -6,6 +6,7 @@ anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+from shiplog.archiver.copies import CopyFault
 from shiplog.cli.output import ConfigurationError, OperatorError
 from shiplog.config.pki import PkiError
 from shiplog.config.types import ConfigError
@@ -17,6 +18,7 @@ from shiplog.wire.errors import ProtocolFault, WireError
 
 USAGE = (ConfigError, InvalidName)
 FAILED = (
+    CopyFault,
     PkiError,
     LogFormatError,
     PublisherError,

@@ -35,7 +35,8 @@ def log_history(
     Yields:
         LogFile: offsets [first_offset, next_offset), times in ms since the epoch (-1: none, or
         not known), `archived_ms` -1 while the file is there, `size_bytes` before it was archived,
-        `sha256` and `reason` of an archived one.
+        `sha256` and `reason` of an archived one; `copied_ms`, `copy_url` and `copy_formats` of one
+        that was copied before.
 
     Raises:
         AdminError: no node answers, or there is no such topic.
@@ -61,7 +62,7 @@ def command(config: ClientConfig, *, topic: str, partition: int | None, as_json:
     """Show every file of merged logs there ever was: of TOPIC, or of all topics.
 
     Archived files are empty now; shown is what they were, with their SHA-256, when they went and by
-    which rule. With --json, one object a line.
+    which rule, and where they were copied to before. With --json, one object a line.
 
     \b
     Examples:
@@ -74,7 +75,18 @@ def command(config: ClientConfig, *, topic: str, partition: int | None, as_json:
             file = segment_name(each.first_offset, LOG)
             click.echo(json.dumps({"file": file, **to_json(each)}))
         return
-    columns = ("partition", "file", "to", "bytes", "first", "last", "rolled", "archived", "rule")
+    columns = (
+        "partition",
+        "file",
+        "to",
+        "bytes",
+        "first",
+        "last",
+        "rolled",
+        "archived",
+        "rule",
+        "copy",
+    )
     rows = []
     for each in found:
         rows.append(_row(each))
@@ -95,6 +107,7 @@ def _row(each: LogFile) -> tuple[object, ...]:
         _time(each.rolled_ms),
         _time(each.archived_ms),
         each.reason,
+        f"{each.copy_formats} at {each.copy_url}" if each.copy_url else "",
     )
 
 

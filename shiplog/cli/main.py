@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "session",
     "archive",
     "log-history",
+    "restore",
     "status",
     "verify",
     "pki",

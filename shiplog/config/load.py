@@ -6,9 +6,11 @@ wrong raises ConfigError, which names file, key, value and what is allowed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from shiplog.config import sidecar_kafka
+from shiplog.config.copy_url import check_copy_url, is_url
 from shiplog.config.kafka import KAFKA_KEYS, load_kafka
 from shiplog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
 from shiplog.config.table import Table, read_toml
@@ -63,6 +65,8 @@ NODE_TABLES = [
     "archive",
     "kafka",
 ]
+ARCHIVE_KEYS = ["policy", "interval_s", "copy_to", "copy_formats"]
+COPY_FORMATS = ("segments", "parquet")
 SCRUB_KEYS = ["bytes_per_s", "interval_s"]
 EXPIRY_KEYS = ["producers_s", "sessions_s"]
 QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
@@ -119,7 +123,7 @@ def load_node(path: str) -> NodeConfig:
         quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
         expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
         scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
-        archive=_archive(file.table("archive", ["policy", "interval_s"])),
+        archive=_archive(file.table("archive", ARCHIVE_KEYS), node.path("data")),
         kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
     )
 
@@ -163,11 +167,31 @@ def _scrub(table: Table) -> Scrub:
     )
 
 
-def _archive(table: Table) -> ArchiveConfig:
+def _archive(table: Table, data: str) -> ArchiveConfig:
+    copy_to = _copy_to(table, data) if table.has("copy_to") else None
+    formats = table.texts("copy_formats")
+    for name in formats:
+        if name not in COPY_FORMATS:
+            raise table.error("copy_formats", f"{name!r} is none of {', '.join(COPY_FORMATS)}")
+    _check_distinct(table, "copy_formats", formats)
+    if formats and copy_to is None:
+        raise table.error("copy_formats", "has no meaning without copy_to")
     return ArchiveConfig(
         policy=table.path("policy") if table.has("policy") else None,
         interval_s=table.seconds("interval_s", ArchiveConfig().interval_s, 0.1, 3600.0),
+        copy_to=copy_to,
+        copy_formats=formats or (COPY_FORMATS[:1] if copy_to is not None else ()),
     )
+
+
+def _copy_to(table: Table, data: str) -> str:
+    """A URL, or a directory, which must not be where archiving is to make room."""
+    if is_url(table.text("copy_to")):
+        return table.text("copy_to", check_copy_url)
+    path = table.path("copy_to")
+    if os.path.commonpath([path, data]) == data:
+        raise table.error("copy_to", f"{path} is in the data directory, {data}")
+    return path
 
 
 def _check_interval(node: Table) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
 from shiplog.config.group_limits import SETTINGS
 from shiplog.config.types import (
+    ArchiveConfig,
     ClientConfig,
     Fsync,
     Grant,
@@ -32,8 +33,7 @@ def render_node(config: NodeConfig) -> str:
     tables = [_node(config), _table("[tls]", _tls(config))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_table("[scrub]", asdict(config.scrub))]
-    archive = {key: value for key, value in asdict(config.archive).items() if value is not None}
-    tables += [_table("[archive]", archive)]
+    tables += [_archive(config.archive)]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
     tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
@@ -83,6 +83,16 @@ def _node(config: NodeConfig) -> str:
     if config.fsync is Fsync.INTERVAL:
         values["fsync_interval_ms"] = config.fsync_interval_ms
     return _table("[node]", values)
+
+
+def _archive(archive: ArchiveConfig) -> str:
+    values: dict[str, Value] = {"interval_s": archive.interval_s}
+    if archive.policy is not None:
+        values["policy"] = archive.policy
+    if archive.copy_to is None:
+        return _table("[archive]", values)
+    values["copy_to"] = archive.copy_to
+    return _table("[archive]", values) + f"copy_formats = {_texts(archive.copy_formats)}\n"
 
 
 def _kafka(kafka: KafkaConfig) -> str:

@@ -176,11 +176,14 @@ class Scrub:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveConfig:
     """Where the archiving policy is (None: there is none but topics' settings), and how often the
-    leader looks.
+    leader looks; where segments are copied to before they are archived (a directory or a URL, None:
+    nowhere), and in which formats where topics do not say.
     """
 
     policy: str | None = None
     interval_s: float = 10.0
+    copy_to: str | None = None
+    copy_formats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from shiplog.archiver.copies import ARCHIVE_COPY, NO_COPY
 from shiplog.archiver.policy import (
     FOR_EVER,
     HOLD_GROUPS,
@@ -105,6 +106,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         HOLD_GROUPS: "",
         HOLD_MAX_MS: "",
         HOLD_MAX_BYTES: "",
+        ARCHIVE_COPY: ",".join(broker.node.config.archive.copy_formats) or NO_COPY,
     }
 
 

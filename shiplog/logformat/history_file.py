@@ -1,7 +1,8 @@
 """The archived files of one partition, for ever: records of a fixed size in a file that only grows.
 
 A million of them take 128 MB of disk, and no memory: a record is found by its base offset with a
-few reads. Layout in docs/formats.md, "History".
+few reads. Layout in docs/formats.md, "History": a file that was copied has facts about that where
+other records have the end of a long reason.
 
 Invariant: records follow each other without a gap, from offset 0 on; one that cannot be read is
 never taken for another.
@@ -19,6 +20,20 @@ _BODY = struct.Struct(">qqqqqqq32s36s")
 _CRC = struct.Struct(">I")
 RECORD_BYTES = _BODY.size + _CRC.size
 REASON_BYTES = 36
+_COPIED = struct.Struct(">24sqHBB")
+COPIED_REASON_BYTES = 24
+_IS_COPIED = 1
+"""No byte of a reason: in the place of its last one."""
+
+
+class CopyNote(NamedTuple):
+    """A verified copy: since when (ms), at which target of the replicated list, and its formats, a
+    bit for each.
+    """
+
+    copied_ms: int
+    target: int
+    formats: int
 
 
 class ArchivedFile(NamedTuple):
@@ -35,12 +50,17 @@ class ArchivedFile(NamedTuple):
     archived_ms: int
     sha256: bytes
     reason: str
+    copy: CopyNote | None = None
 
 
 def encode_record(file: ArchivedFile) -> bytes:
     """One record; a long reason is cut."""
-    reason = file.reason.encode()[:REASON_BYTES]
-    body = _BODY.pack(*file[:7], file.sha256, reason)
+    reason = file.reason.encode()
+    if reason[REASON_BYTES - 1 : REASON_BYTES] == bytes([_IS_COPIED]):
+        reason = reason[: REASON_BYTES - 1]
+    if file.copy is not None:
+        reason = _COPIED.pack(reason[:COPIED_REASON_BYTES], *file.copy, _IS_COPIED)
+    body = _BODY.pack(*file[:7], file.sha256, reason[:REASON_BYTES])
     return body + _CRC.pack(kernels.crc32c(body))
 
 
@@ -52,8 +72,12 @@ def decode_record(data: bytes | memoryview) -> ArchivedFile | None:
     if _CRC.unpack_from(data, _BODY.size)[0] != kernels.crc32c(body):
         return None
     *numbers, sha256, reason = _BODY.unpack(body)
+    copy: CopyNote | None = None
+    if reason[-1] == _IS_COPIED:
+        reason, *facts, _ = _COPIED.unpack(reason)
+        copy = CopyNote._make(facts)
     text = reason.rstrip(b"\0").decode(errors="ignore")
-    return ArchivedFile._make((*numbers, sha256, text))
+    return ArchivedFile._make((*numbers, sha256, text, copy))
 
 
 class HistoryFile:

@@ -5,7 +5,7 @@ Invariant: each segment starts at the offset where the one before ends; only the
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from shiplog.logformat.files import NoSuchFile
@@ -104,9 +104,9 @@ class SegmentChain:
 
     def checksums(self, base: int) -> tuple[int, int | None]:
         """The running checksums where a segment begins, and where it ends (None: it grows)."""
-        before = [segment.checksum for known, segment in self.sealed.items() if known < base]
+        at = bisect_left(self._bases, base)
         sealed = self.sealed.get(base)
-        begin = before[-1] if before else self.start.checksum
+        begin = self.sealed[self._bases[at - 1]].checksum if at else self.start.checksum
         return begin, None if sealed is None else sealed.checksum
 
     def segment(self, base: int) -> Segment | None:

@@ -29,6 +29,7 @@ def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveRespo
         policy.problem[:TEXT_CHARACTERS],
         tuple(_planned(node, each) for each in found.proposals),
         tuple(found.held),
+        node.archive.copies.state(),
     )
 
 

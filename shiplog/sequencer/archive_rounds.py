@@ -4,7 +4,7 @@ Time, too, is what a majority's clocks have reached, so that one wrong clock arc
 a disk counts as full only when a majority's are.
 
 Invariant: only the leader proposes, and only what `archiver.plan` says of what a majority has
-merged durably.
+merged durably, and of that what is to be copied only with a verified copy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from shiplog.archiver.copies import FORMATS, Manifest
 from shiplog.archiver.plan import (
     Facts,
     Hold,
@@ -36,6 +39,7 @@ from shiplog.logformat.merged_names import LOG, segment_name
 from shiplog.logformat.segment import Segment
 from shiplog.runtime.log import log_event
 from shiplog.sequencer.commands import Archive, GoneFile
+from shiplog.sequencer.copies import Copies
 from shiplog.sequencer.group import forget_outcome
 from shiplog.sequencer.host import InThread
 from shiplog.sequencer.policy_file import PolicyFile
@@ -54,8 +58,16 @@ FILES_AT_ONCE = 256
 class ArchiveRounds:
     """One node's rounds; only the leader's do anything."""
 
-    def __init__(self, node: Node, policy: PolicyFile, fs: FileSystem, in_thread: InThread) -> None:
+    def __init__(
+        self,
+        node: Node,
+        policy: PolicyFile,
+        copies: Copies,
+        fs: FileSystem,
+        in_thread: InThread,
+    ) -> None:
         self._node = node
+        self._copies = copies
         self._fs = fs
         self._in_thread = in_thread
         self._woken = asyncio.Event()
@@ -70,20 +82,25 @@ class ArchiveRounds:
     async def run(self) -> None:
         """A round every now and then, until cancelled."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), self._node.config.archive.interval_s)
+            with suppress(TimeoutError):  # wait_for would lose a cancellation to a wake-up
+                async with asyncio.timeout(self._node.config.archive.interval_s):
+                    await self._woken.wait()
             self._woken.clear()
             self.held = []
             if self._node.group.is_leader:
                 await self.round()
+            else:
+                self._copies.want([])
 
     async def round(self) -> None:
         """Archive what is to go now. What cannot be read is not archived."""
         found = self.plan()
         self.held = found.held
-        for each in found.proposals:
+        taken = [(each, self._segments(each)) for each in found.proposals]
+        self._copies.want(taken)
+        for each, segments in taken:
             try:
-                command = await self._command(each)
+                command = await self._command(each, self._ready(each.partition, segments))
                 if command is not None:
                     forget_outcome(self._node.group.propose([command])[1])
             except LogFormatError as error:
@@ -91,25 +108,55 @@ class ArchiveRounds:
             except (NotLeader, Busy):
                 return  # the next round finds them again
 
-    async def _command(self, each: Proposal) -> Archive | None:
-        """Archive the oldest of these files, not too many at once; None: they are gone already."""
+    def _segments(self, each: Proposal) -> list[Segment]:
+        """The oldest of the files that are proposed, not too many at once."""
+        merged = self._node.merging.partitions[each.partition]
+        segments = merged.log.segments()
+        return [one for one in segments if one.next_offset <= each.segment][:FILES_AT_ONCE]
+
+    def _ready(self, number: int, segments: list[Segment]) -> list[tuple[Segment, Manifest | None]]:
+        """Those that may go, up to the first one that is to be copied and is not; with the copy."""
+        ready: list[tuple[Segment, Manifest | None]] = []
+        for segment in segments:
+            job = self._copies.job_of(number, segment)
+            copy = None if job is None else self._copies.copy_of(job)
+            if job is not None and copy is None:
+                break
+            ready.append((segment, copy))
+        return ready
+
+    async def _command(
+        self, each: Proposal, ready: list[tuple[Segment, Manifest | None]]
+    ) -> Archive | None:
+        """Archive these files; None: there are none, or they are gone already."""
         merged = self._node.merging.partitions.get(each.partition)
-        if merged is None or each.first != merged.log.log_start.segment:
+        if not ready or merged is None or each.first != merged.log.log_start.segment:
             return None
-        segments = [one for one in merged.log.segments() if one.next_offset <= each.segment]
-        if len(segments) > FILES_AT_ONCE:
-            self.soon()
-        files = [await self._file(each, merged, one) for one in segments[:FILES_AT_ONCE]]
+        files = [await self._file(each, merged, one, copy) for one, copy in ready]
+        if len(files) == FILES_AT_ONCE:
+            self.soon()  # there may be more
         end = files[-1].next_offset
         if merged.log.segment(end) is None:
             return None
         checksum, now_ms = merged.log.checksums(end)[0], self._node.clock.wall_ms()
-        return Archive(each.partition, end, end, checksum, now_ms, each.reason, files)
+        archive = Archive(each.partition, end, end, checksum, now_ms, each.reason, files)
+        url = self._node.config.archive.copy_to
+        copies = [copy for _, copy in ready if copy is not None]
+        if not copies or url is None:
+            return archive
+        formats = [kind for kind in FORMATS if all(kind in copy.files for copy in copies)]
+        return msgspec.structs.replace(archive, copy_url=url, copy_formats=formats)
 
-    async def _file(self, each: Proposal, merged: MergedPartition, segment: Segment) -> GoneFile:
+    async def _file(
+        self, each: Proposal, merged: MergedPartition, segment: Segment, copy: Manifest | None
+    ) -> GoneFile:
         """Raises LogFormatError."""
         path = os.path.join(merged.log.path, segment_name(segment.base_offset, LOG))
-        first_ms, sha256 = await self._in_thread(describe_segment, self._fs, path, segment.size)
+        if copy is None:
+            work = describe_segment, self._fs, path, segment.size
+            first_ms, sha256 = await self._in_thread(*work)
+        else:
+            first_ms, sha256 = copy.first_ms, bytes.fromhex(copy.sha256)
         partition = self._node.replica.machine.state.partitions.get(each.partition)
         rolled = None if partition is None else rolled_ms(partition, segment)
         return GoneFile(
@@ -120,6 +167,7 @@ class ArchiveRounds:
             segment.max_timestamp,
             -1 if rolled is None else rolled,
             sha256,
+            -1 if copy is None else copy.copied_ms,
         )
 
     def plan(self) -> Plan:

@@ -9,13 +9,21 @@ from __future__ import annotations
 from shiplog.sequencer.commands import Archive
 from shiplog.sequencer.state_types import Partition
 
+TARGETS_MAX = 1 << 16
 
-def archive(partition: Partition, command: Archive) -> str | None:
-    """Raise the log start; why that cannot be, if so. What is archived already stays so."""
+
+def archive(partition: Partition, targets: list[str], command: Archive) -> str | None:
+    """Raise the log start; why that cannot be, if so. What is archived already stays so. Where
+    copies are is remembered in `targets`, all there ever were.
+    """
     if not 0 <= command.segment <= command.offset <= partition.next_offset:
         return f"segment {command.segment}, offset {command.offset} of {partition.next_offset}"
     if not _follow(partition.start_segment, command):
         return f"files from {partition.start_segment} to {command.segment} are not all named"
+    if command.copy_url and command.copy_url not in targets:
+        if len(targets) == TARGETS_MAX:
+            return f"copies are at {TARGETS_MAX} targets already"
+        targets.append(command.copy_url)
     partition.log_start = max(partition.log_start, command.offset)
     if command.files:
         partition.start_segment = command.segment

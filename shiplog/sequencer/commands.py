@@ -253,7 +253,9 @@ class Expire(Command, frozen=True, tag=14):
 
 
 class GoneFile(msgspec.Struct, frozen=True, array_like=True):
-    """One segment as it was when it was archived; times in ms, -1: none, or not known."""
+    """One segment as it was when it was archived; times in ms, -1: none, or not known.
+    `copied_ms`: since when the target of the command has a verified copy, -1: it has none.
+    """
 
     base: int
     next_offset: int
@@ -262,12 +264,14 @@ class GoneFile(msgspec.Struct, frozen=True, array_like=True):
     last_ms: int
     rolled_ms: int
     sha256: bytes
+    copied_ms: int = -1
 
 
 class Archive(Command, frozen=True, tag=15):
     """Records of a partition below `offset` are archived: nobody reads them any more. Every node
     truncates the segments below `segment`, where the running checksum is `checksum`: these
-    `files`, one behind the other, from the first one that was kept so far.
+    `files`, one behind the other, from the first one that was kept so far. Those that were copied
+    are at `copy_url`, in `copy_formats`.
     """
 
     partition: int
@@ -277,6 +281,8 @@ class Archive(Command, frozen=True, tag=15):
     at_ms: int
     reason: str
     files: list[GoneFile] = msgspec.field(default_factory=list)
+    copy_url: str = ""
+    copy_formats: list[str] = msgspec.field(default_factory=list)
 
 
 class PublishStage(Command, frozen=True, tag=16):

@@ -16,17 +16,19 @@ from collections.abc import Callable, Container
 
 import msgspec
 
+from shiplog.archiver.copies import format_bits
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import DiskFault, File, FileSystem, NoSuchFile
 from shiplog.logformat.history_file import (
     RECORD_BYTES,
     ArchivedFile,
+    CopyNote,
     HistoryFile,
     decode_record,
     encode_record,
 )
 from shiplog.runtime.log import log_event
-from shiplog.sequencer.commands import Archive
+from shiplog.sequencer.commands import Archive, GoneFile
 from shiplog.sequencer.state import StateMachine
 from shiplog.wire.peer_history import HistoryAsked, HistoryTold
 
@@ -107,12 +109,17 @@ class History:
 
     def archived(self, command: Archive) -> None:
         """An entry is applied. What cannot be written now is asked for later."""
-        files = [
-            ArchivedFile._make((*facts[:6], command.at_ms, facts[6], command.reason))
-            for facts in map(msgspec.structs.astuple, command.files)
-        ]
+        files = [self._file_of(command, file) for file in command.files]
         if files:
             self._append(command.partition, files)
+
+    def _file_of(self, command: Archive, file: GoneFile) -> ArchivedFile:
+        copy: CopyNote | None = None
+        if file.copied_ms >= 0:
+            target = self._machine.state.copy_targets.index(command.copy_url)
+            copy = CopyNote(file.copied_ms, target, format_bits(tuple(command.copy_formats)))
+        *numbers, sha256, _ = msgspec.structs.astuple(file)
+        return ArchivedFile._make((*numbers, command.at_ms, sha256, command.reason, copy))
 
     def _append(self, number: int, files: list[ArchivedFile]) -> bool:
         try:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from shiplog.runtime.syncer import GroupSync, Syncer
 from shiplog.runtime.watch import FileWatch
+from shiplog.sequencer.copier import Copier, ProcessCopier
 
 T = TypeVar("T")
 
@@ -73,7 +74,8 @@ def linux_boot() -> str:
 @dataclass(frozen=True, slots=True)
 class Host:
     """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
-    `boot()`: what identifies the host's present boot, empty if nothing does.
+    `boot()`: what identifies the host's present boot, empty if nothing does; `new_copier()`: what
+    copies segments elsewhere.
     """
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
@@ -81,6 +83,7 @@ class Host:
     disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
     in_thread: InThread = asyncio.to_thread
     boot: Callable[[], str] = linux_boot
+    new_copier: Callable[[], Copier] = ProcessCopier
 
 
 REAL_HOST = Host()

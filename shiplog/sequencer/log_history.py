@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from shiplog.archiver.copies import formats_in
 from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.history_file import CopyNote
 from shiplog.logformat.segment import Segment
 from shiplog.sequencer.archive_rounds import rolled_ms
 from shiplog.sequencer.changes import ChangeRefused
@@ -68,7 +70,7 @@ def _archived(
     while offset < partition.start_segment:
         files = history.read(number, offset, HISTORY_FILES)
         for each in files:
-            yield LogFile(
+            known = LogFile(
                 *place,
                 each.base,
                 each.next_offset,
@@ -80,9 +82,16 @@ def _archived(
                 each.sha256.hex(),
                 each.reason,
             )
+            yield known if each.copy is None else _with_copy(node, known, each.copy)
         if not files:
             return
         offset = files[-1].next_offset
+
+
+def _with_copy(node: Node, file: LogFile, note: CopyNote) -> LogFile:
+    url = node.replica.machine.state.copy_targets[note.target]
+    formats = ",".join(formats_in(note.formats))
+    return file._replace(copied_ms=note.copied_ms, copy_url=url, copy_formats=formats)
 
 
 def _held(

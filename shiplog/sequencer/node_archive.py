@@ -14,6 +14,7 @@ from shiplog.logformat.files import FileSystem
 from shiplog.sequencer.archive_rounds import ArchiveRounds
 from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.commands import Archive
+from shiplog.sequencer.copies import Copies
 from shiplog.sequencer.history import History
 from shiplog.sequencer.host import Host
 from shiplog.sequencer.policy_file import PolicyFile
@@ -31,7 +32,9 @@ class NodeArchive:
         """`peers` names those that can be asked, the best first."""
         config = node.config
         self.policy = PolicyFile(fs, config.archive.policy)
-        self.rounds = ArchiveRounds(node, self.policy, fs, host.in_thread)
+        self.copies = Copies(node, host)
+        self.rounds = ArchiveRounds(node, self.policy, self.copies, fs, host.in_thread)
+        self.copies.queue.on_copied = self.rounds.soon
         self.local = Archiving(
             fs,
             node.replica.machine,
@@ -55,6 +58,7 @@ class NodeArchive:
         """Begin to work."""
         spawn(self.local.run())
         spawn(self.rounds.run())
+        spawn(self.copies.queue.run())
 
     def _archived(self, command: Archive) -> None:
         self.history.archived(command)

@@ -442,7 +442,7 @@ class StateMachine:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        problem = archive(partition, command)
+        problem = archive(partition, self.state.copy_targets, command)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:

@@ -15,11 +15,12 @@ from shiplog.sequencer.commands import Member, Place, RecordEvent, Sequence5, Vo
 from shiplog.sequencer.group_state import Groups
 from shiplog.sequencer.setting_commands import Advertised
 
-STATE_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)
+STATE_VERSION = 4
+READABLE_VERSIONS = (1, 2, 3, 4)
 """Version 2 added the log starts: a program that passes over them would serve what is archived.
 Version 3 added stages and the ids of logs: one that passes over them would merge what is not
 published, and go on in the logs before a reset.
+Version 4 added the targets of copies: one that passes over them would number new ones otherwise.
 """
 
 
@@ -176,6 +177,8 @@ class State(msgspec.Struct):
     """The leader epochs of the present logs are at least this."""
     resets: list[str] = []
     """The ids of the newest ones: one that is proposed twice is done once."""
+    copy_targets: list[str] = []
+    """Where copies of archived segments are; histories name them by their place here."""
 
     def add_partition(self, topic: Topic) -> None:
         """Give a topic one more partition, with a number that none ever had."""

@@ -74,6 +74,8 @@ def trouble(node: Node) -> str:
     if node.archive.rounds.held:
         names = ", ".join(node.archive.rounds.held)
         troubles.append(f"not archived, as consumer groups hold it: {names}")
+    if node.archive.copies.trouble:
+        troubles.append(f"not archived, as it is not copied: {node.archive.copies.trouble}")
     troubles += node.scrubber.troubles
     return "; ".join(troubles)[:1000]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from shiplog.archiver.copies import ARCHIVE_COPY, parse_formats
 from shiplog.archiver.policy import (
     FOR_EVER,
     HOLD_GROUPS,
@@ -47,6 +48,14 @@ def _groups(value: str) -> str | None:
     return None if fit else "is not a list of consumer groups, as in billing,audit"
 
 
+def _copy_formats(value: str) -> str | None:
+    try:
+        parse_formats(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _one_of(*allowed: str) -> Callable[[str], str | None]:
     def problem(value: str) -> str | None:
         return None if value in allowed else f"is not one of {', '.join(allowed)}"
@@ -63,6 +72,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     HOLD_GROUPS: _groups,
     HOLD_MAX_MS: _number(0, (1 << 63) - 1),
     HOLD_MAX_BYTES: _number(0, (1 << 63) - 1),
+    ARCHIVE_COPY: _copy_formats,
     **{key: _one_of(value) for key, value in FIXED.items()},
 }
 

@@ -37,6 +37,21 @@ class PlanArchive(Message, frozen=True, tag=30):
     """What would the next round of archiving do? Answered by ArchivePlan, or NotLeader."""
 
 
+class CopyState(NamedTuple):
+    """Copying before archiving, as the leader does it: to where (empty: nowhere), how many segments
+    it has copied since it was started, how many wait; the file that is being copied (empty: none)
+    and how many of how many bytes were read; and why copying waits, until it is tried again.
+    """
+
+    target: Text = ""
+    copied: Unsigned32 = 0
+    waiting: Unsigned32 = 0
+    file: Text = ""
+    done_bytes: Place63 = 0
+    total_bytes: Place63 = 0
+    problem: Text = ""
+
+
 class ArchivePlan(Message, frozen=True, tag=30):
     """The policy that counts (empty: none), why a newer one does not, what would go, and the
     partitions of which more would go if no consumer group held it.
@@ -46,12 +61,14 @@ class ArchivePlan(Message, frozen=True, tag=30):
     problem: Text
     planned: tuple[PlannedArchive, ...]
     held: tuple[ShortText, ...] = ()
+    copies: CopyState = CopyState()
 
 
 class LogFile(NamedTuple):
     """One file of a merged log, offsets [first_offset, next_offset). Times in ms, -1: none, or not
     known; `archived_ms` -1: it is there. `size_bytes`: before it was archived; `sha256` (hex) and
-    `reason`: only of an archived one.
+    `reason`: only of an archived one. `copied_ms` -1: it has no copy; else its copies in
+    `copy_formats` (as in `segments,parquet`) are at `copy_url`.
     """
 
     topic: ShortText
@@ -65,6 +82,9 @@ class LogFile(NamedTuple):
     archived_ms: Signed64
     sha256: ShortText
     reason: ShortText
+    copied_ms: Signed64 = -1
+    copy_url: Text = ""
+    copy_formats: ShortText = ""
 
 
 class LogHistory(Message, frozen=True, tag=31):

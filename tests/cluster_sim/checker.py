@@ -12,15 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from shiplog.archiver.copies import SEGMENTS, Place
 from shiplog.consensus import Entry, Role
 from shiplog.consensus.messages import Vote, VoteReply
 from shiplog.consensus.wal import scan_wal
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_progress import LostRange
-from shiplog.sequencer.commands import Archive, CreateTopic, Merge, Range, decode_commands
+from shiplog.sequencer.commands import (
+    Archive,
+    CreateTopic,
+    GoneFile,
+    Merge,
+    Range,
+    decode_commands,
+)
 from shiplog.sequencer.reset_commands import HardReset, SoftReset
 from shiplog.sequencer.state_types import Rejection
+from tests.cluster_sim.actor import CLUSTER
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode
@@ -248,8 +257,20 @@ class Checker:
                 raise Violation(
                     "a majority archives", f"{path} goes, durable on {[n.host for n in holders]}"
                 )
+            self._check_copied(log_id, log, file)
         log.archived = command.segment
         self.world.trace.event(actor.host, f"archives {name} below {command.segment}")
+
+    def _check_copied(self, log_id: str, log: CanonicalLog, file: GoneFile) -> None:
+        """What is to be copied is archived with a whole copy only."""
+        if not self.world.options.copies:
+            return
+        place = Place(CLUSTER, log.topic, log_id, log.partition)
+        copy = self.world.copies.get(place.file(SEGMENTS, file.base))
+        known = self.world.copies.get(place.manifest(file.base))
+        if known is None or copy != bytes(log.segments[file.base]):
+            text = f"{place.file(SEGMENTS, file.base)} is no copy of what is archived"
+            raise Violation("archived is copied", text)
 
     def _check_durable(self, session: str, name: InputName, part: Range) -> None:
         """What is planned for merging is on the disks of a majority."""

@@ -121,6 +121,9 @@ FOCUS: dict[str, dict[str, Any]] = {
     "truncate_what_is_kept": {"kinds": ("kill",), **MUCH},
     "forget_the_copies": {"kinds": ("kill_subscriber",), **MUCH},
     "wait_for_what_is_archived": {"kinds": ("wipe", "kill"), "kept_entries": 0, **MUCH},
+    "archive_what_is_not_copied": {"kinds": ("kill",), "copies": True, **MUCH},
+    "believe_what_was_written": {"kinds": ("kill",), "copies": True, **MUCH},
+    "believe_what_is_there": {"kinds": ("kill", "fuse"), "copies": True, **MUCH},
     "roll_by_memory": {"kinds": ("kill",), "segment_bytes": 1 << 12},
     "begin_anew_under_the_old_id": {"kinds": ("kill",), **RESET},
     "merge_again_after_resets": {"kinds": ("kill",), **RESET},
@@ -135,7 +138,12 @@ def hunt(mutant: Mutant, seeds: Iterable[int]) -> tuple[int, SimulationFailed | 
     """
     count = 0
     focus = FOCUS.get(mutant.__name__)
-    usual: dict[str, Any] = {"lazy_sync": False, "retention_bytes": -1, "resets": ()}
+    usual: dict[str, Any] = {
+        "lazy_sync": False,
+        "retention_bytes": -1,
+        "copies": False,
+        "resets": (),
+    }
     changes = usual | ({} if focus is None else {**OFTEN, **focus})
     for seed in seeds:
         count += 1

@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from shiplog.archiver import copying
+from shiplog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
 from shiplog.archiver.plan import Facts, Proposal
 from shiplog.logformat import merged_archive
 from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.merged_names import segment_bases
+from shiplog.logformat.segment import Segment
 from shiplog.replicator.pull_client import PullClient
 from shiplog.sequencer import archiving
 from shiplog.sequencer.archive_rounds import ArchiveRounds
@@ -23,7 +26,7 @@ from shiplog.sequencer.commands import Archive, GoneFile
 def archive_the_active_file() -> Iterator[None]:
     """Whoever archives takes the growing segment along."""
 
-    async def command(self: ArchiveRounds, each: Proposal) -> Archive:
+    async def command(self: ArchiveRounds, each: Proposal, ready: Any) -> Archive:
         log = self._node.merging.partitions[each.partition].log
         files = [
             GoneFile(one.base_offset, one.next_offset, one.size, -1, -1, -1, bytes(32))
@@ -87,10 +90,55 @@ def wait_for_what_is_archived() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def archive_what_is_not_copied() -> Iterator[None]:
+    """What could not be copied is archived all the same."""
+
+    def ready(self: ArchiveRounds, number: int, segments: list[Segment]) -> list[Any]:
+        return [(segment, None) for segment in segments]
+
+    with patch.object(ArchiveRounds, "_ready", ready):
+        yield
+
+
+@contextmanager
+def believe_what_was_written() -> Iterator[None]:
+    """A copy is not read back before it counts."""
+
+    def checked(self: copying._Copies, kind: str, progress: Any) -> CopiedFile:
+        return self._uploads[kind].file
+
+    with patch.object(copying._Copies, "_checked", checked):
+        yield
+
+
+@contextmanager
+def believe_what_is_there() -> Iterator[None]:
+    """A file that an earlier attempt has left is taken for a copy."""
+    original = copying.copy_segment
+
+    def copy(fs: Any, target: Any, job: CopyJob, **how: Any) -> Manifest:
+        if target.open(job.place.file("segments", job.base)) is None:
+            return original(fs, target, job, **how)
+        zeros = "00" * 32
+        sums = {"begin_checksum": job.begin_checksum, "end_checksum": job.end_checksum}
+        ends = {"first_offset": job.base, "next_offset": job.next_offset, "size": job.size}
+        times = {"first_ms": 0, "last_ms": 0, "copied_ms": 0}
+        made = Manifest(place=job.place, sha256=zeros, files={}, **ends, **sums, **times)
+        copying.write_file(target, job.place.manifest(job.base), encode_manifest(made))
+        return made
+
+    with patch.object(copying, "copy_segment", copy):
+        yield
+
+
 ARCHIVING = (
     archive_the_active_file,
     archive_by_a_minority,
     truncate_what_is_kept,
     forget_the_copies,
     wait_for_what_is_archived,
+    archive_what_is_not_copied,
+    believe_what_was_written,
+    believe_what_is_there,
 )

@@ -21,6 +21,7 @@ from shiplog.sequencer.node import Node
 from shiplog.sequencer.node_dir import NodeDirectoryError
 from shiplog.sequencer.raft_store import RaftStoreError
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
+from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.syncer import SimSyncer
@@ -142,7 +143,7 @@ class NodeActor(Actor):
             fsync=Fsync.INTERVAL if options.lazy_sync else Fsync.ALWAYS,
             segment_bytes=options.segment_bytes,
             snapshot_interval_s=options.snapshot_interval_s,
-            archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S),
+            archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S, copy_to=URL),
         )
 
     async def run(self, process: Process) -> None:
@@ -153,6 +154,7 @@ class NodeActor(Actor):
             disk_usage=lambda path: _Usage(self),
             in_thread=_at_once,
             boot=lambda: f"{self.host} {self.power_losses}",
+            new_copier=lambda: SimCopier(self.world, fs, process),
         )
         node = Node(
             self.config(),

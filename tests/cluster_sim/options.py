@@ -75,6 +75,8 @@ class Options:
     """When an administrator resets the cluster, and whether hard."""
     runs_remembered: int = 64
     """Of each session, before a run is forgotten."""
+    copies: bool = False
+    """Segments are copied to a target before they are archived."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
@@ -141,4 +143,5 @@ def _drawn(seed: int) -> Options:
         minority_stays_away=draw.random() < 0.2,
         lazy_sync=False,
         retention_bytes=draw.choice((-1, -1, 0, 1 << 14)),
+        copies=draw.random() < 0.5,
     )

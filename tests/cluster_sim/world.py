@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
+from shiplog.archiver.copies import ARCHIVE_COPY, SEGMENTS
 from shiplog.consensus import NotLeader
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer import merger, raft_store, snapshots, state
@@ -57,6 +58,8 @@ class World:
         self.network.split_chance = options.split_chance
         self.trace = Trace(self.loop.time, is_verbose=is_verbose)
         self.history = History()
+        self.copies: dict[str, bytes] = {}
+        """What the target of copies holds, by name."""
         self.checker = Checker(self)
         self.processes: list[Process] = []
         self.is_healed = False
@@ -153,6 +156,8 @@ class World:
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
+                if self.options.copies:
+                    settings[ARCHIVE_COPY] = SEGMENTS
                 command = CreateTopic(uuid.uuid4().hex, name, self.options.partitions, settings, 0)
                 self.loop.call_in(process, 0.0, _propose, node, command)
         if missing:

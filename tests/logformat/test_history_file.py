@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import resource
+import struct
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.history_file import (
     RECORD_BYTES,
     ArchivedFile,
+    CopyNote,
     HistoryFile,
     decode_record,
     encode_record,
@@ -33,12 +36,35 @@ def make(path: Path, count: int) -> HistoryFile:
     return history
 
 
-@given(st.tuples(*[NUMBERS] * 7), st.binary(min_size=32, max_size=32), st.text(max_size=50))
-def test_records_survive(numbers: tuple[int, ...], sha256: bytes, reason: str) -> None:
-    found = decode_record(encode_record(ArchivedFile._make((*numbers, sha256, reason))))
+COPIES = st.builds(CopyNote, NUMBERS, st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 8) - 1))
+
+
+@given(
+    st.tuples(*[NUMBERS] * 7),
+    st.binary(min_size=32, max_size=32),
+    st.text(max_size=50),
+    st.none() | COPIES,
+)
+@example((0,) * 7, bytes(32), "x" * 35 + "\1", None)
+def test_records_survive(
+    numbers: tuple[int, ...], sha256: bytes, reason: str, copy: CopyNote | None
+) -> None:
+    record = encode_record(ArchivedFile._make((*numbers, sha256, reason, copy)))
+    found = decode_record(record)
     assert found is not None
-    assert found[:8] == (*numbers, sha256)
+    assert len(record) == RECORD_BYTES
+    assert (*found[:8], found.copy) == (*numbers, sha256, copy)
     assert reason.encode().rstrip(b"\0").startswith(found.reason.encode())
+
+
+def test_a_record_of_a_version_that_copied_nothing_is_read() -> None:
+    """Its reason takes all the room."""
+    body = struct.pack(
+        ">qqqqqqq32s36s", *range(7), bytes(32), b"time+retention.bytes+limit+disk+abcd"
+    )
+    found = decode_record(body + struct.pack(">I", kernels.crc32c(body)))
+    assert found is not None
+    assert (found.reason, found.copy) == ("time+retention.bytes+limit+disk+abcd", None)
 
 
 @given(st.binary(max_size=200))

@@ -92,6 +92,9 @@ CLUSTER_RULES = {
     "begin_anew_under_the_old_id": "§11, 10",
     "merge_again_after_resets": "§9, 3",
     "epochs_do_not_rise": "§11, 21",
+    "archive_what_is_not_copied": "§6",
+    "believe_what_was_written": "§6",
+    "believe_what_is_there": "§6",
 }
 
 

@@ -1,0 +1,272 @@
+"""What is copied before it is archived, by whom, and what happens when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from shiplog.archiver.copies import CopyFault, CopyJob, Manifest, Place, SourceFault
+from shiplog.archiver.copying import read_manifest
+from shiplog.archiver.targets import open_target
+from shiplog.config.types import ArchiveConfig
+from shiplog.runtime.clock import SystemClock
+from shiplog.sequencer import copy_queue
+from shiplog.sequencer.commands import Archive
+from shiplog.sequencer.copier import ProcessCopier
+from shiplog.sequencer.copy_queue import CopyQueue
+from shiplog.sequencer.node import Node
+from shiplog.sequencer.status import trouble
+from tests.sequencer.cluster import Session, leader_of, run_with, until
+from tests.sequencer.test_archive_rounds import alter, policy_of
+from tests.sequencer.test_archiving import is_archived, sizes, write
+
+
+def job(base: int, *, partition: int = 0) -> CopyJob:
+    """A job that nobody carries out for real."""
+    place = Place("c", "t", "f" * 32, partition)
+    ends = base, base + 1, 10, 0, 1, 2
+    return CopyJob("u", f"{partition}/{base}", place, *ends, ("segments",))
+
+
+def manifest(done: CopyJob) -> Manifest:
+    return Manifest(
+        place=done.place,
+        first_offset=done.base,
+        next_offset=done.next_offset,
+        size=done.size,
+        sha256="00" * 32,
+        first_ms=0,
+        last_ms=0,
+        begin_checksum=1,
+        end_checksum=2,
+        copied_ms=3,
+        files={},
+    )
+
+
+class FakeCopier:
+    """Does as it is told."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, CopyFault] = {}
+        self.asked: list[str] = []
+        self.flows = asyncio.Event()
+        self.flows.set()
+        self.is_closed = False
+
+    async def copy(self, wanted: CopyJob, progress: Callable[[int], None]) -> Manifest:
+        self.asked.append(wanted.path)
+        self.is_closed = False
+        progress(4)
+        await self.flows.wait()
+        if wanted.path in self.faults:
+            raise self.faults[wanted.path]
+        return manifest(wanted)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried again at once."""
+    monkeypatch.setattr(copy_queue, "RETRY_S", 0.01)
+    monkeypatch.setattr(copy_queue, "RETRY_MOST_S", 0.02)
+
+
+def with_queue(body: Callable[[CopyQueue, FakeCopier], Awaitable[None]]) -> None:
+    """Run a test beside a queue that works."""
+
+    async def main() -> None:
+        copier = FakeCopier()
+        queue = CopyQueue(copier, SystemClock(), random.Random(1))
+        working = asyncio.create_task(queue.run())
+        try:
+            await body(queue, copier)
+            assert not working.done()
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        assert copier.is_closed
+
+    asyncio.run(main())
+
+
+def test_jobs_are_done_in_order_and_found() -> None:
+    async def body(queue: CopyQueue, copier: FakeCopier) -> None:
+        news: list[str] = []
+        queue.on_copied = lambda: news.append("")
+        jobs = [job(0), job(1), job(2)]
+        queue.want(jobs)
+        assert queue.copy_of(jobs[0]) is None
+        await until(lambda: all(map(queue.copy_of, jobs)), "all copied")
+        assert copier.asked == ["0/0", "0/1", "0/2"]
+        assert (len(news), queue.state("u")[:3]) == (3, ("u", 3, 0))
+        queue.want(jobs[1:])
+        assert queue.copy_of(jobs[0]) is None  # archived: nobody asks any more
+        await until(lambda: copier.is_closed, "let go of")
+        assert len(copier.asked) == 3
+
+    with_queue(body)
+
+
+def test_what_is_not_wanted_any_more_is_given_up() -> None:
+    async def body(queue: CopyQueue, copier: FakeCopier) -> None:
+        copier.flows.clear()
+        queue.want([job(0), job(1)])
+        await until(lambda: queue.state("u").done_bytes == 4, "begun")
+        queue.want([job(1)])
+        copier.flows.set()
+        await until(lambda: queue.copy_of(job(1)) is not None, "the other one")
+        assert queue.copy_of(job(0)) is None
+        queue.want([])
+        assert queue.copy_of(job(1)) is None
+
+    with_queue(body)
+
+
+def test_a_target_that_fails_is_tried_again_and_holds_all_back() -> None:
+    async def body(queue: CopyQueue, copier: FakeCopier) -> None:
+        copier.faults["0/0"] = CopyFault("nobody there")
+        queue.want([job(0), job(0, partition=1)])
+        await until(lambda: len(copier.asked) > 3, "tried again")
+        assert set(copier.asked) == {"0/0"}
+        assert queue.trouble == queue.state("u").problem == "nobody there"
+        copier.faults.clear()
+        await until(lambda: queue.copy_of(job(0, partition=1)) is not None, "copied")
+        assert (queue.copy_of(job(0)) is not None, queue.trouble) == (True, "")
+
+    with_queue(body)
+
+
+def test_a_segment_that_fails_holds_its_partition_back() -> None:
+    async def body(queue: CopyQueue, copier: FakeCopier) -> None:
+        copier.faults["0/0"] = SourceFault("rotten")
+        other = job(0, partition=1)
+        queue.want([job(0), job(1), other])
+        await until(lambda: queue.copy_of(other) is not None, "the other partition goes on")
+        assert queue.copy_of(job(1)) is None
+        assert queue.trouble == "rotten"
+        queue.want([other])
+        assert queue.trouble == ""
+
+    with_queue(body)
+
+
+# --- the process that copies ----------------------------------------------------------------------
+
+
+def test_a_target_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    """A named pipe that nobody reads, in the place of the copy."""
+
+    async def main() -> None:
+        copier = ProcessCopier(stall_s=2.0)
+        wanted = replace(job(0), url=str(tmp_path), path=str(tmp_path / "source"))
+        (tmp_path / "source").write_bytes(b"")
+        place = tmp_path / wanted.place.file("segments", 0)
+        place.parent.mkdir(parents=True)
+        os.mkfifo(place.parent / f".{place.name}.tmp")
+        with pytest.raises(CopyFault, match="has not answered for 2 s"):
+            await copier.copy(wanted, lambda count: None)
+        with pytest.raises(SourceFault, match="source"):
+            await copier.copy(replace(wanted, base=1), lambda count: None)
+        await copier.close()
+
+    asyncio.run(main())
+
+
+def test_a_process_that_ends_is_said_and_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        copier = ProcessCopier()
+        wanted = replace(job(0), url=str(tmp_path / "nothing"))
+        with pytest.raises(CopyFault, match="mounted"):
+            await copier.copy(wanted, lambda count: None)
+        process = copier._process
+        assert process is not None
+        process.kill()
+        await process.wait()
+        with pytest.raises(CopyFault, match="the process that copies"):
+            await copier.copy(wanted, lambda count: None)
+        with pytest.raises(CopyFault, match="mounted"):
+            await copier.copy(wanted, lambda count: None)
+        await copier.close()
+
+    asyncio.run(main())
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 6)
+        leader = await leader_of(nodes)
+        for node in nodes:
+            policy_of(node, tmp_path / "policy.json", '{"time": 0, "limit": "64Ki"}')
+        await alter(leader, archive_copy="segments")
+        rounds, before = leader.archive.rounds, sizes(leader)
+        await until(lambda: bool(rounds.plan().proposals), "a plan")
+        await rounds.round()
+        assert "t-0: to be copied, but copy_to is not configured here" in trouble(leader)
+        target = tmp_path / "target"
+        target.mkdir()
+        config = replace_config(leader, str(target))
+        assert config.copy_to == str(target)
+
+        async def rounds_until_archived() -> None:
+            while not all(is_archived(node, 5) for node in nodes):
+                await rounds.round()
+                await asyncio.sleep(0.05)
+
+        assert [sizes(node) for node in nodes] == [before] * 3
+        await asyncio.wait_for(rounds_until_archived(), 20)
+        assert trouble(leader) == ""
+        place = Place(leader.config.cluster, "t", "0" * 32, 0)
+        copies = [read_manifest(open_target(str(target)), place.manifest(n)) for n in range(5)]
+        for node in nodes:
+            await until(lambda node=node: not node.archive.history.lacks(1), "history")  # type: ignore[misc]
+            files = node.archive.history.read(1, 0, 9)
+            assert [file.sha256.hex() for file in files] == [c.sha256 for c in copies if c]
+            assert all(file.copy and file.copy.target == 0 for file in files)
+            assert node.replica.machine.state.copy_targets == [str(target)]
+            await node.snapshotter.take()
+
+    async def again(nodes: list[Node]) -> None:
+        for node in nodes:
+            assert node.replica.machine.state.copy_targets == [str(tmp_path / "target")]
+            await until(lambda node=node: is_archived(node, 5), "still archived")  # type: ignore[misc]
+            assert all(file.copy for file in node.archive.history.read(1, 0, 9))
+
+    run_with(tmp_path, 3, body)
+    run_with(tmp_path, 3, again)
+
+
+def replace_config(node: Node, target: str) -> ArchiveConfig:
+    """Let a running node copy to a target."""
+    config = dataclasses.replace(node.config.archive, copy_to=target)
+    node.config = dataclasses.replace(node.config, archive=config)
+    node.archive.copies._config = config
+    return config
+
+
+def test_what_was_deleted_is_not_copied(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await write(nodes, Session("a"), 4)
+        [node] = nodes
+        replace_config(node, str(tmp_path / "nowhere"))
+        await alter(node, archive_copy="segments,parquet")
+        segment, checksum = 0, 0
+        await node.proposer.propose(Archive(1, 2, segment, checksum, 1, "DeleteRecords"))
+        await until(lambda: len(node.archive.rounds.plan().proposals) == 1, "files may go")
+        await node.archive.rounds.round()
+        await until(lambda: node.replica.machine.state.partitions[1].start_segment == 2, "archived")
+        assert [file.copy for file in node.archive.history.read(1, 0, 9)] == [None, None]
+
+    run_with(tmp_path, 1, body)

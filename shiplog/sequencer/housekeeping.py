@@ -55,6 +55,7 @@ class Housekeeper:
 
     def _each_second(self) -> None:
         node = self._node
+        node.directory.check_is_there()
         self.watch_disk()
         if node.intake.stopped is not None and node.group.is_leader:
             node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing

@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 
-from shiplog.logformat.files import DiskFault, DiskFull
+from shiplog.logformat.files import DiskFault, DiskFull, NoSuchFile
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.replicator.interfaces import (
     InputPosition,
@@ -341,10 +341,12 @@ class Intake:
             self._mark_dirty(number)
 
     def _on_disk(self, change: Callable[[], object]) -> None:
-        """Change files. Raises Refused, with intake stopped, when the disk is full or fails."""
+        """Change files. Raises Refused, with intake stopped, when the disk is full, fails, or is
+        not there any more.
+        """
         try:
             change()
-        except DiskFault as fault:
+        except (DiskFault, NoSuchFile) as fault:
             self.room.stop(str(fault), for_good=not isinstance(fault, DiskFull))
             raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
 

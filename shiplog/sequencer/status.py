@@ -74,6 +74,7 @@ def trouble(node: Node) -> str:
     if node.archive.rounds.held:
         names = ", ".join(node.archive.rounds.held)
         troubles.append(f"not archived, as consumer groups hold it: {names}")
+    troubles += node.file_guard.troubles
     troubles += node.scrubber.troubles
     return "; ".join(troubles)[:1000]
 

@@ -114,6 +114,8 @@ class Repair:
             entry = self._machine.state.inputs.get(number)
             if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
                 continue
+            if self._machine.open_run_of(entry.session) is None:
+                continue  # behind the end of a closed run nothing counts
             known = self._inputs.get(number)
             if known is None or place > known.goal:  # type: ignore[operator]
                 since = self._clock.now() if known is None else known.since

@@ -71,6 +71,8 @@ def trouble(node: Node) -> str:
         troubles.append(f"input {number}: {reason}")
     if node.archive.policy.problem:
         troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
+    if others := node.archive.disagreements():
+        troubles.append(f"archiving policies differ: {', '.join(others)}")
     if node.archive.rounds.held:
         names = ", ".join(node.archive.rounds.held)
         troubles.append(f"not archived, as consumer groups hold it: {names}")

@@ -38,14 +38,15 @@ class PlanArchive(Message, frozen=True, tag=30):
 
 
 class ArchivePlan(Message, frozen=True, tag=30):
-    """The policy that counts (empty: none), why a newer one does not, what would go, and the
-    partitions of which more would go if no consumer group held it.
+    """The policy that counts (empty: none), why a newer one does not, what would go, the partitions
+    of which more would go if no consumer group held it, and the nodes that have another policy.
     """
 
     policy: Text
     problem: Text
     planned: tuple[PlannedArchive, ...]
     held: tuple[ShortText, ...] = ()
+    differing: tuple[ShortText, ...] = ()
 
 
 class LogFile(NamedTuple):

@@ -41,6 +41,8 @@ def plan(config: ClientConfig, as_json: bool) -> None:
     talk(f"policy: {found.policy or 'none; only settings of topics count'}")
     if found.problem:
         talk(f"not taken: {found.problem}")
+    for text in found.differing:
+        talk(f"policies differ: {text}")
     for name in found.held:
         talk(f"{name}: a consumer group holds more")
     _talk_of_copies(found.copies)

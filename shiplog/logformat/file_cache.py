@@ -35,6 +35,10 @@ class FileCache:
             self._read.move_to_end(key)
         return file
 
+    def opened(self, key: Hashable) -> File | None:
+        """A file that is open, for whatever."""
+        return self._held.get(key) or self._read.get(key)
+
     def held(self, key: Hashable) -> File | None:
         """A file that is kept open for writing, if it is."""
         return self._held.get(key)

@@ -31,9 +31,11 @@ from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
 from shiplog.logformat.merged_names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
 from shiplog.logformat.merged_reader import MergedReader
 from shiplog.logformat.merged_repair import MergedRepair
+from shiplog.logformat.merged_restore import put_back
 from shiplog.logformat.merged_spares import Spares
 from shiplog.logformat.merged_tail import MergedTail
 from shiplog.logformat.partition_file import PartitionFile, claim, write_partition_file
+from shiplog.logformat.quarantine import copy_bytes
 from shiplog.logformat.segment import GrowingSegment, Growth, Segment
 from shiplog.logformat.segment_reader import OffsetNotHeld
 from shiplog.logformat.void_batch import void_batches
@@ -326,6 +328,40 @@ class MergedLog(MergedReader):
         self._reader.forget()
         if self.durable_offset < start.offset:
             self._checkpoints = Checkpoints(start)
+
+    # --- files that somebody else removed ------------------------------------------------------
+
+    def open_file(self, base: int) -> File | None:
+        """A segment's log file, if it is open: it can be read even if its name is gone."""
+        return self._files.opened((base, LOG))
+
+    def look_at_file_again(self, base: int) -> None:
+        """Another file has a segment's name now."""
+        self._files.drop((base, LOG))
+        self._reader.forget()
+
+    def take_restored(self, base: int, path: str, size: int) -> None:
+        """The first `size` bytes of a segment whose name is gone are at `path`, durably: add what
+        it has grown by meanwhile, and give it its name. Raises DiskFault.
+        """
+        opened = self.open_file(base)
+        end = self._chain.size_of(base)
+        if opened is not None and end > size:
+            file = self._fs.open(path, writable=True)
+            try:
+                copy_bytes(opened, file, size, end, shift=0)
+                file.datasync()
+            finally:
+                file.close()
+        put_back(self._fs, self.path, base)
+        if base != self._chain.growing.base_offset:
+            return self.look_at_file_again(base)
+        self._writer = None
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            self._dirty.forget(self._reader.path(base, suffix))
+            self._files.drop((base, suffix))
+        self._dirty.touch(self._open_segment().log.file)
+        return None
 
     # --- durability ----------------------------------------------------------------------------
 

@@ -274,7 +274,7 @@ class PullServer(ReplicatorHandler):
         try:
             data = handle.served.read(wanted.file, wanted.byte, wanted.limit_bytes)
         except NoSuchFile as error:
-            self._refuse(handle.number, Refused(FaultCode.OUT_OF_RANGE, str(error), "start anew"))
+            self._refuse(handle.number, self._no_file(handle, wanted, error))
             return
         except LogFormatError as error:
             handle.served.suspect()
@@ -283,6 +283,15 @@ class PullServer(ReplicatorHandler):
         self._connection.send_data(handle.number, wanted.file, wanted.byte, data)
         self._sender.sent(handle.number, len(data))
         self._sent_to.add(handle.number)
+
+    @staticmethod
+    def _no_file(handle: _Handle, wanted: ReadRange, error: NoSuchFile) -> Refused:
+        """It was released or archived; or it should be there, and somebody removed it."""
+        start = handle.served.log_start()
+        if start is not None and wanted.file >= start.segment:
+            handle.served.suspect()
+            return _unreadable(error)
+        return Refused(FaultCode.OUT_OF_RANGE, str(error), "start anew")
 
     # --- watermarks ---------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from shiplog.archiver.plan import Proposal
@@ -25,11 +23,12 @@ def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveRespo
         raise NotLeader(node.group.raft.leader)
     policy, found = node.archive.policy, node.archive.rounds.plan()
     return wire.ArchivePlan(
-        "" if policy.policy is None else json.dumps(asdict(policy.policy)),
+        policy.text,
         policy.problem[:TEXT_CHARACTERS],
         tuple(_planned(node, each) for each in found.proposals),
         tuple(found.held),
         node.archive.copies.state(),
+        tuple(node.archive.disagreements()),
     )
 
 

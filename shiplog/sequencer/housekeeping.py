@@ -55,6 +55,7 @@ class Housekeeper:
 
     def _each_second(self) -> None:
         node = self._node
+        node.directory.check_is_there()
         self.watch_disk()
         if node.intake.stopped is not None and node.group.is_leader:
             node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
@@ -79,7 +80,8 @@ class Housekeeper:
         limit = total * node.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending
         used = max(0, usage.used - node.archive.local.pending_bytes)
-        node.reporter.state_health(Health(used, total, max(0, node.clock.wall_ms())))
+        now_ms = max(0, node.clock.wall_ms())
+        node.reporter.state_health(Health(used, total, now_ms, node.archive.policy.text))
         node.intake.room.set(room, resume_at_bytes=total // 20)
 
     def _save_marks(self) -> None:

@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 
-from shiplog.logformat.files import DiskFault, DiskFull
+from shiplog.logformat.files import DiskFault, DiskFull, NoSuchFile
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.replicator.interfaces import (
     InputPosition,
@@ -341,10 +341,12 @@ class Intake:
             self._mark_dirty(number)
 
     def _on_disk(self, change: Callable[[], object]) -> None:
-        """Change files. Raises Refused, with intake stopped, when the disk is full or fails."""
+        """Change files. Raises Refused, with intake stopped, when the disk is full, fails, or is
+        not there any more.
+        """
         try:
             change()
-        except DiskFault as fault:
+        except (DiskFault, NoSuchFile) as fault:
             self.room.stop(str(fault), for_good=not isinstance(fault, DiskFull))
             raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
 
@@ -429,11 +431,17 @@ class Intake:
     def released(self, inputs: list[int]) -> None:
         """A majority has more of these inputs merged-durable: say so, and let their files go."""
         self._tell(inputs)
-        for number in inputs:
-            entry = self._replica.machine.state.inputs.get(number)
-            place = None if entry is None else self._replica.releasable(entry)
-            if place is not None:
-                self._sessions.release(number, place)
+        known = self._replica.machine.state.inputs
+        for entry in [known[number] for number in inputs if number in known]:
+            self._release(entry)
+
+    def _release(self, entry: Input) -> None:
+        """The last file of a closed run goes too: nothing is added to it any more."""
+        place = self._replica.releasable(entry)
+        if place is not None:
+            is_closed = self._replica.machine.open_run_of(entry.session) is None
+            is_over = is_closed and place >= entry.place
+            self._sessions.release(entry.number, place, is_over=is_over)
 
     def _tell(self, numbers: Mapping[int, Place] | set[int] | list[int]) -> None:
         if not self._listeners:
@@ -471,6 +479,8 @@ class Intake:
             ends = self._opened(newest).ends
             for listener in tuple(self._listeners):
                 listener.on_run_closed(session, newest.run_id, ends)
+            for entry in self._replica.machine.inputs_of(session):
+                self._release(entry)
 
     def topic_gone(self, inputs: list[int]) -> None:
         """The inputs' topic was deleted."""

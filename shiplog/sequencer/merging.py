@@ -115,12 +115,14 @@ class Merging:
     def _open(self, number: int, topic: Topic, index: int) -> None:
         path = os.path.join(self._directory, f"{topic.name}-{index}")
         self._dirs.make_way(path, topic.log_id, index)
-        log = MergedLog.open(
+        merged = MergedLog.open(
             self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index
         )
-        merger = PartitionMerger(number, log, self._reader)
-        self.partitions[number] = MergedPartition(topic, index, log, merger)
-        if log.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
+        for damage in merged.damaged:
+            log.error("%s", damage)
+        merger = PartitionMerger(number, merged, self._reader)
+        self.partitions[number] = MergedPartition(topic, index, merged, merger)
+        if merged.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
             self._dirty.add(number)
 
     def follow_voids(self, machine: StateMachine, number: int) -> None:
@@ -230,16 +232,31 @@ class Merging:
 
     def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
         """Set the files aside and begin anew: peers have what a majority agrees on."""
-        name = f"{old.topic}-{old.index}"
+        text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
         self._rebuilt.add(number)
-        self._dirty.discard(number)
-        self._ready.pop(number, None)
-        text = f"partition {name} is copied anew from other nodes: {reason}"
-        old.fault = Refused(FaultCode.NOT_READY, text, "read from another node meanwhile")
-        old.changed()
-        old.log.close()
+        self._close(number, old, text)
         aside = set_partition_aside(self._fs, old.log.path)
         log.critical("%s; what was here is kept as %s", text, aside)
+        self._open_again(number, old)
+
+    def reopen(self, number: int, reason: str) -> None:
+        """Open a log anew, as after a start: what its files lack comes from peers. Raises
+        LogFormatError.
+        """
+        old = self.partitions[number]
+        text = f"partition {old.topic}-{old.index} is opened anew: {reason}"
+        self._close(number, old, text)
+        log.critical("%s", text)
+        self._open_again(number, old)
+
+    def _close(self, number: int, old: MergedPartition, why: str) -> None:
+        self._dirty.discard(number)
+        self._ready.pop(number, None)
+        old.fault = Refused(FaultCode.NOT_READY, why, "read from another node meanwhile")
+        old.changed()
+        old.log.close()
+
+    def _open_again(self, number: int, old: MergedPartition) -> None:
         self._open(number, old.made_of, old.index)
         self.on_opened(number)
         self.partitions[number].merger.voids = old.merger.voids

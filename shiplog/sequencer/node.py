@@ -13,13 +13,14 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from shiplog.config.authorisation import Rights
 from shiplog.config.types import Fsync, NodeConfig
 from shiplog.consensus import Role
 from shiplog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
+from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.log import log_event
@@ -31,6 +32,7 @@ from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
+from shiplog.sequencer.file_guard import FileGuard
 from shiplog.sequencer.following import Following
 from shiplog.sequencer.group import Group
 from shiplog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service
@@ -237,6 +239,7 @@ class Node:
         config = self.config
         self.repair = Repair(
             config,
+            self._fs,
             machine=self.replica.machine,
             merging=self.merging,
             sessions=self.sessions,
@@ -254,6 +257,7 @@ class Node:
             in_thread=self._host.in_thread,
             clock=self.clock,
         )
+        self.file_guard = FileGuard(self, self._fs, self._host.in_thread)
         self.following = Following(
             config,
             self.number,
@@ -316,17 +320,28 @@ class Node:
         self._tasks.spawn(self.snapshotter.run())
         self._tasks.spawn(self._housekeeper.run())
         self._tasks.spawn(self.scrubber.run())
+        self._tasks.spawn(self.file_guard.run())
         self._tasks.spawn(come_up(self))
         self.links.start(self._tasks.spawn)
         return self._server.port
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that ends with the node, and ends it if it fails."""
+        self._tasks.spawn(work)
 
     def fail(self, error: BaseException) -> None:
         """End the node: a part of it met an error it was not made for."""
         self._tasks.fail(error)
 
     async def run_until_failure(self) -> None:
-        """Wait for a part to fail, and raise its error."""
-        await self._tasks.wait_failure()
+        """Wait for a part to fail, and raise its error; NodeDirectoryError if that is because the
+        data directory is gone.
+        """
+        try:
+            await self._tasks.wait_failure()
+        except LogFormatError:
+            self.directory.check_is_there()
+            raise
 
     async def stop(self) -> None:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""

@@ -31,6 +31,7 @@ class NodeArchive:
     ) -> None:
         """`peers` names those that can be asked, the best first."""
         config = node.config
+        self._node = node
         self.policy = PolicyFile(fs, config.archive.policy)
         self.copies = Copies(node, host)
         self.rounds = ArchiveRounds(node, self.policy, self.copies, fs, host.in_thread)
@@ -59,6 +60,24 @@ class NodeArchive:
         spawn(self.local.run())
         spawn(self.rounds.run())
         spawn(self.copies.queue.run())
+
+    def disagreements(self) -> list[str]:
+        """Nodes whose policy is not the leader's, which counts, as far as is known here."""
+        node = self._node
+        leader = node.group.raft.leader
+        views = {
+            number: view.health.policy
+            for number, view in node.coordinator.views.items()
+            if view.connected and view.health is not None and number in node.members.all
+        }
+        if leader not in views:
+            return []
+        counts = views[leader]
+        return [
+            f"{node.members.name(number)} has {policy or 'no policy'}, not the leader's"
+            for number, policy in sorted(views.items())
+            if policy != counts
+        ]
 
     def _archived(self, command: Archive) -> None:
         self.history.archived(command)

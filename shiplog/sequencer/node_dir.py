@@ -19,7 +19,7 @@ import msgspec
 
 from shiplog.config.types import NodeConfig
 from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.files import DiskFault, File, FileSystem
 from shiplog.sequencer.commands import Member
 from shiplog.sequencer.members import members_of
 
@@ -154,6 +154,18 @@ class NodeDirectory:
         )
         write_record(fs, path, record)
         return record
+
+    def check_is_there(self) -> None:
+        """Raises NodeDirectoryError if it was moved, removed or unmounted, or its disk is gone:
+        whatever is written from now on would be somewhere else.
+        """
+        try:
+            is_there = self._fs.exists(os.path.join(self.path, "node.json"))
+        except DiskFault as fault:
+            raise NodeDirectoryError(f"the data directory cannot be read: {fault}") from fault
+        if not is_there:
+            text = f"the data directory {self.path} is not there any more: moved, or unmounted?"
+            raise NodeDirectoryError(f"{text} The node ends; bring it back, and start it again")
 
     def stopped_cleanly(self) -> None:
         """All that was acknowledged is on the disk, and nothing more will be."""

@@ -6,7 +6,9 @@ the start none, and `problem` says why.
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import asdict
 
 from shiplog.archiver.policy import Policy, PolicyError, parse_policy
 from shiplog.logformat.errors import LogFormatError
@@ -27,6 +29,11 @@ class PolicyFile:
         self.policy: Policy | None = None
         self.problem = ""
         self._fs = fs
+
+    @property
+    def text(self) -> str:
+        """The policy as JSON; empty: none."""
+        return "" if self.policy is None else json.dumps(asdict(self.policy))
 
     def load(self) -> None:
         """Take the file over, if it is a policy."""

@@ -20,7 +20,9 @@ from shiplog.config.types import NodeConfig, PeerConfig
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import HELD_BATCH_BYTES
 from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.merged_scrub import Checked
+from shiplog.logformat.segment import Segment
 from shiplog.replicator.repair_pull import (
     CopyPlace,
     MergedName,
@@ -63,6 +65,7 @@ class Repair:
     def __init__(
         self,
         config: NodeConfig,
+        fs: FileSystem,
         *,
         machine: StateMachine,
         merging: Merging,
@@ -74,6 +77,7 @@ class Repair:
         ask: Callable[[], list[int]],
     ) -> None:
         """`ask` names the peers to ask for merged bytes, the best first."""
+        self._fs = fs
         self._machine = machine
         self._merging = merging
         self._sessions = sessions
@@ -110,6 +114,8 @@ class Repair:
             entry = self._machine.state.inputs.get(number)
             if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
                 continue
+            if self._machine.open_run_of(entry.session) is None:
+                continue  # behind the end of a closed run nothing counts
             known = self._inputs.get(number)
             if known is None or place > known.goal:  # type: ignore[operator]
                 since = self._clock.now() if known is None else known.since
@@ -247,6 +253,27 @@ class Repair:
                 return sink.batch
         return None
 
+    async def segment_of(
+        self, partition: MergedPartition, segment: Segment, path: str
+    ) -> str | None:
+        """Write a sealed segment, as a peer has it, to a file: whose it is; None if no peer has it
+        all. Raises DiskFault.
+        """
+        stream = MergedName(partition.topic, partition.topic_id, partition.index)
+        for peer in self._ask():
+            file = self._fs.open(path, writable=True, create=True)
+            file.truncate(0)
+            sink = _SegmentSink(file, segment)
+            try:
+                await self._pulls[peer].merged(stream, CopyPlace(segment.base_offset, 0), sink)
+            except (RuntimeFault, ProtocolFault) as error:
+                log_event(log, logging.INFO, "segment not given", peer=peer, error=error)
+            finally:
+                file.close()
+            if sink.has_enough():
+                return self._peers[peer].name
+        return None
+
     def has_given_up(self, number: int) -> bool:
         """Whether every peer that could be asked was, and none has what a partition needs next."""
         return self._fruitless.get(number, 0) > len(self._ask())
@@ -333,6 +360,26 @@ class _BatchSink:
 
     def has_enough(self) -> bool:
         return self.batch is not None
+
+
+@dataclass(slots=True)
+class _SegmentSink:
+    """Writes one segment to a file of its own."""
+
+    file: File
+    segment: Segment
+    size: int = 0
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        if file == self.segment.base_offset and byte == self.size:
+            self.file.pwrite(data, byte)
+            self.size += len(data)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        """Its length is known."""
+
+    def has_enough(self) -> bool:
+        return self.size >= self.segment.size
 
 
 @dataclass(slots=True)

@@ -182,14 +182,16 @@ class SessionStore:
             if file.roll >= entry.roll
         )
 
-    def release(self, number: int, place: Place) -> None:
-        """Remove the files of an input that lie wholly below `place`: nobody needs them."""
+    def release(self, number: int, place: Place, *, is_over: bool) -> None:
+        """Remove the files of an input that lie wholly below `place`: nobody needs them. `is_over`:
+        its run ends there, and what lies behind does not count.
+        """
         held = self._logs.get(number)
         if held is None:
             return
         try:
             for run in held.runs():
-                if run < place.run:
+                if run < place.run or (is_over and run == place.run):
                     held.release_run(run)
             held.release(place.run, place.roll - 1)
         except DiskFault as fault:  # they are in nobody's way but the disk's

@@ -71,11 +71,14 @@ def trouble(node: Node) -> str:
         troubles.append(f"input {number}: {reason}")
     if node.archive.policy.problem:
         troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
+    if others := node.archive.disagreements():
+        troubles.append(f"archiving policies differ: {', '.join(others)}")
     if node.archive.rounds.held:
         names = ", ".join(node.archive.rounds.held)
         troubles.append(f"not archived, as consumer groups hold it: {names}")
     if node.archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {node.archive.copies.trouble}")
+    troubles += node.file_guard.troubles
     troubles += node.scrubber.troubles
     return "; ".join(troubles)[:1000]
 

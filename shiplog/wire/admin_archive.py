@@ -53,8 +53,8 @@ class CopyState(NamedTuple):
 
 
 class ArchivePlan(Message, frozen=True, tag=30):
-    """The policy that counts (empty: none), why a newer one does not, what would go, and the
-    partitions of which more would go if no consumer group held it.
+    """The policy that counts (empty: none), why a newer one does not, what would go, the partitions
+    of which more would go if no consumer group held it, and the nodes that have another policy.
     """
 
     policy: Text
@@ -62,6 +62,7 @@ class ArchivePlan(Message, frozen=True, tag=30):
     planned: tuple[PlannedArchive, ...]
     held: tuple[ShortText, ...] = ()
     copies: CopyState = CopyState()
+    differing: tuple[ShortText, ...] = ()
 
 
 class LogFile(NamedTuple):

@@ -37,11 +37,14 @@ class Message(
 
 
 class Health(NamedTuple):
-    """A node's disk, less what is archived and not truncated yet, and its wall clock."""
+    """A node's disk, less what is archived and not truncated yet, its wall clock, and its archiving
+    policy as text (empty: none).
+    """
 
     disk_used: Place63
     disk_total: Place63
     wall_ms: Place63
+    policy: ShortText = ""
 
 
 class PartitionChecksum(NamedTuple):

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from shiplog.archiver.policy import Policy
 from shiplog.logformat.merged_names import segment_bases
+from shiplog.sequencer import status
+from shiplog.sequencer.admin_archive import serve_archive
 from shiplog.sequencer.commands import Archive, CreateTopic, GoneFile
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.state_types import Rejection
 from shiplog.wire.admin import NodeState
+from shiplog.wire.admin_archive import ArchivePlan, PlanArchive
 from tests.sequencer.cluster import (
     Session,
     batch,
@@ -159,5 +163,28 @@ def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
         await until(lambda: all(is_archived(other, 4) for other in others), "archived elsewhere")
         await until(lambda: halted.replica.machine.state.partitions[1].log_start == 4, "known")
         assert sizes(halted) == before
+
+    run_with(tmp_path, 3, body)
+
+
+def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        other = next(node for node in nodes if node is not leader)
+        await until(lambda: not any(node.archive.disagreements() for node in nodes), "alike")
+        other.archive.policy.policy = Policy(time=7)
+
+        def is_named(node: Node) -> bool:
+            (text,) = node.archive.disagreements() or [""]
+            return text.startswith(f'{other.config.name} has {{"time": 7')
+
+        await until(lambda: all(map(is_named, nodes)), "every node names it")
+        assert "archiving policies differ" in status.trouble(leader)
+        plan = serve_archive(leader, PlanArchive())
+        assert isinstance(plan, ArchivePlan)
+        assert (plan.policy, len(plan.differing)) == ("", 1)
+        for node in nodes:
+            node.archive.policy.policy = Policy(time=7)
+        await until(lambda: not any(node.archive.disagreements() for node in nodes), "alike again")
 
     run_with(tmp_path, 3, body)

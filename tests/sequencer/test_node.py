@@ -425,3 +425,33 @@ def test_a_node_that_lost_its_directory_catches_up_again(tmp_path: Path) -> None
         assert merged(fresh) == merged(nodes[0])
 
     run_with(tmp_path, 3, body)
+
+
+def test_the_last_file_of_a_closed_run_goes_when_it_is_merged(tmp_path: Path) -> None:
+    """Nobody sends to it any more; a node that starts again does not miss it."""
+
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"one"))
+        await until(lambda: all(offset(node) == 1 for node in nodes), "merged")
+        assert all(session_files(node) for node in nodes)
+        for node in nodes:
+            node.intake.end_run("a", session.run_id, {})
+        await until(lambda: not any(session_files(node) for node in nodes), "they go")
+        await nodes[0].stop()
+        nodes[0] = again = make_node(tmp_path, 3, 0, bootstrap=False)
+        await again.start()
+        await until(lambda: is_released(again, "a"), "back")
+        later = Session("a")
+        later.session_id = session.session_id
+        await later.send(nodes, batch(b"two"), run=1)
+        await until(lambda: all(offset(node) == 2 for node in nodes), "merged too")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, body)
+
+
+def session_files(node: Node) -> list[str]:
+    """The files of the session a."""
+    place = Path(node.config.data, "sessions", "a", "t-0")
+    return [path.name for path in place.iterdir() if path.name.startswith("log.")]

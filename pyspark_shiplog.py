@@ -1,4 +1,4 @@
-"""What makes Spark find the data source by itself: it looks for modules that are named like this."""
+"""Lets Spark find the data source by itself: it looks for modules with names like this one."""
 
 from shiplog.spark.source import ShiplogDataSource as DefaultSource
 

@@ -21,6 +21,7 @@ from shiplog.config.types import Address, ClientConfig
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
+from shiplog.logformat.merged_copies import find_copies
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -28,7 +29,6 @@ from shiplog.replicator.pull_copy import (
     Copy,
     CopyState,
     FindStart,
-    find_copies,
     make_copy,
 )
 from shiplog.replicator.repair_pull import PullRefused

@@ -15,7 +15,7 @@ from shiplog.spark.errors import BadOption
 from shiplog.spark.offsets import Range
 from shiplog.spark.options import Options
 from shiplog.spark.places import settle
-from shiplog.spark.reading import TaskReader, tasks_of
+from shiplog.spark.reading import ShiplogPartition, TaskReader, tasks_of
 from shiplog.spark.selection import check_all_there, look
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ShiplogBatchReader(DataSourceReader):
         self._options = options
         self._tasks = TaskReader.of(options, schema)
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[ShiplogPartition]:
         """The tasks. Raises SourceError."""
         with closing(open_logs(self._options.access)) as logs:
             ranges = plan(logs, self._options)

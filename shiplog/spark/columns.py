@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow import compute
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,6 +23,7 @@ from pyspark.sql.types import (
 from shiplog.spark.errors import BadOption
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType
 
 ROWS = 1 << 15
@@ -74,6 +73,8 @@ class Shape:
 
     def batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table's columns that are wanted, as Spark takes them."""
+        import pyarrow as pa
+
         columns = [_as(table.column(field.name), field.type) for field in self.schema]
         shaped = pa.Table.from_arrays(columns, schema=self.schema)
         yield from shaped.to_batches(max_chunksize=ROWS)
@@ -82,13 +83,18 @@ class Shape:
 def _as(column: Any, kind: Any) -> Any:
     if column.type == kind:
         return column
-    if pa.types.is_timestamp(kind) and column.type.unit == "ms":
-        return _microseconds(column, kind)
-    return column.cast(kind)
+    return (
+        _microseconds(column, kind)
+        if str(column.type).startswith("timestamp")
+        else column.cast(kind)
+    )
 
 
 def _microseconds(column: Any, kind: Any) -> Any:
     """Times that Spark cannot have (whoever wrote them may have written anything) are cut."""
+    import pyarrow as pa
+    from pyarrow import compute
+
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""What can go wrong for a Spark query; every error names topic, partition and offsets, and a way out.
+"""What can go wrong for a Spark query; errors name topic, partition, offsets, and a way out.
 
 Invariant: an error of this package is a `SourceError`; what Spark shows of it is its text.
 """

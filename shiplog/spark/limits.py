@@ -7,6 +7,7 @@ something is allowed to be; cutting and packing neither lose nor repeat an offse
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from shiplog.spark.offsets import Offsets, Range
 
@@ -45,11 +46,7 @@ def cut(ranges: Sequence[Range], *, at_least: int, most: int | None) -> list[Ran
 
 def _in_parts(whole: Range, parts: int) -> list[Range]:
     bounds = [whole.start + whole.size * index // parts for index in range(parts + 1)]
-    return [
-        whole._replace(start=start, end=end)
-        for start, end in zip(bounds, bounds[1:], strict=False)
-        if end > start
-    ]
+    return [whole._replace(start=start, end=end) for start, end in pairwise(bounds) if end > start]
 
 
 def pack(pieces: Sequence[Range], *, small: int, at_least: int) -> list[Task]:
@@ -60,7 +57,9 @@ def pack(pieces: Sequence[Range], *, small: int, at_least: int) -> list[Task]:
     tasks: list[list[Range]] = []
     for index, piece in enumerate(pieces):
         left = len(pieces) - index
-        is_open = bool(tasks) and sum(each.size for each in tasks[-1]) + piece.size <= min(small, fair)
+        is_open = bool(tasks) and sum(each.size for each in tasks[-1]) + piece.size <= min(
+            small, fair
+        )
         if is_open and len(tasks) + left > at_least:
             tasks[-1].append(piece)
         else:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem, OsFileSystem
+from shiplog.logformat.merged_copies import copy_path, find_copies
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.session_dir import parse_input_name
-from shiplog.replicator.pull_copy import copy_path, find_copies
 from shiplog.spark.catalogue import Bounds, Catalogue, TopicState
 from shiplog.spark.errors import DataLoss, NotReadable, SourceError
 from shiplog.spark.offsets import PartitionName, Range

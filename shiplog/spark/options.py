@@ -227,8 +227,8 @@ def _pattern(text: str) -> str:
 
 def _assigned(text: str) -> Selection:
     try:
-        told = json.loads(text)
-        assigned = {topic: tuple(sorted({int(n) for n in told[topic]})) for topic in sorted(told)}
+        told = sorted(json.loads(text).items())
+        assigned = {topic: tuple(sorted(map(int, set(numbers)))) for topic, numbers in told}
     except (ValueError, TypeError, AttributeError) as error:
         raise BadOption(f'assign: {text!r} is not understood; write {{"topic": [0, 1]}}') from error
     if any(number < 0 for numbers in assigned.values() for number in numbers):

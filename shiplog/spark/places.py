@@ -49,24 +49,18 @@ def parse_offsets(option: str, text: str) -> Places:
 
 def parse_timestamp(option: str, text: str) -> Places:
     """One time for all partitions, in ms since 1970."""
-    try:
-        return Places(option, _checked_time(option, int(text)), is_time=True)
-    except ValueError as error:
-        raise BadOption(f"{option}: {text!r} is no time in ms since 1970") from error
+    if not text.strip().isdecimal():
+        raise BadOption(f"{option}: {text!r} is no time in ms since 1970")
+    return Places(option, int(text), is_time=True)
 
 
 def parse_timestamps(option: str, text: str) -> Places:
     """A time for each partition, as JSON: {"topic": {"0": 1700000000000}}."""
     each = _parse_each(option, text, '{"topic": {"0": 1700000000000}}')
-    for time_ms in each.values():
-        _checked_time(option, time_ms)
+    for name, time_ms in each.items():
+        if time_ms < 0:
+            raise BadOption(f"{option}: {name} has {time_ms}, which is before 1970")
     return Places(option, None, each, is_time=True)
-
-
-def _checked_time(option: str, time_ms: int) -> int:
-    if time_ms < 0:
-        raise BadOption(f"{option}: {time_ms} is before 1970")
-    return time_ms
 
 
 def _parse_each(option: str, text: str, allowed: str) -> Mapping[PartitionName, int]:
@@ -135,7 +129,7 @@ def _settle_offset(places: Places, name: PartitionName, bounds: Bounds) -> int:
     return offset
 
 
-def _settle_time(  # noqa: PLR0917
+def _settle_time(
     places: Places, name: PartitionName, bounds: Bounds, find_time: FindTime, must_find: bool
 ) -> int:
     time_ms = places.of(name)

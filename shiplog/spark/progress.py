@@ -7,7 +7,6 @@ allows it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from shiplog.spark.catalogue import Bounds, Catalogue, ids_of, partitions_of
 from shiplog.spark.errors import DataLoss
@@ -68,7 +67,9 @@ def advance(start: Ends, catalogue: Catalogue, stops: Offsets, *, most: int | No
     `most` offsets. Partitions that `start` does not know begin at their log's start.
     """
     bounds = partitions_of(catalogue)
-    begin = {name: held.start for name, held in bounds.items() if not _goes_on(start, catalogue, name)}
+    begin = {
+        name: held.start for name, held in bounds.items() if not _goes_on(start, catalogue, name)
+    }
     begins = {name: begin.get(name, start.to.get(name, 0)) for name in bounds}
     ends = {
         name: max(begins[name], min(held.end, stops.get(name, held.end)))
@@ -93,11 +94,6 @@ def count(start: Ends, end: Ends) -> int:
     return sum(
         offset - end.begin.get(name, start.to.get(name, offset)) for name, offset in end.to.items()
     )
-
-
-def without(ends: Ends) -> Ends:
-    """The same place, without saying where partitions start."""
-    return replace(ends, begin={})
 
 
 def clamp(ranges: Iterable[Range], catalogue: Catalogue) -> list[Range]:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -24,6 +22,9 @@ from shiplog.spark.offsets import Range
 from shiplog.spark.options import Access, Options, Splits
 from shiplog.subscriber.tail_reader import Chunk
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class ShiplogPartition(InputPartition):
     """One task's ranges; no paths, no addresses: each host finds its own way to them."""
@@ -33,7 +34,7 @@ class ShiplogPartition(InputPartition):
         self.task = task
 
 
-def tasks_of(ranges: list[Range], splits: Splits) -> list[InputPartition]:
+def tasks_of(ranges: list[Range], splits: Splits) -> list[ShiplogPartition]:
     """The tasks that read these ranges."""
     pieces = cut(ranges, at_least=splits.min_partitions, most=splits.max_records)
     small = splits.small_piece if splits.max_records is None else 0
@@ -72,11 +73,13 @@ def _records(chunk: Chunk, wanted: Range) -> pa.Table:
         table = to_arrow(chunk.data, 0, chunk.size, topic=name.topic, partition=name.partition)
     except LogFormatError as error:
         raise NotReadable(
-            f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; compare "
-            "the logs with `shiplog verify`"
+            f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; "
+            "compare the logs with `shiplog verify`"
         ) from error
     if wanted.start <= chunk.first_offset and chunk.next_offset <= wanted.end:
         return table
+    from pyarrow import compute
+
     offsets = table["offset"]
     is_wanted = compute.and_(
         compute.greater_equal(offsets, wanted.start), compute.less(offsets, wanted.end)

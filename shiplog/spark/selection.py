@@ -22,9 +22,7 @@ def look(logs: Logs, selection: Selection) -> Catalogue:
     found = logs.look(topics)
     if selection.assigned is None:
         return found
-    return {
-        topic: _only(topic, state, selection.assigned[topic]) for topic, state in found.items()
-    }
+    return {topic: _only(topic, state, selection.assigned[topic]) for topic, state in found.items()}
 
 
 def _only(topic: str, state: TopicState, numbers: tuple[int, ...]) -> TopicState:

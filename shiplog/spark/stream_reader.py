@@ -35,7 +35,7 @@ from shiplog.spark.progress import (
     losses,
     refuse_losses,
 )
-from shiplog.spark.reading import TaskReader, tasks_of
+from shiplog.spark.reading import ShiplogPartition, TaskReader, tasks_of
 from shiplog.spark.selection import check_all_there, look
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
         self._tasks = TaskReader.of(options, schema)
         self._logs: Logs | None = None
         self._seen: Catalogue = {}
@@ -58,6 +59,10 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         """The query ends by itself: Trigger.AvailableNow."""
         self._batch_at = float("-inf")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the driver's has open stays there."""
+        return type(self), (self._options, self._schema)
 
     # --- what Spark asks --------------------------------------------------------------------------
 
@@ -94,7 +99,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._look()
         return Ends({topic: seen[topic].topic_id for topic in seen}, ends_of(seen)).to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ShiplogPartition]:
         """The tasks of a batch. Raises SourceError."""
         first, last = parse(start), parse(end)
         if last is None:

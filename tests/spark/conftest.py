@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -35,6 +36,8 @@ def start_session(master: str, **conf: str) -> SparkSession:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores of this process's machine."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java (as root: apt-get install default-jre-headless)")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         session = start_session("local[2]")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer, CPickleSerializer
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.types import StructType
 
 from shiplog.logformat.merged_archive import LogStart
 from shiplog.spark.batch_reader import ShiplogBatchReader
@@ -24,7 +24,7 @@ def source(**options: object) -> ShiplogDataSource:
     return ShiplogDataSource(told)
 
 
-def batch_reader(schema: StructType | None = None, **options: object) -> ShiplogBatchReader:
+def batch_reader(*, schema: Any = None, **options: object) -> ShiplogBatchReader:
     """A batch query's reader."""
     made = source(**options)
     reader = made.reader(schema or made.schema())
@@ -44,9 +44,8 @@ def rows(
     reader: ShiplogBatchReader | ShiplogStreamReader, partitions: Sequence[InputPartition]
 ) -> list[dict[str, Any]]:
     """What the tasks yield, in order; reader and tasks travel as to an executor."""
-    there, tasks = CPickleSerializer().loads(
-        CloudPickleSerializer().dumps((reader, list(partitions)))
-    )
+    pickled = pickle.dumps((reader, list(partitions)))
+    there, tasks = CPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
     batches = [batch for task in tasks for batch in there.read(task)]
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 

@@ -14,10 +14,11 @@ from tests.spark.local import archive, batch_reader, rows, values
 from tests.subscriber.merged import Growing, numbers
 
 
-def read(directory: Path, topic: str = "t", **options: object) -> list[dict[str, Any]]:
+def read(directory: Path, **options: object) -> list[dict[str, Any]]:
     """The rows of a batch query."""
-    chosen = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": topic}
-    reader = batch_reader(directory=directory, **chosen, **options)
+    selections = {"assign", "subscribe", "subscribePattern"}
+    chosen = options if selections & options.keys() else {"subscribe": "t", **options}
+    reader = batch_reader(directory=directory, **chosen)
     return rows(reader, reader.partitions())
 
 
@@ -77,10 +78,10 @@ def test_patterns_and_assignments(tmp_path: Path) -> None:
     Growing(tmp_path, "orders-eu", topic_id="id-3").count(0, 2)
     Growing(tmp_path, "orders", 1, topic_id="id-2").count(0, 4)
     Growing(tmp_path, "other", topic_id="id-4").count(0, 9)
-    assert len(read(tmp_path, "orders, other")) == 16
+    assert len(read(tmp_path, subscribe="orders, other")) == 16
     assert len(read(tmp_path, subscribePattern="orders.*")) == 9
     assert len(read(tmp_path, assign='{"orders": [1]}')) == 4
-    with_headers = read(tmp_path, "other", includeHeaders=True)
+    with_headers = read(tmp_path, subscribe="other", includeHeaders=True)
     assert [row["headers"] for row in with_headers] == [[]] * 9
 
 
@@ -88,7 +89,7 @@ def test_times_that_spark_cannot_have_do_no_harm(tmp_path: Path) -> None:
     log = Growing(tmp_path)
     log.append(b"wild", b"tame", timestamp=[2**63 - 1, 5])
     schema = StructType(kafka_schema(include_headers=False).fields[1:2])
-    reader = batch_reader(schema, directory=tmp_path, subscribe="t")
+    reader = batch_reader(schema=schema, directory=tmp_path, subscribe="t")
     assert values(rows(reader, reader.partitions())) == [b"wild", b"tame"]
     full = batch_reader(directory=tmp_path, subscribe="t")
     batches = [batch for task in full.partitions() for batch in full.read(task)]
@@ -147,17 +148,17 @@ def test_the_schema_is_the_one_that_spark_takes_exactly() -> None:
 def test_a_query_may_ask_for_some_columns(tmp_path: Path) -> None:
     Growing(tmp_path).count(0, 3)
     schema = StructType([StructField("offset", LongType())])
-    reader = batch_reader(schema, directory=tmp_path, subscribe="t")
+    reader = batch_reader(schema=schema, directory=tmp_path, subscribe="t")
     assert rows(reader, reader.partitions()) == [{"offset": 0}, {"offset": 1}, {"offset": 2}]
 
 
 def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
     wrong = StructType([StructField("offset", StringType())])
     with pytest.raises(BadOption, match="column offset is wanted as string, but is bigint"):
-        batch_reader(wrong, directory=tmp_path, subscribe="t")
+        batch_reader(schema=wrong, directory=tmp_path, subscribe="t")
     unknown = StructType([StructField("nothing", StringType())])
     with pytest.raises(BadOption, match="there is no column nothing; found: key, value"):
-        batch_reader(unknown, directory=tmp_path, subscribe="t")
+        batch_reader(schema=unknown, directory=tmp_path, subscribe="t")
 
 
 # --- what goes wrong -------------------------------------------------------------------------
@@ -212,7 +213,7 @@ def test_a_copy_of_another_topic_of_the_same_name_is_refused(tmp_path: Path) -> 
     Growing(made(tmp_path / "executor"), topic_id="id-2").count(0, 10)
     [task] = batch_reader(directory=tmp_path / "driver", subscribe="t").partitions()
     reader = batch_reader(directory=tmp_path / "executor", subscribe="t")
-    with pytest.raises(NotReadable, match="wanted is the topic with id id-1, .* id id-2"):
+    with pytest.raises(NotReadable, match=r"wanted is the topic with id id-1, .* id id-2"):
         rows(reader, [task])
 
 

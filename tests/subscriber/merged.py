@@ -71,11 +71,11 @@ def numbers(start: int, stop: int) -> list[bytes]:
     return [b"%06d" % number for number in range(start, stop)]
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait until `condition` holds; fail the test when it does not in time."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     between_looks = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+            raise AssertionError(f"not within {deadline_s} s: {what}")
         between_looks.wait(0.01)

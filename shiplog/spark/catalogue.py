@@ -43,6 +43,9 @@ class Logs(Protocol):
     def offset_at(self, name: PartitionName, timestamp_ms: int) -> int | None:
         """The first offset with this timestamp or a later one; None if there is none."""
 
+    def turn(self) -> None:
+        """What was seen is behind what is known otherwise: look elsewhere next time, and anew."""
+
     def close(self) -> None:
         """Let go of files and connections."""
 

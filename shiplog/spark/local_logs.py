@@ -97,6 +97,9 @@ class LocalLogs:
             raise NotReadable(f"{name}: the local copy cannot be read: {error}") from error
         return None if found is None else found[0]
 
+    def turn(self) -> None:
+        """There is nowhere else; every look is anew."""
+
     def close(self) -> None:
         """Close all files."""
         for log in self._open.values():

@@ -55,6 +55,17 @@ def _loss(
     return None
 
 
+def is_behind(start: Ends, catalogue: Catalogue) -> bool:
+    """Whether what was seen ends before `start`, which may be because who was asked lags."""
+    bounds = partitions_of(catalogue)
+    return any(
+        name in bounds
+        and start.logs[name.topic] == catalogue[name.topic].topic_id
+        and bounds[name].end < offset
+        for name, offset in start.to.items()
+    )
+
+
 def refuse_losses(lost: Iterable[str]) -> None:
     """Raise DataLoss, if there is any."""
     texts = list(lost)

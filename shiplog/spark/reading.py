@@ -18,7 +18,7 @@ from shiplog.spark.access import read_range
 from shiplog.spark.columns import Shape
 from shiplog.spark.errors import NotReadable
 from shiplog.spark.limits import Task, cut, pack
-from shiplog.spark.offsets import Range
+from shiplog.spark.offsets import PartitionName, Range
 from shiplog.spark.options import Access, Options, Splits
 from shiplog.subscriber.tail_reader import Chunk
 
@@ -63,25 +63,27 @@ class TaskReader:
                 yield from self._read(each, shape)
 
     def _read(self, wanted: Range, shape: Shape) -> Iterator[pa.RecordBatch]:
-        for chunk in read_range(self.access, wanted, may_skip=self.may_skip):
-            yield from shape.batches(_records(chunk, wanted))
+        for chunk, start, end in read_range(self.access, wanted, may_skip=self.may_skip):
+            table = _decode(chunk, wanted.name)
+            if start > chunk.first_offset or end < chunk.next_offset:
+                table = _cut(table, start, end)
+            yield from shape.batches(table)
 
 
-def _records(chunk: Chunk, wanted: Range) -> pa.Table:
-    name = wanted.name
+def _decode(chunk: Chunk, name: PartitionName) -> pa.Table:
     try:
-        table = to_arrow(chunk.data, 0, chunk.size, topic=name.topic, partition=name.partition)
+        return to_arrow(chunk.data, 0, chunk.size, topic=name.topic, partition=name.partition)
     except LogFormatError as error:
         raise NotReadable(
             f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; "
             "compare the logs with `shiplog verify`"
         ) from error
-    if wanted.start <= chunk.first_offset and chunk.next_offset <= wanted.end:
-        return table
+
+
+def _cut(table: pa.Table, start: int, end: int) -> pa.Table:
+    """The records with offsets [start, end); offsets rise, so that they lie together."""
     from pyarrow import compute
 
     offsets = table["offset"]
-    is_wanted = compute.and_(
-        compute.greater_equal(offsets, wanted.start), compute.less(offsets, wanted.end)
-    )
-    return table.filter(is_wanted)
+    first, last = (compute.sum(compute.less(offsets, bound)).as_py() or 0 for bound in (start, end))
+    return table.slice(first, last - first)

@@ -31,6 +31,7 @@ from shiplog.spark.progress import (
     begin_stream,
     clamp,
     count,
+    is_behind,
     is_idle,
     losses,
     refuse_losses,
@@ -82,9 +83,10 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = None if start is None else parse(start)
         if start is None or begin is None:
             return self._begin().to_json()
+        seen = self._look_beyond(begin)
         if self._options.fail_on_data_loss:
-            refuse_losses(losses(begin, self._look()))
-        end = advance(begin, self._look(), self._stop_offsets(), most=_most(limit))
+            refuse_losses(losses(begin, seen))
+        end = advance(begin, seen, self._stop_offsets(), most=_most(limit))
         return start if is_idle(begin, end) or self._waits(begin, end) else end.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -132,6 +134,17 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen = look(self._logs, self._options.selection)
             self._seen_at = time.monotonic()
         return self._seen
+
+    def _look_beyond(self, begin: Ends) -> Catalogue:
+        """What there is; who lags behind the query is given some time."""
+        seen = self._look()
+        deadline = time.monotonic() + self._options.access.local_wait_s
+        while is_behind(begin, seen) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            self._opened().turn()
+            self._seen_at = float("-inf")
+            seen = self._look()
+        return seen
 
     def _begin(self) -> Ends:
         """Where the query starts, settled now."""

@@ -1,6 +1,6 @@
-"""A driver that tests kill: copies a topic to JSON files, few records at a time.
+"""A driver that tests kill, with executors in processes of their own, which know only the nodes.
 
-python -m tests.spark.driver DIRECTORY OUTPUT CHECKPOINT
+python -m tests.spark.driver CLIENT.TOML TOPIC OUTPUT CHECKPOINT
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.conftest import start_session
 
 
-def copy(spark: SparkSession, directory: str, output: str, checkpoint: str) -> StreamingQuery:
-    """Start the query, which goes on until it is stopped."""
-    told = {"directory": directory, "subscribe": "t", "startingOffsets": "earliest"}
-    source = spark.readStream.format("shiplog").options(**told, maxOffsetsPerTrigger="50").load()
-    columns = source.selectExpr("offset", "CAST(value AS STRING) AS value")
-    writer = columns.writeStream.format("json").option("checkpointLocation", checkpoint)
-    return writer.start(output)
+def copy(spark: SparkSession, config: str, topic: str, *, output: str, at: str) -> StreamingQuery:
+    """Start to copy a topic to JSON files, few records at a time, until it is stopped."""
+    told = {"config": config, "readMode": "remote", "subscribe": topic}
+    limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "50", "minPartitions": "2"}
+    source = spark.readStream.format("shiplog").options(**told, **limits).load()
+    columns = source.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
+    return columns.writeStream.format("json").option("checkpointLocation", at).start(output)
 
 
 if __name__ == "__main__":
-    copy(start_session("local[2]"), *sys.argv[1:]).awaitTermination()
+    session = start_session("local-cluster[2,1,1024]", **{"spark.executor.memory": "512m"})
+    copy(session, *sys.argv[1:3], output=sys.argv[3], at=sys.argv[4]).awaitTermination()

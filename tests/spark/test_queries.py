@@ -1,23 +1,18 @@
-"""The source inside Spark: sessions, executors, checkpoints, failures and a killed driver.
+"""The source inside Spark: sessions, checkpoints, and failures of the sink.
 
 What needs no session is tested in test_batch and test_stream: each query here takes seconds.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from shiplog.spark.columns import kafka_schema
-from tests.spark.driver import copy
 from tests.spark.queries import Injected, Query
-from tests.subscriber.merged import Growing, numbers, wait_for
+from tests.subscriber.merged import Growing, numbers
 
 pytestmark = pytest.mark.timeout(400)  # the first one also starts the session
 
@@ -62,26 +57,3 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
     query.run()
     assert [row[2] for row in query.records] == numbers(10, 120)
     assert query.sizes == [40, 40, 40, 30]
-
-
-def test_a_killed_driver_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """The driver is killed after some batches, wherever it is; another one goes on."""
-    log = Growing(tmp_path)
-    log.count(0, 1000)
-    output, checkpoint = str(tmp_path / "output"), str(tmp_path / "checkpoint")
-    command = [sys.executable, "-m", "tests.spark.driver", str(tmp_path), output, checkpoint]
-    with subprocess.Popen(command, start_new_session=True) as driver:
-        try:
-            commits = Path(checkpoint, "commits")
-            wait_for(lambda: len(list(commits.glob("[0-9]"))) >= 3, "three batches", 200)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-    assert len(list(commits.glob("[0-9]*"))) < 15
-    log.count(1000, 1100)
-    query = copy(spark, str(tmp_path), output, checkpoint)
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    rows = spark.read.json(output).orderBy("offset").collect()
-    assert [(row.offset, row.value.encode()) for row in rows] == list(enumerate(numbers(0, 1100)))

@@ -71,11 +71,11 @@ def numbers(start: int, stop: int) -> list[bytes]:
     return [b"%06d" % number for number in range(start, stop)]
 
 
-def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Wait until `condition` holds; fail the test when it does not in time."""
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + DEADLINE_S
     between_looks = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {deadline_s} s: {what}")
+            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
         between_looks.wait(0.01)

@@ -21,6 +21,7 @@ from shiplog.config.types import Address, ClientConfig
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
+from shiplog.logformat.merged_copies import find_copies
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -29,7 +30,6 @@ from shiplog.replicator.pull_copy import (
     CopyState,
     FindStart,
     begin_anew,
-    find_copies,
     make_copy,
 )
 from shiplog.replicator.repair_pull import PullRefused

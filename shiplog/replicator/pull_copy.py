@@ -9,20 +9,17 @@ Invariant: a copy's bytes are never cut or replaced here; what does not fit is r
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from shiplog.logformat.errors import CorruptLog, LogFormatError
-from shiplog.logformat.files import FileSystem, NoSuchFile
-from shiplog.logformat.json_files import read_json_file
+from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.files import FileSystem
 from shiplog.logformat.merged_archive import LogStart
-from shiplog.logformat.merged_log import MergedLog, PartitionFile
-from shiplog.logformat.merged_names import PARTITION_FILE
+from shiplog.logformat.merged_copies import copy_path
+from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.partition_file import read_partition_topic
-from shiplog.logformat.session_dir import input_name, parse_input_name
 from shiplog.logformat.topic_dirs import TopicDirs
 from shiplog.replicator.repair_pull import PullRefused
 from shiplog.wire.messages import NO_BATCH, OpenMerged, Start
@@ -120,11 +117,6 @@ class Copy:
         self.wanted_offset = offset
 
 
-def copy_path(directory: str, topic: str, partition: int) -> str:
-    """Where a copy is."""
-    return os.path.join(directory, input_name(topic, partition))
-
-
 def begin_anew(fs: FileSystem, directory: str, old: Copy) -> tuple[Copy, str]:
     """An empty copy of the log that took the place of another one, whose copy is set aside: where.
     Raises LogFormatError.
@@ -141,23 +133,3 @@ def make_copy(fs: FileSystem, directory: str, topic: str, topic_id: str, partiti
     path = copy_path(directory, topic, partition)
     log = MergedLog.open(fs, path, topic=topic, topic_id=topic_id, partition=partition)
     return Copy(log)
-
-
-def find_copies(fs: FileSystem, directory: str, topic: str) -> list[tuple[str, str, int]]:
-    """(topic, topic id, partition) of the copies of a topic that are there.
-
-    Raises LogFormatError when one of them cannot be read.
-    """
-    found = []
-    for name in fs.list_directory(directory):
-        parsed = parse_input_name(name)
-        if parsed is None or parsed[0] != topic:
-            continue
-        path = os.path.join(directory, name, PARTITION_FILE)
-        whose = read_json_file(fs, path, PartitionFile)
-        if whose is None:
-            raise NoSuchFile(f"{path} is not there; remove the directory, or restore the file")
-        if (whose.topic, whose.partition) != parsed:
-            raise CorruptLog(path, 0, f"belongs to {whose.topic}-{whose.partition}")
-        found.append((topic, whose.topic_id, parsed[1]))
-    return found

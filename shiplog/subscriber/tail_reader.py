@@ -41,6 +41,15 @@ class Chunk:
     next_offset: int
 
 
+def chunk_of(data: bytes, scan: kernels.Scan) -> Chunk | None:
+    """The whole batches that were scanned at the start of `data`; None if offsets have gaps."""
+    first = _BASE_OFFSET.unpack_from(data)[0]
+    last_base, last_delta = _LAST_OFFSET.unpack_from(data, scan.last_start)
+    next_offset = last_base + last_delta + 1
+    is_dense = next_offset - first == scan.records
+    return Chunk(data, scan.end, first, next_offset) if is_dense else None
+
+
 class TailReader:
     """One partition directory, read from an offset on. Not thread-safe."""
 
@@ -213,16 +222,16 @@ class TailReader:
         return self._take(data, scan)
 
     def _take(self, data: bytes, scan: kernels.Scan) -> Chunk:
-        first = _BASE_OFFSET.unpack_from(data)[0]
-        last_base, last_delta = _LAST_OFFSET.unpack_from(data, scan.last_start)
-        chunk = Chunk(data, scan.end, first, last_base + last_delta + 1)
-        is_next = first == self.next_offset or (self._is_inside and first < self.next_offset)
-        if not is_next or chunk.next_offset - first != scan.records:
+        chunk = chunk_of(data, scan)
+        if chunk is None or not self._is_next(chunk.first_offset):
             raise CorruptLog(self.log_path, self._byte, f"offset {self.next_offset} is not here")
         self._is_inside = False
         self._byte += scan.end
         self.next_offset = chunk.next_offset
         return chunk
+
+    def _is_next(self, offset: int) -> bool:
+        return offset == self.next_offset or (self._is_inside and offset < self.next_offset)
 
     def _pread(self, size: int) -> bytes:
         """What there is of `size` bytes.

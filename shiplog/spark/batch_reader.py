@@ -1,0 +1,59 @@
+"""A batch query: the ranges between two places, settled once, when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from shiplog.spark.access import open_logs
+from shiplog.spark.catalogue import Logs, ids_of, partitions_of
+from shiplog.spark.errors import BadOption
+from shiplog.spark.offsets import Range
+from shiplog.spark.options import Options
+from shiplog.spark.places import settle
+from shiplog.spark.reading import ShiplogPartition, TaskReader, tasks_of
+from shiplog.spark.selection import check_all_there, look
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ShiplogBatchReader(DataSourceReader):
+    """Plans on the driver, reads on the executors; everything in it can be pickled."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._tasks = TaskReader.of(options, schema)
+
+    def partitions(self) -> Sequence[ShiplogPartition]:
+        """The tasks. Raises SourceError."""
+        with closing(open_logs(self._options.access)) as logs:
+            ranges = plan(logs, self._options)
+        return tasks_of(ranges, self._options.splits)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A task's records. Raises SourceError."""
+        return self._tasks.read(partition)
+
+
+def plan(logs: Logs, options: Options) -> list[Range]:
+    """What the query reads. Raises SourceError."""
+    catalogue = look(logs, options.selection)
+    check_all_there(options.selection, catalogue)
+    bounds, ids = partitions_of(catalogue), ids_of(catalogue)
+    starting, ending = options.start_of(is_stream=False), options.ending
+    begins = settle(starting, bounds, logs.offset_at, must_find=options.must_find)
+    ends = settle(ending, bounds, logs.offset_at)
+    reversed_names = [name for name in sorted(bounds) if begins[name] > ends[name]]
+    if reversed_names:
+        told: Any = ", ".join(f"{name}: {begins[name]} to {ends[name]}" for name in reversed_names)
+        raise BadOption(f"{starting.option} lies behind {ending.option}: {told}")
+    return [
+        Range(name, ids[name.topic], begins[name], ends[name])
+        for name in sorted(bounds)
+        if begins[name] < ends[name]
+    ]

@@ -1,0 +1,36 @@
+"""What can go wrong for a Spark query; errors name topic, partition, offsets, and a way out.
+
+Invariant: an error of this package is a `SourceError`; what Spark shows of it is its text.
+"""
+
+from __future__ import annotations
+
+
+class SourceError(Exception):
+    """Base of the errors that the data source raises."""
+
+
+class BadOption(SourceError, ValueError):
+    """An option, or the schema, of a query cannot be used."""
+
+
+class UnknownTopic(SourceError):
+    """A topic or partition that the query names does not exist."""
+
+
+class DataLoss(SourceError):
+    """Records that the query was to read are not there any more, and it must not pass over that.
+    `earliest`: the first offset there is, where that is known.
+    """
+
+    def __init__(self, message: str, earliest: int | None = None) -> None:
+        super().__init__(message)
+        self.earliest = earliest
+
+
+class NotReadable(SourceError):
+    """The records exist, but cannot be read from here now; trying again may help."""
+
+
+class CorruptValue(SourceError):
+    """A record's value is not what the schema says, and the query takes no such records."""

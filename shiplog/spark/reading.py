@@ -1,0 +1,89 @@
+"""What a task does: reads its ranges, and yields them as record batches.
+
+Invariant: a task that ends without an error has yielded every record of its ranges once, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from shiplog.logformat.arrow import to_arrow
+from shiplog.logformat.errors import LogFormatError
+from shiplog.spark.access import read_range
+from shiplog.spark.columns import Shape
+from shiplog.spark.errors import NotReadable
+from shiplog.spark.limits import Task, cut, pack
+from shiplog.spark.offsets import PartitionName, Range
+from shiplog.spark.options import Access, Options, Splits
+from shiplog.subscriber.tail_reader import Chunk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ShiplogPartition(InputPartition):
+    """One task's ranges; no paths, no addresses: each host finds its own way to them."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__([tuple(each) for each in task])
+        self.task = task
+
+
+def tasks_of(ranges: list[Range], splits: Splits) -> list[ShiplogPartition]:
+    """The tasks that read these ranges."""
+    pieces = cut(ranges, at_least=splits.min_partitions, most=splits.max_records)
+    small = splits.small_piece if splits.max_records is None else 0
+    tasks = pack(pieces, small=small, at_least=splits.min_partitions)
+    return [ShiplogPartition(task) for task in tasks]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReader:
+    """Reads tasks of one query; it goes to the hosts that run them."""
+
+    access: Access
+    schema: StructType
+    may_skip: bool
+
+    @classmethod
+    def of(cls, options: Options, schema: StructType) -> TaskReader:
+        """For a query."""
+        return cls(options.access, schema, not options.fail_on_data_loss)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """A task's records. (Spark makes a task without ranges when there is nothing to read.)"""
+        if isinstance(partition, ShiplogPartition):
+            shape = Shape(self.schema)
+            for each in partition.task:
+                yield from self._read(each, shape)
+
+    def _read(self, wanted: Range, shape: Shape) -> Iterator[pa.RecordBatch]:
+        for chunk, start, end in read_range(self.access, wanted, may_skip=self.may_skip):
+            table = _decode(chunk, wanted.name)
+            if start > chunk.first_offset or end < chunk.next_offset:
+                table = _cut(table, start, end)
+            yield from shape.batches(table)
+
+
+def _decode(chunk: Chunk, name: PartitionName) -> pa.Table:
+    try:
+        return to_arrow(chunk.data, 0, chunk.size, topic=name.topic, partition=name.partition)
+    except LogFormatError as error:
+        raise NotReadable(
+            f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; "
+            "compare the logs with `shiplog verify`"
+        ) from error
+
+
+def _cut(table: pa.Table, start: int, end: int) -> pa.Table:
+    """The records with offsets [start, end); offsets rise, so that they lie together."""
+    from pyarrow import compute
+
+    offsets = table["offset"]
+    first, last = (compute.sum(compute.less(offsets, bound)).as_py() or 0 for bound in (start, end))
+    return table.slice(first, last - first)

@@ -1,0 +1,45 @@
+"""One Spark session for all tests of a process: starting one takes many seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+
+
+def start_session(master: str, **conf: str) -> SparkSession:
+    """A session on this machine, which nobody outside it can reach."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName("shiplog-tests")
+    warehouse = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse")}
+    for name, value in {**CONF, **warehouse, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores of this process's machine."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java (as root: apt-get install default-jre-headless)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = start_session("local[2]")
+        yield session
+        session.stop()

@@ -1,0 +1,229 @@
+"""Reading from the nodes of a real cluster: what executors do that have no copy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.replicator.admin_client import request
+from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
+from shiplog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
+from tests.e2e.harness import World, wait_for
+from tests.spark.driver import copy
+from tests.spark.local import Journal, batch_reader, rows, values
+from tests.subscriber.merged import Growing, numbers
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three nodes for all tests of this module, each of which has topics of its own."""
+    directory = tmp_path_factory.mktemp("world")
+    with LocalCluster(str(directory / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:
+        cluster.start()
+        yield World(cluster, directory)
+
+
+def config(world: World) -> str:
+    """The clients' configuration."""
+    return world.cluster.client_file
+
+
+def publish(world: World, topic: str, start: int, stop: int, *, partition: int = 0) -> None:
+    """Publish the numbers [start, stop) and wait until every node has merged them."""
+    session = f"spark-{topic}-{partition}-{start}"
+    with world.publisher(session, topic, partitions=partition + 1) as publisher:
+        publisher.append_many(numbers(start, stop), partition=partition)
+        publisher.wait_merged(timeout=30)
+    world.wait_offset(stop, topic, partition)
+
+
+def read(world: World, topic: str, **options: object) -> list[bytes]:
+    """The values of a batch query."""
+    reader = batch_reader(config=config(world), subscribe=topic, **options)
+    return values(rows(reader, reader.partitions()))
+
+
+def test_ranges_come_from_the_nodes_whatever_their_segments(world: World) -> None:
+    for start in range(0, 20_000, 4_000):
+        publish(world, "ranges", start, start + 4_000)
+    assert len(os.listdir(os.path.join(world.cluster.nodes[0].data, "merged", "ranges-0"))) > 12
+    assert read(world, "ranges") == numbers(0, 20_000)
+    some = {
+        "startingOffsets": '{"ranges": {"0": 777}}',
+        "endingOffsets": '{"ranges": {"0": 15555}}',
+        "maxRecordsPerPartition": 4000,
+    }
+    assert read(world, "ranges", **some) == numbers(777, 15555)
+
+
+def test_a_stream_follows_the_nodes(world: World) -> None:
+    publish(world, "stream", 0, 10)
+    journal = Journal(config=config(world), subscribe="stream", startingOffsets="earliest")
+    assert journal.run() == [[], numbers(0, 10)]
+    publish(world, "stream", 10, 30)
+    journal.restart()
+    assert journal.run() == [numbers(10, 30)]
+    journal.reader.stop()
+
+
+def test_a_dead_node_is_passed_over(world: World) -> None:
+    publish(world, "dead", 0, 100)
+    victim = world.followers()[0]
+    victim.kill()
+    try:
+        for _ in range(3):  # whichever node a query begins with
+            assert read(world, "dead") == numbers(0, 100)
+    finally:
+        victim.start()
+        world.wait_live(victim)
+
+
+def test_times_are_looked_up_by_the_nodes(world: World) -> None:
+    with world.publisher("spark-times", "times") as publisher:
+        publisher.append_many(numbers(0, 10), timestamps=list(range(1000, 1010)))
+        publisher.wait_merged(timeout=30)
+    world.wait_offset(10, "times")
+    assert read(world, "times", startingTimestamp=1004) == numbers(4, 10)
+    with pytest.raises(SourceError, match="times-0 has no record at 5000 ms or later"):
+        read(world, "times", startingTimestamp=5000)
+
+
+def test_partitions_and_patterns(world: World) -> None:
+    request(world.cluster.client_config(), CreateTopic("many-1", 3, {}), TopicCreated)
+    for partition in range(3):
+        publish(world, "many-1", 0, 5 + partition, partition=partition)
+    reader = batch_reader(config=config(world), subscribePattern="many-.*")
+    assert len(rows(reader, reader.partitions())) == 5 + 6 + 7
+
+
+def test_a_copy_is_read_where_there_is_one(world: World, tmp_path: Path) -> None:
+    """The copy has other values than the cluster, so that it shows which was read."""
+    publish(world, "copy", 0, 10)
+    reader = batch_reader(config=config(world), subscribe="copy", directory=tmp_path)
+    planned = reader.partitions()
+    topic_id = planned[0].task[0].topic_id
+    copy = Growing(tmp_path, "copy", topic_id=topic_id)
+    copy.count(500, 510)
+    assert values(rows(reader, planned)) == numbers(500, 510)
+    remote = batch_reader(
+        config=config(world), subscribe="copy", directory=tmp_path, readMode="remote"
+    )
+    assert values(rows(remote, planned)) == numbers(0, 10)
+
+
+def test_nodes_are_asked_where_the_copy_lags_or_is_another_topics(
+    world: World, tmp_path: Path
+) -> None:
+    publish(world, "lag", 0, 10)
+    for name, topic_id in (("none", None), ("other", "id-1"), ("behind", "")):
+        directory = tmp_path / name
+        directory.mkdir()
+        options = {"config": config(world), "subscribe": "lag", "localWaitMs": 20}
+        reader = batch_reader(**options, directory=directory)
+        planned = reader.partitions()
+        if topic_id is not None:
+            copy = Growing(directory, "lag", topic_id=topic_id or planned[0].task[0].topic_id)
+            copy.count(500, 505)
+        assert values(rows(reader, planned)) == numbers(0, 10)
+        local = batch_reader(**options, directory=directory, readMode="local")
+        with pytest.raises(NotReadable, match=r"lag-0 \[0, 10\)"):
+            rows(local, planned)
+
+
+def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> None:
+    publish(world, "anew", 0, 10)
+    journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
+    assert journal.run() == [[], numbers(0, 10)]
+    admin = world.cluster.client_config()
+    request(admin, DeleteTopic("anew"), TopicDeleted)
+    request(admin, CreateTopic("anew", 1, {}), TopicCreated)
+    with pytest.raises(DataLoss, match=r"the topic with id .* is gone"):
+        journal.read(1)
+    journal.restart()
+    with pytest.raises(DataLoss, match="anew-0: wanted is offset 10 of the topic with id"):
+        journal.plan()
+
+
+def test_archiving_overtakes_a_task_at_the_nodes(world: World) -> None:
+    publish(world, "old", 0, 20_000)
+    reader = batch_reader(config=config(world), subscribe="old")
+    planned = reader.partitions()
+    kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
+    deleted = kafka.delete_records([TopicPartition("old", 0, 15_000)])
+    for each in deleted.values():
+        each.result(30)
+    with pytest.raises(DataLoss, match=r"old-0: wanted are \[0, 20000\), but the first .* 15000"):
+        rows(reader, planned)
+    lenient = batch_reader(config=config(world), subscribe="old", failOnDataLoss=False)
+    assert values(rows(lenient, planned)) == numbers(15_000, 20_000)
+
+
+# --- what goes wrong -------------------------------------------------------------------------
+
+
+def test_an_unknown_topic(world: World) -> None:
+    with pytest.raises(UnknownTopic, match="there is no topic no-such"):
+        read(world, "no-such")
+
+
+def test_no_certificate_on_this_host(world: World, tmp_path: Path) -> None:
+    text = Path(config(world)).read_text()
+    moved = tmp_path / "client.toml"
+    moved.write_text(text.replace("pki/", "nowhere/"))
+    with pytest.raises(NotReadable, match=r"cannot reach the cluster: .*; the driver and every ex"):
+        batch_reader(config=moved, subscribe="t").partitions()
+    with pytest.raises(NotReadable, match=r"absent.toml: can't read the configuration"):
+        batch_reader(config=tmp_path / "absent.toml", subscribe="t").partitions()
+    with pytest.raises(BadOption, match="with readMode=remote a query needs the option config"):
+        batch_reader(readMode="remote", directory=tmp_path, subscribe="t").partitions()
+
+
+def test_nobody_answers(world: World, tmp_path: Path) -> None:
+    text = Path(config(world)).read_text()
+    elsewhere = tmp_path / "client.toml"
+    elsewhere.write_text(text.replace("127.0.0.1:", "127.0.0.9:"))
+    with pytest.raises(NotReadable, match=r"no node answers within 0.3 s; 127.0.0.9:"):
+        batch_reader(config=elsewhere, subscribe="t", fetchTimeoutMs=300).partitions()
+
+
+# --- with executors of their own ---------------------------------------------------------------
+
+
+@pytest.mark.timeout(500)
+def test_a_killed_driver_goes_on_from_its_checkpoint(
+    world: World, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Its executors are processes of their own, which read from the nodes. It is killed with them
+    after some batches, wherever it is; another driver goes on.
+    """
+    request(world.cluster.client_config(), CreateTopic("far", 2, {}), TopicCreated)
+    for partition in range(2):
+        publish(world, "far", 0, 500, partition=partition)
+    output, checkpoint = str(tmp_path / "output"), str(tmp_path / "checkpoint")
+    command = [sys.executable, "-m", "tests.spark.driver", config(world), "far", output, checkpoint]
+    with subprocess.Popen(command, start_new_session=True) as driver:
+        try:
+            commits = Path(checkpoint, "commits")
+            wait_for(lambda: len(list(commits.glob("[0-9]"))) >= 3, "three batches", 300)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert len(list(commits.glob("[0-9]*"))) < 15
+    publish(world, "far", 500, 550, partition=1)
+    query = copy(spark, config(world), "far", output=output, at=checkpoint)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = spark.read.json(output).orderBy("partition", "offset").collect()
+    wanted = [(p, o, v) for p in range(2) for o, v in enumerate(numbers(0, 500 + 50 * p))]
+    assert [(row.partition, row.offset, row.value.encode()) for row in rows] == wanted

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from shiplog.cli.output import OperatorError, client_option, fail, json_option, print_json, talk
+from shiplog.cli.output import client_option, fail, json_option, print_json, talk
 from shiplog.config.types import ClientConfig
 from shiplog.replicator.admin_client import AdminError, all_statuses, request
 from shiplog.wire.admin import ClusterReset, ResetCluster, Status
@@ -115,7 +115,7 @@ def _sort(answers: Sequence[Status | AdminError], index: int) -> tuple[list[str]
         for answer in answers
         if isinstance(answer, Status) and _applied(answer) < index
     ]
-    return behind, [str(answer) for answer in answers if isinstance(answer, OperatorError)]
+    return behind, [str(answer) for answer in answers if isinstance(answer, AdminError)]
 
 
 def _applied(status: Status) -> int:

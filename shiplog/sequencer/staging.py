@@ -128,9 +128,12 @@ class Staging:
     def _is_open(self, stage: str, run: wire.StagedRun) -> bool:
         """True, or raises ChangeRefused."""
         self._check_stage(stage, run)
-        known = self._node.replica.machine.open_run_of(run.session)
-        if known is None or known.run_id != run.run_id:
-            text = f"run {run.run_id} of {run.session!r} is closed, or has not begun"
+        known = self._node.replica.machine.run_of(run.session, run.run_id)
+        if known is None:
+            text = f"run {run.run_id} of {run.session!r} has not begun, or is forgotten"
+            raise ChangeRefused(FaultCode.NOT_READY, text, "ask again, or stage the records again")
+        if known.closed:
+            text = f"run {run.run_id} of {run.session!r} is closed"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "stage the records again")
         return True
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from shiplog.spark.access import open_logs
 from shiplog.spark.catalogue import Logs, ids_of, partitions_of
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 class ShiplogBatchReader(DataSourceReader):
     """Plans on the driver, reads on the executors; everything in it can be pickled."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, tasks: TaskReader) -> None:
         self._options = options
-        self._tasks = TaskReader.of(options, schema)
+        self._tasks = tasks
 
     def partitions(self) -> Sequence[ShiplogPartition]:
         """The tasks. Raises SourceError."""

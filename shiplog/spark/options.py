@@ -81,6 +81,37 @@ class Access:
     fetch_timeout_s: float = 30.0
 
 
+class ValueFormat(Enum):
+    """What values are."""
+
+    BINARY = "binary"
+    """Bytes, of which nothing is known."""
+    JSON = "json"
+    AVRO = "avro"
+    ARROW = "arrow"
+    CSV = "csv"
+
+
+class CorruptMode(Enum):
+    """What becomes of a value that is not what the schema says."""
+
+    PERMISSIVE = "permissive"
+    FAILFAST = "failfast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """How values are decoded. `schema`: of the payload, as SQL, empty if the query gives it;
+    `metadata_prefix`: before the names of Kafka's columns.
+    """
+
+    format: ValueFormat = ValueFormat.BINARY
+    schema: str = ""
+    avro_schema: str = ""
+    corrupt: CorruptMode = CorruptMode.PERMISSIVE
+    metadata_prefix: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """All of them. `starting` None: by the kind of query; `must_find`: a start by time without
@@ -96,6 +127,7 @@ class Options:
     splits: Splits = Splits()
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    values: Values = Values()
 
     def start_of(self, *, is_stream: bool) -> Places:
         """Where the query starts; by default a stream at the end, a batch at the beginning."""
@@ -124,6 +156,11 @@ OTHERS = (
     "minRecordsPerTask",
     "failOnDataLoss",
     "includeHeaders",
+    "valueFormat",
+    "valueSchema",
+    "avroSchema",
+    "mode",
+    "metadataPrefix",
     "readMode",
     "config",
     "directory",
@@ -150,6 +187,7 @@ def parse_options(told: Mapping[str, str]) -> Options:
         splits=_splits(texts),
         fail_on_data_loss=_boolean(texts, "failOnDataLoss", default=True),
         include_headers=_boolean(texts, "includeHeaders", default=False),
+        values=_values(texts),
     )
 
 
@@ -247,6 +285,21 @@ def _access(texts: Mapping[str, str]) -> Access:
         local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
         fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
     )
+
+
+def _values(texts: Mapping[str, str]) -> Values:
+    found = Values(
+        format=_choice(texts, "valueFormat", ValueFormat.BINARY),
+        schema=texts.get("valueSchema", "").strip(),
+        avro_schema=texts.get("avroSchema", ""),
+        corrupt=_choice(texts, "mode", CorruptMode.PERMISSIVE),
+        metadata_prefix=texts.get("metadataPrefix", ""),
+    )
+    if found.format is ValueFormat.BINARY and found != Values():
+        raise BadOption("valueSchema, avroSchema, mode and metadataPrefix need a valueFormat")
+    if (found.format is ValueFormat.AVRO) != bool(found.avro_schema):
+        raise BadOption("avroSchema, the schema of the values, goes with valueFormat=avro")
+    return found
 
 
 def _limits(texts: Mapping[str, str]) -> Limits:

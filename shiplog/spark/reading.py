@@ -19,7 +19,8 @@ from shiplog.spark.columns import Shape
 from shiplog.spark.errors import NotReadable
 from shiplog.spark.limits import Task, cut, pack
 from shiplog.spark.offsets import PartitionName, Range
-from shiplog.spark.options import Access, Options, Splits
+from shiplog.spark.options import Access, Splits
+from shiplog.spark.payload import Payload
 from shiplog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ class TaskReader:
     access: Access
     schema: StructType
     may_skip: bool
-
-    @classmethod
-    def of(cls, options: Options, schema: StructType) -> TaskReader:
-        """For a query."""
-        return cls(options.access, schema, not options.fail_on_data_loss)
+    payload: Payload | None = None
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """A task's records. (Spark makes a task without ranges when there is nothing to read.)"""
@@ -67,6 +64,8 @@ class TaskReader:
             table = _decode(chunk, wanted.name)
             if start > chunk.first_offset or end < chunk.next_offset:
                 table = _cut(table, start, end)
+            if self.payload is not None:
+                table = self.payload.unpack(table, wanted.name)
             yield from shape.batches(table)
 
 

@@ -12,7 +12,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from shiplog.spark.columns import check_schema, kafka_schema
-from shiplog.spark.options import Options, parse_options
+from shiplog.spark.errors import BadOption
+from shiplog.spark.options import Options, ValueFormat, parse_options
+from shiplog.spark.payload import Payload, split_schema, typed_ddl
+from shiplog.spark.reading import TaskReader
 
 
 class ShiplogDataSource(DataSource):
@@ -27,20 +30,40 @@ class ShiplogDataSource(DataSource):
     def _parsed(self) -> Options:
         return parse_options(self.options)
 
-    def schema(self) -> StructType:
-        """The columns of Spark's Kafka source. Raises BadOption."""
-        return kafka_schema(include_headers=self._parsed.include_headers)
+    def schema(self) -> StructType | str:
+        """The columns of Spark's Kafka source, or those of the payload instead of `value`. Raises
+        BadOption.
+        """
+        options = self._parsed
+        if options.values.format is ValueFormat.BINARY:
+            return kafka_schema(include_headers=options.include_headers)
+        if not options.values.schema:
+            raise BadOption(
+                f"valueFormat={options.values.format.value} needs the columns of the payload: give "
+                'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query'
+            )
+        return typed_ddl(options.values, include_headers=options.include_headers)
+
+    def _tasks(self, schema: StructType) -> TaskReader:
+        """What reads the tasks of a query with these columns. Raises BadOption."""
+        options = self._parsed
+        payload = None
+        if options.values.format is ValueFormat.BINARY:
+            check_schema(schema, kafka_schema(include_headers=options.include_headers))
+        else:
+            columns = split_schema(schema, options.values, include_headers=options.include_headers)
+            payload = Payload(options.values, columns)
+            payload.check()
+        return TaskReader(options.access, schema, not options.fail_on_data_loss, payload)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch query. Raises BadOption."""
         from shiplog.spark.batch_reader import ShiplogBatchReader
 
-        check_schema(schema, self.schema())
-        return ShiplogBatchReader(self._parsed, schema)
+        return ShiplogBatchReader(self._parsed, self._tasks(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming query. Raises BadOption."""
         from shiplog.spark.stream_reader import ShiplogStreamReader
 
-        check_schema(schema, self.schema())
-        return ShiplogStreamReader(self._parsed, schema)
+        return ShiplogStreamReader(self._parsed, self._tasks(schema))

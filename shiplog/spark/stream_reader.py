@@ -18,7 +18,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from shiplog.spark.access import open_logs
 from shiplog.spark.catalogue import Catalogue, Logs, ends_of, partitions_of
@@ -49,10 +48,9 @@ LOOK_S = 0.02
 class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made twice, by Spark: for the driver, and to be sent to the executors."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, tasks: TaskReader) -> None:
         self._options = options
-        self._schema = schema
-        self._tasks = TaskReader.of(options, schema)
+        self._tasks = tasks
         self._logs: Logs | None = None
         self._seen: Catalogue = {}
         self._seen_at = float("-inf")
@@ -63,7 +61,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What the driver's has open stays there."""
-        return type(self), (self._options, self._schema)
+        return type(self), (self._options, self._tasks)
 
     # --- what Spark asks --------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.types import StructType
 
 from shiplog.logformat.merged_archive import LogStart
 from shiplog.spark.batch_reader import ShiplogBatchReader
@@ -24,10 +25,17 @@ def source(**options: object) -> ShiplogDataSource:
     return ShiplogDataSource(told)
 
 
+def columns_of(made: ShiplogDataSource) -> StructType:
+    """What Spark would make of the source's schema, where that takes no JVM."""
+    schema = made.schema()
+    assert isinstance(schema, StructType)
+    return schema
+
+
 def batch_reader(*, schema: Any = None, **options: object) -> ShiplogBatchReader:
     """A batch query's reader."""
     made = source(**options)
-    reader = made.reader(schema or made.schema())
+    reader = made.reader(schema or columns_of(made))
     assert isinstance(reader, ShiplogBatchReader)
     return reader
 
@@ -35,7 +43,7 @@ def batch_reader(*, schema: Any = None, **options: object) -> ShiplogBatchReader
 def stream_reader(**options: object) -> ShiplogStreamReader:
     """A streaming query's reader."""
     made = source(**options)
-    reader = made.streamReader(made.schema())
+    reader = made.streamReader(columns_of(made))
     assert isinstance(reader, ShiplogStreamReader)
     return reader
 

@@ -1,0 +1,80 @@
+"""Many values at once into typed columns, where some of them may be bad.
+
+A parser takes all values or none, which is what makes it fast; so whoever is refused is parsed in
+halves, down to the bad ones. Invariant: there is a row for every value, in order, whatever they
+hold; a value that is bad never changes what another one gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Parse = Callable[["pa.Array"], "pa.Table"]
+"""A row for each of the values, none of which is null; raises ArrowException or ValueError."""
+
+
+class Decoded(NamedTuple):
+    """`columns` has the rows; `sources`: which value each row is of (None: a row for each value, in
+    order); `bad`: value -> why it cannot be decoded; its row is null.
+    """
+
+    columns: pa.Table
+    sources: pa.Array | None
+    bad: dict[int, str]
+
+
+def decode_each(values: pa.Array, parse: Parse, schema: pa.Schema) -> Decoded:
+    """A row for each value; that of a value that is null, or bad, is null."""
+    import pyarrow as pa
+
+    present = values.is_valid()
+    bad: dict[int, str] = {}
+    places = pa.array(range(len(values)), pa.int64()).filter(present)
+    tables = []
+    for start, size, found in _halving(values.drop_null(), parse):
+        if isinstance(found, str):
+            bad[places[start].as_py()] = found
+        elif size:
+            tables.append(found)
+    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    if bad or values.null_count:
+        table = table.take(_places(present, bad))
+    return Decoded(table, None, bad)
+
+
+def _halving(
+    values: pa.Array, parse: Parse, start: int = 0
+) -> Iterator[tuple[int, int, pa.Table | str]]:
+    """(first value, how many, their rows or why there are none) of pieces that parse or are one."""
+    import pyarrow as pa
+
+    size = len(values)
+    if size == 0:
+        return
+    try:
+        yield start, size, parse(values)
+    except pa.ArrowNotImplementedError:
+        raise  # of the schema: no value would do
+    except (pa.ArrowException, ValueError) as error:
+        if size == 1:
+            yield start, 1, str(error)
+            return
+        half = size // 2
+        yield from _halving(values.slice(0, half), parse, start)
+        yield from _halving(values.slice(half), parse, start + half)
+
+
+def _places(present: pa.Array, bad: dict[int, str]) -> pa.Array:
+    """Where the rows are of the values that have one; null for the others."""
+    import pyarrow as pa
+
+    places, row = [], 0
+    for value, is_present in enumerate(present.to_pylist()):
+        has_row = is_present and value not in bad
+        places.append(row if has_row else None)
+        row += has_row
+    return pa.array(places, pa.int64())

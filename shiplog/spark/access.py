@@ -110,12 +110,13 @@ def _from_nodes(access: Access, path: str | None, wanted: Range, problem: str) -
     if path is None:
         raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
     try:
-        yield from _shared_nodes(path, access).read(wanted)
+        yield from shared_nodes(path, access).read(wanted)
     except NotReadable as error:
         raise NotReadable(f"{wanted}: {problem}{error}") from error
 
 
-def _shared_nodes(path: str, access: Access) -> Nodes:
+def shared_nodes(path: str, access: Access) -> Nodes:
+    """Nodes, asked over one connection of this process for all its tasks. Raises NotReadable."""
     from shiplog.spark.nodes import Nodes
 
     key = os.getpid(), path

@@ -7,8 +7,15 @@ Invariant: making one costs nothing; options are checked before anything is read
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from shiplog.spark.columns import check_schema, kafka_schema
@@ -17,9 +24,12 @@ from shiplog.spark.options import Options, ValueFormat, parse_options
 from shiplog.spark.payload import Payload, split_schema, typed_ddl
 from shiplog.spark.reading import TaskReader
 
+if TYPE_CHECKING:
+    from shiplog.spark.sink_options import SinkOptions
+
 
 class ShiplogDataSource(DataSource):
-    """`spark.read.format("shiplog")` and `spark.readStream.format("shiplog")`."""
+    """`format("shiplog")` of queries that read, or write; batch and streaming."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,6 +71,30 @@ class ShiplogDataSource(DataSource):
         from shiplog.spark.batch_reader import ShiplogBatchReader
 
         return ShiplogBatchReader(self._parsed, self._tasks(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch query that writes. Raises BadOption."""
+        from shiplog.spark.sink import ShiplogBatchWriter
+
+        return ShiplogBatchWriter(self._sink(schema, overwrite=overwrite))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A streaming query that writes. Raises BadOption."""
+        from shiplog.spark.sink import ShiplogStreamWriter
+
+        return ShiplogStreamWriter(self._sink(schema, overwrite=overwrite))
+
+    def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
+        from shiplog.spark.sink_options import parse_sink_options
+        from shiplog.spark.sink_rows import check_columns
+
+        options = parse_sink_options(self.options)
+        if overwrite:
+            raise BadOption("a log cannot be overwritten: use mode append")
+        check_columns(schema, options.topic)
+        return options
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming query. Raises BadOption."""

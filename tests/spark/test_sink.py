@@ -1,0 +1,207 @@
+"""Queries that write, into a real cluster: every row once, whole batches, whatever fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from shiplog.cli.local_cluster import LocalCluster
+from shiplog.replicator.admin_client import request
+from shiplog.spark.errors import BadOption
+from shiplog.wire.admin import CreateTopic, TopicCreated
+from tests.e2e.harness import World, wait_for
+from tests.spark.local import source
+from tests.subscriber.merged import numbers
+
+PARTITIONS = 2
+TIMEOUT_S = 90
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three nodes for all tests of this module, each of which has topics of its own."""
+    directory = tmp_path_factory.mktemp("world")
+    with LocalCluster(str(directory / "cluster")) as cluster:
+        cluster.start()
+        yield World(cluster, directory)
+
+
+def create(world: World, *topics: str) -> None:
+    for topic in topics:
+        body = CreateTopic(topic, PARTITIONS, {})
+        request(world.cluster.client_config(), body, TopicCreated)
+
+
+def publish(world: World, topic: str, start: int, stop: int) -> None:
+    """Publish the numbers [start, stop), and wait until every node has merged them."""
+    with world.publisher(f"in-{topic}-{start}", topic, partitions=PARTITIONS) as publisher:
+        for number in range(start, stop):
+            publisher.append(numbers(number, number + 1)[0], partition=number % PARTITIONS)
+        publisher.wait_merged(timeout=30)
+    for partition in range(PARTITIONS):
+        world.wait_offset(stop // PARTITIONS, topic, partition)
+
+
+def table(spark: SparkSession, world: World, topic: str, **options: Any) -> DataFrame:
+    reader = spark.read.format("shiplog").option("config", world.cluster.client_file)
+    return reader.options(subscribe=topic, readMode="remote", **options).load()
+
+
+def written(spark: SparkSession, world: World, topic: str) -> list[bytes]:
+    return sorted(bytes(row.value) for row in table(spark, world, topic).select("value").collect())
+
+
+def wait_written(spark: SparkSession, world: World, topic: str, wanted: list[bytes]) -> None:
+    """A commit is there when nodes have executed it."""
+    wait_for(lambda: len(written(spark, world, topic)) >= len(wanted), "records")
+    assert written(spark, world, topic) == sorted(wanted)
+
+
+def copy(
+    spark: SparkSession, world: World, topics: tuple[str, str], checkpoint: Path, **options: Any
+) -> None:
+    """Run a query that copies one topic into another, to the end of what there is now."""
+    stream = spark.readStream.format("shiplog").option("config", world.cluster.client_file)
+    frame = stream.options(
+        subscribe=topics[0], readMode="remote", startingOffsets="earliest", maxOffsetsPerTrigger=40
+    ).load()
+    mapped = options.pop("map", lambda frame: frame)(frame).select("key", "value")
+    writer = mapped.writeStream.format("shiplog").option("config", world.cluster.client_file)
+    writer = writer.options(topic=topics[1], checkpointLocation=str(checkpoint), **options)
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(TIMEOUT_S)
+    finally:
+        query.stop()
+
+
+def test_a_stream_is_written_once_though_its_batches_come_again(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    create(world, "in", "out")
+    publish(world, "in", 0, 100)
+    copy(spark, world, ("in", "out"), tmp_path / "c")
+    wait_written(spark, world, "out", numbers(0, 100))
+    commits = tmp_path / "c" / "commits"
+    newest = max(int(name) for name in os.listdir(commits) if name.isdigit())
+    for name in (str(newest), f".{newest}.crc"):  # as if the driver had died before it wrote them
+        (commits / name).unlink()
+    publish(world, "in", 100, 150)
+    copy(spark, world, ("in", "out"), tmp_path / "c")
+    wait_written(spark, world, "out", numbers(0, 150))
+
+
+def test_a_task_that_fails_leaves_nothing(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    create(world, "fail-in", "fail-out")
+    publish(world, "fail-in", 0, 40)
+    marker = str(tmp_path / "fail")
+    Path(marker).touch()
+
+    def break_down(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+        if Path(marker).exists():
+            raise RuntimeError("injected")
+
+    def broken(frame: DataFrame) -> DataFrame:
+        return frame.select("key", "value").mapInArrow(break_down, "key binary, value binary")
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="injected"):
+            copy(spark, world, ("fail-in", "fail-out"), tmp_path / "c", map=broken)
+    assert written(spark, world, "fail-out") == []
+    Path(marker).unlink()
+    copy(spark, world, ("fail-in", "fail-out"), tmp_path / "c", map=broken)
+    wait_written(spark, world, "fail-out", numbers(0, 40))
+
+
+def test_a_query_that_begins_anew_under_the_same_name_is_told(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    create(world, "again-in", "again-out")
+    publish(world, "again-in", 0, 20)
+    topics = ("again-in", "again-out")
+    copy(spark, world, topics, tmp_path / "c", sinkId="again")
+    shutil.rmtree(tmp_path / "c")
+    with pytest.raises(StreamingQueryException, match="has published batches up to"):
+        copy(spark, world, topics, tmp_path / "c", sinkId="again")
+    wait_written(spark, world, "again-out", numbers(0, 20))
+
+
+def test_a_batch_query_writes_all_columns(spark: SparkSession, world: World) -> None:
+    create(world, "columns", "columns-other")
+    rows = spark.sql(
+        "SELECT 'k' AS key, CAST(id AS STRING) AS value, CAST(id % 2 AS INT) AS partition, "
+        "IF(id < 6, 'columns', 'columns-other') AS topic, timestamp_millis(id) AS timestamp, "
+        "array(struct('h' AS key, CAST('v' AS BINARY) AS value)) AS headers FROM range(10)"
+    )
+    writer = rows.write.format("shiplog").option("config", world.cluster.client_file)
+    writer.option("sinkId", "columns").mode("append").save()
+    writer.option("sinkId", "columns").mode("append").save()  # once is enough
+    wait_written(spark, world, "columns", [b"%d" % number for number in range(6)])
+    found = table(spark, world, "columns", includeHeaders=True).orderBy("value").collect()
+    for number, row in enumerate(found):
+        assert (bytes(row.key), row.partition, row.timestamp.timestamp()) == (
+            b"k",
+            number % 2,
+            number / 1000,
+        )
+        assert [(entry.key, bytes(entry.value)) for entry in row.headers] == [("h", b"v")]
+    wait_written(spark, world, "columns-other", [b"%d" % number for number in range(6, 10)])
+
+
+def test_drivers_that_are_killed_write_every_row_once(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    create(world, "kill-in", "kill-out")
+    publish(world, "kill-in", 0, 400)
+    arguments = (world.cluster.client_file, "kill-in", "kill-out", str(tmp_path / "c"))
+    command = (sys.executable, "-m", "tests.spark.sink_driver", *arguments)
+    driver = subprocess.Popen(command, start_new_session=True)
+    some = lambda: 0 < len(written(spark, world, "kill-out")) < 400  # noqa: E731
+    wait_for(some, "a part of the records", TIMEOUT_S)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert len(written(spark, world, "kill-out")) < 400
+    copy(spark, world, ("kill-in", "kill-out"), tmp_path / "c")
+    wait_written(spark, world, "kill-out", numbers(0, 400))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "text"),
+    [
+        ("key binary", {"topic": "t"}, "needs a column value"),
+        ("value string", {}, "give the option topic"),
+        ("value int", {"topic": "t"}, "value is int; it must be binary or string"),
+        ("value string, carrier string", {"topic": "t"}, "column carrier has no place"),
+        ("value string", {"topic": "../t"}, "topic"),
+        ("value string", {"topic": "t", "sinkId": "Not A Name"}, "sinkId"),
+        ("value string", {"topic": "t", "sink": "x"}, "sink is no option"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    spark: SparkSession, schema: str, options: dict[str, str], text: str
+) -> None:
+    columns = spark.createDataFrame([], schema).schema
+    with pytest.raises(BadOption, match=text):
+        source(**options).streamWriter(columns, False)
+    with pytest.raises(BadOption, match="append"):
+        source(topic="t").writer(spark.createDataFrame([], "value string").schema, True)
+
+
+def test_an_unknown_topic_is_said(spark: SparkSession, world: World) -> None:
+    rows = spark.createDataFrame([("x",)], "value string")
+    writer = rows.write.format("shiplog").option("config", world.cluster.client_file)
+    with pytest.raises(Exception, match="there is no topic 'nowhere'"):
+        writer.option("topic", "nowhere").mode("append").save()

@@ -19,6 +19,7 @@ ALL = (
     "rolling",
     "backlog",
     "kafka",
+    "spark",
 )
 
 

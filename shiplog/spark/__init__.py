@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from shiplog.spark.lag import Lag, LagListener
+
+__all__ = ["Lag", "LagListener", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -20,6 +22,16 @@ def register(spark: SparkSession) -> None:
     from shiplog.spark.source import ShiplogDataSource
 
     spark.dataSource.register(ShiplogDataSource)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: executors need none of them (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shiplog.spark import lag
+
+    value: object = getattr(lag, name)
+    return value
 
 
 def _register_here() -> None:

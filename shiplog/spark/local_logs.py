@@ -20,7 +20,7 @@ from shiplog.spark.offsets import PartitionName, Range
 from shiplog.subscriber.errors import OffsetNotHere
 from shiplog.subscriber.tail_reader import Chunk, TailReader
 
-READ_BYTES = 4 << 20
+READ_BYTES = 1 << 21
 POLL_S = 0.02
 MERGED = "merged"
 """Where a node's data directory has its merged logs."""

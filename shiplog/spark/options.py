@@ -128,6 +128,8 @@ class Options:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     values: Values = Values()
+    position_group: str | None = None
+    """The consumer group as whose offsets a stream's positions are told."""
 
     def start_of(self, *, is_stream: bool) -> Places:
         """Where the query starts; by default a stream at the end, a batch at the beginning."""
@@ -161,6 +163,7 @@ OTHERS = (
     "avroSchema",
     "mode",
     "metadataPrefix",
+    "positionGroup",
     "readMode",
     "config",
     "directory",
@@ -188,6 +191,7 @@ def parse_options(told: Mapping[str, str]) -> Options:
         fail_on_data_loss=_boolean(texts, "failOnDataLoss", default=True),
         include_headers=_boolean(texts, "includeHeaders", default=False),
         values=_values(texts),
+        position_group=texts.get("positionGroup") or None,
     )
 
 

@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from shiplog.spark.access import open_logs
+from shiplog.spark.access import config_path, open_logs
 from shiplog.spark.catalogue import Catalogue, Logs, ends_of, partitions_of
-from shiplog.spark.errors import SourceError
+from shiplog.spark.errors import BadOption, SourceError
 from shiplog.spark.offsets import INITIAL, Ends, Offsets, parse, ranges_between
 from shiplog.spark.options import Options
 from shiplog.spark.places import LATEST, settle
@@ -41,6 +41,8 @@ from shiplog.spark.selection import check_all_there, look
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shiplog.spark.positions import Positions
+
 LOOK_S = 0.02
 """Spark asks every 10 ms for the latest offset; more often than this nobody looks for it."""
 
@@ -52,6 +54,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._tasks = tasks
         self._logs: Logs | None = None
+        self._positions: Positions | None = None
         self._seen: Catalogue = {}
         self._seen_at = float("-inf")
         self._stops: Offsets | None = None
@@ -115,9 +118,15 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask again for what is before `end`."""
+        committed = parse(end)
+        if self._positions is not None and committed is not None:
+            self._positions.tell(committed.to)
 
     def stop(self) -> None:
         """The query is over."""
+        if self._positions is not None:
+            self._positions.close()
+            self._positions = None
         if self._logs is not None:
             self._logs.close()
             self._logs = None
@@ -127,11 +136,22 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> Catalogue:
         """What there is, seen a moment ago at most."""
         if time.monotonic() >= self._seen_at + LOOK_S:
-            if self._logs is None:
-                self._logs = open_logs(self._options.access)
-            self._seen = look(self._logs, self._options.selection)
+            logs = self._logs or self._open()
+            self._seen = look(logs, self._options.selection)
             self._seen_at = time.monotonic()
         return self._seen
+
+    def _open(self) -> Logs:
+        options = self._options
+        self._logs = open_logs(options.access)
+        if options.position_group is not None:
+            path = config_path(options.access)
+            if path is None:
+                raise BadOption("positionGroup needs the option config: nodes keep the positions")
+            from shiplog.spark.positions import Positions
+
+            self._positions = Positions(path, options.position_group)
+        return self._logs
 
     def _look_beyond(self, begin: Ends) -> Catalogue:
         """What there is; who lags behind the query is given some time."""

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shiplog.spark.columns import kafka_schema
+from shiplog.spark.lag import Lag, LagListener
 from tests.spark.queries import Injected, Query
-from tests.subscriber.merged import Growing, numbers
+from tests.subscriber.merged import Growing, numbers, wait_for
 
 pytestmark = pytest.mark.timeout(400)  # the first one also starts the session
 
@@ -45,6 +46,8 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
     """In batch 0, and in the middle; the log grows in between, and the start is a moving latest."""
     log = Growing(tmp_path)
     log.count(0, 10)
+    lags: list[Lag] = []
+    spark.streams.addListener(LagListener(lags.append))
     query = Query(
         spark, tmp_path / "checkpoint", directory=tmp_path, subscribe="t", maxOffsetsPerTrigger=40
     )
@@ -57,3 +60,4 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
     query.run()
     assert [row[2] for row in query.records] == numbers(10, 120)
     assert query.sizes == [40, 40, 40, 30]
+    wait_for(lambda: {lag.total for lag in lags} >= {30, 0}, "what Spark reports")

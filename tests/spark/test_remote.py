@@ -18,6 +18,7 @@ from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.replicator.admin_client import request
 from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
 from shiplog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
+from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World, wait_for
 from tests.spark.driver import copy
 from tests.spark.local import Journal, batch_reader, rows, values
@@ -166,6 +167,20 @@ def test_archiving_overtakes_a_task_at_the_nodes(world: World) -> None:
         rows(reader, planned)
     lenient = batch_reader(config=config(world), subscribe="old", failOnDataLoss=False)
     assert values(rows(lenient, planned)) == numbers(15_000, 20_000)
+
+
+def test_positions_are_those_of_a_group(world: World) -> None:
+    publish(world, "group", 0, 10)
+    options = {"startingOffsets": "earliest", "positionGroup": "spark-etl"}
+    journal = Journal(config=config(world), subscribe="group", **options)
+    assert journal.run() == [[], numbers(0, 10)]
+    publish(world, "group", 10, 14)
+    journal.reader.commit(journal.last)
+    journal.reader.stop()
+    found = request(
+        world.cluster.client_config(), DescribeGroup("spark-etl"), GroupDescription
+    ).partitions
+    assert [(p.topic, p.partition, p.committed, p.lag) for p in found] == [("group", 0, 10, 4)]
 
 
 # --- what goes wrong -------------------------------------------------------------------------

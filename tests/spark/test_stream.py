@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shiplog.spark.errors import BadOption, DataLoss, SourceError, UnknownTopic
+from shiplog.spark.lag import lag_between
 from tests.spark.local import Journal, archive, stream_reader, values
 from tests.subscriber.merged import Growing, numbers
 
@@ -129,6 +130,21 @@ def test_progress_tells_the_end(tmp_path: Path) -> None:
     reader.stop()
 
 
+def test_lag_is_what_was_not_read(tmp_path: Path) -> None:
+    for partition in range(2):
+        Growing(tmp_path, partition=partition).count(0, 10)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
+    journal = Journal(directory=tmp_path, subscribe="t", **options)
+    journal.plan()
+    journal.plan()
+    latest = json.dumps(journal.reader.reportLatestOffset())
+    lag = lag_between(journal.texts[-1], latest)
+    assert lag is not None
+    assert sum(lag.values()) == 15
+    others = (None, "7", '{"t": {"0": 5}}', "text", json.dumps(journal.reader.initialOffset()))
+    assert all(lag_between(other, latest) is None for other in others)
+
+
 # --- what goes wrong -------------------------------------------------------------------------
 
 
@@ -225,6 +241,12 @@ def test_a_checkpoint_of_another_source(tmp_path: Path) -> None:
         reader.latestOffset({"t": {"0": 5}})
     with pytest.raises(SourceError, match="offsets of format 2, this is 1"):
         reader.latestOffset({"v": 2})
+
+
+def test_positions_need_nodes(tmp_path: Path) -> None:
+    Growing(tmp_path).count(0, 5)
+    with pytest.raises(BadOption, match="positionGroup needs the option config"):
+        Journal(directory=tmp_path, subscribe="t", positionGroup="g").plan()
 
 
 def test_a_group_has_no_meaning() -> None:

@@ -32,10 +32,11 @@ class SimClock:
     def __init__(self, loop: SimLoop, rate: float) -> None:
         self._jumped_ms = self._furthest_ms = 0
         self._loop = loop
+        self._looked = loop.looked
         self._rate = rate
 
     def now(self) -> float:
-        return self._loop.looked() * self._rate
+        return self._looked() * self._rate
 
     def wall_ms(self) -> int:
         return START_MS + int(self._loop.time() * 1000 * self._rate) + self._jumped_ms
@@ -61,7 +62,7 @@ class Actor:
         self.host = host
         self.disk = Disk(f"disk {host} {seed}")
         self.disk.sync_s = world.options.sync_s
-        self.disk.note = lambda process, text: world.trace.effect(process.name, text)
+        self.disk.note = world.trace.effect
         self.chance = random.Random(f"actor {host} {seed}")
         drift = world.options.drift
         self.clock = SimClock(world.loop, 1 + self.chance.uniform(-drift, drift))
@@ -69,6 +70,8 @@ class Actor:
         self.starts = 0
         self.stays_away = False
         """It is not started again."""
+        self.looked_when: tuple[int, int, int] | None = None
+        """Changes of its disk, starts, and logs at the checker's last look."""
 
     @property
     def is_up(self) -> bool:

@@ -68,8 +68,6 @@ class Checker:
         self._resets: set[str] = set()
         self._epoch = 0
         """The highest leader epoch that was in any log."""
-        self._looked_when: dict[str, tuple[int, int, int]] = {}
-        """Host -> (changes of its disk, starts, logs) at the last look."""
 
     # --- after every step -------------------------------------------------------------------------
 
@@ -88,9 +86,9 @@ class Checker:
         look.
         """
         now = (actor.disk.changes, actor.starts, logs)
-        if self._looked_when.get(actor.host) == now:
+        if actor.looked_when == now:
             return False
-        self._looked_when[actor.host] = now
+        actor.looked_when = now
         return True
 
     def _leads(self, actor: NodeActor, term: int) -> None:
@@ -392,7 +390,7 @@ class Checker:
         for actor in self.world.actors.values():
             if actor.is_up:
                 self._looked_at.clear()
-                self._looked_when.clear()
+                actor.looked_when = None
                 actor.look()
 
 

@@ -87,8 +87,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         A step that only wakes a sleeper is not looked at: what that one does is the next step.
         """
         asyncio._set_running_loop(self)
+        next_handle = self._next
         try:
-            while (handle := self._next(end)) is not None:
+            while (handle := next_handle(end)) is not None:
                 process = self.current = handle.process
                 callback = handle._callback
                 self.steps += 1
@@ -115,7 +116,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                 handle = ready.popleft()
             elif timers and timers[0][0] <= end:
                 when, _, handle = heappop(timers)
-                self._now = max(self._now, when)
+                if when > self._now:
+                    self._now = when
             else:
                 return None
             process = handle.process
@@ -165,8 +167,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
         handle = Handle(self._now, callback, args, context, self.current)
-        if not self._over:
-            self._ready.append(handle)
+        self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -180,7 +181,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
         handle = Handle(when, callback, args, context, self.current)
-        self._add(handle)
+        self._sequence += 1
+        heappush(self._timers, (when, self._sequence, handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -197,14 +199,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, process: Process, delay: float, callback: Callable[..., object], *args: Any
     ) -> Handle:
         """Have another process do something: what the network and the world do."""
-        handle = Handle(self._now + delay, callback, args, contextvars.copy_context(), process)
-        self._add(handle)
+        when = self._now + delay
+        handle = Handle(when, callback, args, contextvars.copy_context(), process)
+        self._sequence += 1
+        heappush(self._timers, (when, self._sequence, handle))
         return handle
-
-    def _add(self, handle: Handle) -> None:
-        if not self._over:
-            self._sequence += 1
-            heappush(self._timers, (handle._when, self._sequence, handle))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -172,9 +172,10 @@ class Network:
 
     def delay(self) -> float:
         """How long the next piece takes."""
-        if self.chance.random() < self.slow_chance:
-            return self.chance.uniform(0, self.slow_s)
-        return self.latency_s * self.chance.uniform(0.5, 2)
+        random = self.chance.random
+        if random() < self.slow_chance:
+            return self.slow_s * random()
+        return self.latency_s * (0.5 + 1.5 * random())
 
     # --- what goes wrong --------------------------------------------------------------------------
 

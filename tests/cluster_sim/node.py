@@ -110,8 +110,9 @@ class NodeActor(Actor):
         return f"shiplog://node/{self.name}"
 
     def look(self) -> None:
-        if self.node is not None:
-            self.world.checker.look_at_node(self, self.node)
+        node = self.node
+        if node is not None:
+            self.world.checker.look_at_node(self, node)
 
     @property
     def is_leader(self) -> bool:

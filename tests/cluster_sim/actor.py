@@ -94,7 +94,7 @@ class Actor:
             return
         self.starts += 1
         process = Process(f"{self.host}.{self.starts}", self.host, seed=self.world.options.seed)
-        process.actor = self
+        process.look = self.look
         process.on_fuse = lambda: self.kill(why="at an effect")
         self.process = process
         self.world.processes.append(process)
@@ -109,8 +109,7 @@ class Actor:
         try:
             await self.run(process)
         except Exception as error:  # noqa: BLE001 - whatever ends a process is looked at
-            with self.world.judging():
-                self.failed(error)
+            self.world.judge(self.failed, error)
         self.kill(why="ends")
 
     async def run(self, process: Process) -> None:

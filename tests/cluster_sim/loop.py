@@ -192,8 +192,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        when = self._now + delay if delay > 0 else self._now
-        return self.call_at(when, callback, *args, context=context)
+        when = self._now + self._looks * STEP_S  # as late as the caller saw that it is
+        return self.call_at(when + delay if delay > 0 else when, callback, *args, context=context)
 
     def call_in(
         self, process: Process, delay: float, callback: Callable[..., object], *args: Any

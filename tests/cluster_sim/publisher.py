@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SESSIONS = "/sessions"
 BUDGET_BYTES = 1 << 30
+REST_S = 0.5
+"""How often a publisher looks whether the world is busy again."""
 
 
 class PublisherActor(Actor):
@@ -76,8 +78,10 @@ class PublisherActor(Actor):
         self.client.start()
         while True:
             await asyncio.sleep(self.chance.expovariate(1 / self.world.options.append_every_s))
-            if not self.world.is_quiet:
+            if self.world.is_busy:
                 self._act()
+            else:
+                await asyncio.sleep(REST_S)
 
     def _act(self) -> None:
         writer = cast(SessionWriter, self.writer)

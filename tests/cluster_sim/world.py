@@ -76,6 +76,13 @@ class World:
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether publishers are to write."""
+        if self.is_healed:
+            return not self.is_quiet
+        return self.options.rhythm.is_busy(self.loop.time())
+
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> None:

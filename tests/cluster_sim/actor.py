@@ -70,8 +70,9 @@ class Actor:
         self.starts = 0
         self.stays_away = False
         """It is not started again."""
-        self.looked_when: tuple[int, int, int] | None = None
-        """Changes of its disk, starts, and logs at the checker's last look."""
+        self.looked_when: tuple[object, ...] = ()
+        """What had changed when the checker last looked: its disk, its starts, its logs, its role.
+        """
 
     @property
     def is_up(self) -> bool:

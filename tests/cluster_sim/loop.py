@@ -87,10 +87,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         A step that only wakes a sleeper is not looked at: what that one does is the next step.
         """
         asyncio._set_running_loop(self)
-        next_handle = self._next
+        ready, timers = self._ready, self._timers
         try:
-            while (handle := next_handle(end)) is not None:
-                process = self.current = handle.process
+            while ready or self._ring(end):
+                handle = ready.popleft()
+                process = handle.process
+                if handle._cancelled or not process.is_alive:
+                    continue
+                if process.is_paused:
+                    process.backlog.append(handle)
+                    continue
+                self.current = process
                 callback = handle._callback
                 self.steps += 1
                 self._looks = 0
@@ -108,25 +115,18 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
             self.current = self.outside
 
-    def _next(self, end: float) -> Handle | None:
-        """The next handle that may run; time moves to it."""
-        ready, timers = self._ready, self._timers
-        while True:
-            if ready:
-                handle = ready.popleft()
-            elif timers and timers[0][0] <= end:
-                when, _, handle = heappop(timers)
-                if when > self._now:
-                    self._now = when
-            else:
-                return None
-            process = handle.process
-            if handle._cancelled or not process.is_alive:
-                continue
-            if process.is_paused:
-                process.backlog.append(handle)
-                continue
-            return handle
+    def _ring(self, end: float) -> bool:
+        """Make the next timer's handle ready; time moves to it. False: there is none before
+        `end`.
+        """
+        timers = self._timers
+        if not timers or timers[0][0] > end:
+            return False
+        when, _, handle = heappop(timers)
+        if when > self._now:
+            self._now = when
+        self._ready.append(handle)
+        return True
 
     def resume(self, process: Process) -> None:
         """Let a paused process go on: everything that it missed is due now."""

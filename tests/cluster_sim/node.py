@@ -108,8 +108,14 @@ class NodeActor(Actor):
         return f"shiplog://node/{self.name}"
 
     def look(self) -> None:
-        if self.node is not None:
-            self.world.checker.look_at_node(self, self.node)
+        node = self.node
+        if node is None:
+            return
+        raft = node.group.raft
+        now = (self.disk.changes, self.starts, len(node.merging.partitions), raft.role, raft.term)
+        if now != self.looked_when:
+            self.looked_when = now
+            self.world.checker.look_at_node(self, node)
 
     @property
     def is_leader(self) -> bool:

@@ -134,7 +134,7 @@ def _drawn(seed: int) -> Options:
         fault_every_s=draw.choice((0.3, 0.7, 2.0)),
         kinds=() if calm else kinds,
         restart_s=draw.choice((0.1, 0.5, 2.0)),
-        append_every_s=draw.choice((0.05, 0.2, 0.5)),
+        append_every_s=draw.choice((0.05, 0.2, 0.2, 0.5, 0.5, 1.0)),
         value_bytes=draw.choice((10, 100, 1500)),
         latency_s=draw.choice((0.0002, 0.002, 0.02)),
         slow_chance=0.0 if calm else draw.choice((0.0, 0.02, 0.1)),

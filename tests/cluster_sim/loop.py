@@ -87,7 +87,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         A step that only wakes a sleeper is not looked at: what that one does is the next step.
         """
         asyncio._set_running_loop(self)
-        ready, timers = self._ready, self._timers
+        ready = self._ready
         try:
             while ready or self._ring(end):
                 handle = ready.popleft()
@@ -123,8 +123,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not timers or timers[0][0] > end:
             return False
         when, _, handle = heappop(timers)
-        if when > self._now:
-            self._now = when
+        self._now = max(self._now, when)
         self._ready.append(handle)
         return True
 

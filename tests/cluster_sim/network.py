@@ -145,7 +145,7 @@ class Network:
     async def connect(self, process: Process, factory: Any, address: Address) -> Any:
         """Raises ConnectionRefusedError; waits while nobody answers at all."""
         host, retry_s = address[0], RETRY_S
-        while self._is_cut(process.host, host) or host in self.powered_off:  # noqa: ASYNC110
+        while self._is_cut(process.host, host) or host in self.powered_off:
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, LONGEST_RETRY_S)
         await asyncio.sleep(self.delay())

@@ -53,8 +53,7 @@ class Pipe:
 
     def _put(self, data: bytes | None) -> None:
         arrival = self._network.loop.time() + self._network.delay()
-        if arrival < self._last_arrival:
-            arrival = self._last_arrival
+        arrival = max(arrival, self._last_arrival)
         self._last_arrival = arrival
         self._pieces.append((arrival, data))
         if not self._is_scheduled:

@@ -120,7 +120,7 @@ FOCUS: dict[str, dict[str, Any]] = {
         "append_every_s": 0.05,
         "runs_remembered": 4,
     },
-    "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3},
+    "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3, "append_every_s": 0.2},
     "copy_any_bytes": {"kinds": ("rot", "wipe"), "nodes": 5, "fault_every_s": 0.3},
     "archive_the_active_file": {"kinds": ("kill",), **MUCH},
     "archive_by_a_minority": {"kinds": ("slow_disk", "cut", "mend"), "sync_s": 0.1, **MUCH},

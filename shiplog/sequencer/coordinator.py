@@ -175,7 +175,8 @@ class Coordinator:
         """Look again at what only time changes."""
         if self._group.is_leader:
             self._checkpoint()
-            self.plan_soon()
+            if self._candidates or self.ended:
+                self.plan_soon()
 
     def _turn(self) -> None:
         self._scheduled = False

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK_S = 0.05
+CHANGES_INTERVAL_S = 0.25
 MARKS_INTERVAL_S = 1.0
 EXPIRY_INTERVAL_S = 60.0
 
@@ -36,6 +37,7 @@ class Housekeeper:
         self._node = node
         self._host = host
         self._told_term = -1
+        self._next_changes = node.clock.now()
         self._next_marks = node.clock.now() + MARKS_INTERVAL_S
         self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
 
@@ -48,9 +50,12 @@ class Housekeeper:
             node.coordinator.tick()
             node.repair.tick()
             node.following.tick()
-            node.changes.tick()
-            if node.clock.now() >= self._next_marks:
-                self._next_marks = node.clock.now() + MARKS_INTERVAL_S
+            now = node.clock.now()
+            if now >= self._next_changes:
+                self._next_changes = now + CHANGES_INTERVAL_S
+                node.changes.tick()
+            if now >= self._next_marks:
+                self._next_marks = now + MARKS_INTERVAL_S
                 self._each_second()
 
     def _each_second(self) -> None:

@@ -112,7 +112,8 @@ class Reporter:
         """Tell all peers what changed since the last time, and the leader which runs wait to be
         closed.
         """
-        self._tell_ended(self._leader())
+        if self._intake.ended:
+            self._tell_ended(self._leader())
         merged = self._coordinator.views[self._number].merged_durable
         changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
         if not self._may_state or not (self._unreported or changed or self._health):

@@ -71,6 +71,7 @@ def _sums(results: Sequence[Result]) -> str:
         f"{sum(result.steps for result in results):,} steps, "
         f"{sum(result.records for result in results):,} records published, "
         f"{sum(result.acknowledged for result in results):,} acknowledged, "
+        f"{sum(result.faults for result in results):,} faults, "
         f"{sum(result.elections for result in results):,} elections"
     )
 

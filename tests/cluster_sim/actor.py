@@ -32,10 +32,11 @@ class SimClock:
     def __init__(self, loop: SimLoop, rate: float) -> None:
         self._jumped_ms = self._furthest_ms = 0
         self._loop = loop
+        self._looked = loop.looked
         self._rate = rate
 
     def now(self) -> float:
-        return self._loop.looked() * self._rate
+        return self._looked() * self._rate
 
     def wall_ms(self) -> int:
         return START_MS + int(self._loop.time() * 1000 * self._rate) + self._jumped_ms
@@ -61,7 +62,7 @@ class Actor:
         self.host = host
         self.disk = Disk(f"disk {host} {seed}")
         self.disk.sync_s = world.options.sync_s
-        self.disk.note = lambda process, text: world.trace.effect(process.name, text)
+        self.disk.note = world.trace.effect
         self.chance = random.Random(f"actor {host} {seed}")
         drift = world.options.drift
         self.clock = SimClock(world.loop, 1 + self.chance.uniform(-drift, drift))
@@ -69,6 +70,9 @@ class Actor:
         self.starts = 0
         self.stays_away = False
         """It is not started again."""
+        self.looked_when: tuple[object, ...] = ()
+        """What had changed when the checker last looked: its disk, its starts, its logs, its role.
+        """
 
     @property
     def is_up(self) -> bool:
@@ -91,7 +95,7 @@ class Actor:
             return
         self.starts += 1
         process = Process(f"{self.host}.{self.starts}", self.host, seed=self.world.options.seed)
-        process.actor = self
+        process.look = self.look
         process.on_fuse = lambda: self.kill(why="at an effect")
         self.process = process
         self.world.processes.append(process)
@@ -106,8 +110,7 @@ class Actor:
         try:
             await self.run(process)
         except Exception as error:  # noqa: BLE001 - whatever ends a process is looked at
-            with self.world.judging():
-                self.failed(error)
+            self.world.judge(self.failed, error)
         self.kill(why="ends")
 
     async def run(self, process: Process) -> None:

@@ -68,30 +68,16 @@ class Checker:
         self._resets: set[str] = set()
         self._epoch = 0
         """The highest leader epoch that was in any log."""
-        self._looked_when: dict[str, tuple[int, int, int]] = {}
-        """Host -> (changes of its disk, starts, logs) at the last look."""
 
     # --- after every step -------------------------------------------------------------------------
 
     def look_at_node(self, actor: NodeActor, node: Node) -> None:
-        """Who leads, and the logs where the disk has changed: they change with it alone."""
+        """Who leads, and the logs: they change with the disk alone."""
         raft = node.group.raft
         if raft.role is Role.LEADER and self.leaders.get(raft.term) != actor.host:
             self._leads(actor, raft.term)
-        partitions = node.merging.partitions
-        if self._has_changed(actor, len(partitions)):
-            for partition in partitions.values():
-                self._look_at_log(actor, partition.log, may_be_first=True)
-
-    def _has_changed(self, actor: Actor, logs: int) -> bool:
-        """Whether anything was written on its machine, or another log opened, since the last
-        look.
-        """
-        now = (actor.disk.changes, actor.starts, logs)
-        if self._looked_when.get(actor.host) == now:
-            return False
-        self._looked_when[actor.host] = now
-        return True
+        for partition in node.merging.partitions.values():
+            self._look_at_log(actor, partition.log, may_be_first=True)
 
     def _leads(self, actor: NodeActor, term: int) -> None:
         known = self.leaders.get(term)
@@ -103,10 +89,9 @@ class Checker:
             raise Violation("one leader", f"{known} and {actor.host} lead in term {term}")
 
     def look_at_subscriber(self, actor: SubscriberActor, client: PullClient) -> None:
-        """Its copies, where its disk has changed."""
-        if self._has_changed(actor, len(client.copies)):
-            for copy in client.copies.values():
-                self._look_at_log(actor, copy.log, may_be_first=False)
+        """Its copies: they change with the disk alone."""
+        for copy in client.copies.values():
+            self._look_at_log(actor, copy.log, may_be_first=False)
 
     def _look_at_log(self, actor: Actor, log: MergedLog, *, may_be_first: bool) -> None:
         """Compare what is new in a merged log."""
@@ -392,7 +377,7 @@ class Checker:
         for actor in self.world.actors.values():
             if actor.is_up:
                 self._looked_at.clear()
-                self._looked_when.clear()
+                actor.looked_when = ()
                 actor.look()
 
 

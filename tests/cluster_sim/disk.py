@@ -43,7 +43,8 @@ class Disk:
         """Directory -> who is told (name, mask) of changes in it."""
         self.on_unlink: Callable[[Process, str, Inode], None] = lambda *args: None
         self.on_cut: Callable[[str, Inode, int], None] = lambda *args: None
-        self.note: Callable[[Process, str], None] = lambda *args: None
+        self.note: Callable[[str, str], None] = lambda *args: None
+        """(name of a process, what it does)."""
         self.changes = 0
         """How often anything in it was changed."""
         self._flat: dict[str, Inode | Directory] = {"/": self.root}
@@ -168,7 +169,7 @@ class Disk:
         parent = self.directory_of(under)
         if parent is None:
             raise FileNotFoundError(under)
-        parent.children[parts(under)[1]] = restored
+        parent.link(parts(under)[1], restored)
         parent.sync()
         self.is_lossy = True
         self._settle()

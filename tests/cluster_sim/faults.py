@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 FIRST_S = 0.3
+SHARE_AT_REST = 0.1
+"""Of the faults that strike in busy times."""
 FUSE_EFFECTS = (3, 30, 300)
 
 
@@ -82,6 +84,8 @@ class Faults:
             at_s += chance.expovariate(1 / options.fault_every_s)
             if at_s >= options.safety_s:
                 return
+            if not options.rhythm.is_busy(at_s) and chance.random() >= SHARE_AT_REST:
+                continue
             fault = Fault(len(self.planned), at_s, chance.choice(options.kinds))
             self.planned.append(fault)
             if fault.number not in options.skip:

@@ -151,14 +151,14 @@ class SimFileSystem:
     def effect(self, what: str, path: str, *numbers: int) -> None:
         """Something is about to change. Raises ProcessDied."""
         self.process.effect()
-        self.disk.note(self.process, f"{what} {path} {' '.join(map(str, numbers))}")
+        self.disk.note(self.process.name, f"{what} {path} {' '.join(map(str, numbers))}")
 
     def next_sync_fails(self, path: str) -> bool:
         """Whether the next sync of a file is to fail; once."""
         if self.disk.failing is None or self.disk.failing not in path:
             return False
         self.disk.failing = None
-        self.disk.note(self.process, f"the sync of {path} fails")
+        self.disk.note(self.process.name, f"the sync of {path} fails")
         return True
 
     # --- opening ----------------------------------------------------------------------------------

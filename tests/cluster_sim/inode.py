@@ -77,9 +77,7 @@ class Inode:
 
     def end_sync(self, serial: int) -> None:
         """What was written before the sync began is on disk."""
-        if self._changes and self._changes[-1].serial <= serial and not self._has_doomed:
-            self._changes.clear()
-        else:
+        if self._changes:
             self._changes = [c for c in self._changes if c.serial > serial or c.is_doomed]
         self.promised_bytes = max(self.promised_bytes, self.durable_size())
 
@@ -90,18 +88,14 @@ class Inode:
                 change.is_doomed = chance.random() < 0.8
 
     @property
-    def _has_doomed(self) -> bool:
-        return any(change.is_doomed for change in self._changes)
-
-    @property
     def is_clean(self) -> bool:
         """Whether a power failure would take nothing."""
         return not self._changes
 
     def durable_size(self) -> int:
         """How long the file is sure to be after a power failure."""
-        sizes = [c.position for c in self._changes]
-        return min([len(self.data), *sizes])
+        size = len(self.data)
+        return min(size, *[c.position for c in self._changes]) if self._changes else size
 
     # --- power failures ---------------------------------------------------------------------------
 
@@ -230,8 +224,9 @@ class Directory:
 
     def sync(self) -> None:
         """All names are on disk."""
-        self._durable = dict(self.children)
-        self._changes.clear()
+        if self._changes:
+            self._durable = dict(self.children)
+            self._changes.clear()
 
     @property
     def is_clean(self) -> bool:

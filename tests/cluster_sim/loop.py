@@ -87,9 +87,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         A step that only wakes a sleeper is not looked at: what that one does is the next step.
         """
         asyncio._set_running_loop(self)
+        ready = self._ready
         try:
-            while (handle := self._next(end)) is not None:
-                process = self.current = handle.process
+            while ready or self._ring(end):
+                handle = ready.popleft()
+                process = handle.process
+                if handle._cancelled or not process.is_alive:
+                    continue
+                if process.is_paused:
+                    process.backlog.append(handle)
+                    continue
+                self.current = process
                 callback = handle._callback
                 self.steps += 1
                 self._looks = 0
@@ -107,24 +115,17 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
             self.current = self.outside
 
-    def _next(self, end: float) -> Handle | None:
-        """The next handle that may run; time moves to it."""
-        ready, timers = self._ready, self._timers
-        while True:
-            if ready:
-                handle = ready.popleft()
-            elif timers and timers[0][0] <= end:
-                when, _, handle = heappop(timers)
-                self._now = max(self._now, when)
-            else:
-                return None
-            process = handle.process
-            if handle._cancelled or not process.is_alive:
-                continue
-            if process.is_paused:
-                process.backlog.append(handle)
-                continue
-            return handle
+    def _ring(self, end: float) -> bool:
+        """Make the next timer's handle ready; time moves to it. False: there is none before
+        `end`.
+        """
+        timers = self._timers
+        if not timers or timers[0][0] > end:
+            return False
+        when, _, handle = heappop(timers)
+        self._now = max(self._now, when)
+        self._ready.append(handle)
+        return True
 
     def resume(self, process: Process) -> None:
         """Let a paused process go on: everything that it missed is due now."""
@@ -165,8 +166,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
         handle = Handle(self._now, callback, args, context, self.current)
-        if not self._over:
-            self._ready.append(handle)
+        self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -180,7 +180,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
         handle = Handle(when, callback, args, context, self.current)
-        self._add(handle)
+        self._sequence += 1
+        heappush(self._timers, (when, self._sequence, handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -190,21 +191,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        when = self._now + delay if delay > 0 else self._now
-        return self.call_at(when, callback, *args, context=context)
+        when = self._now + self._looks * STEP_S  # as late as the caller saw that it is
+        return self.call_at(when + delay if delay > 0 else when, callback, *args, context=context)
 
     def call_in(
         self, process: Process, delay: float, callback: Callable[..., object], *args: Any
     ) -> Handle:
         """Have another process do something: what the network and the world do."""
-        handle = Handle(self._now + delay, callback, args, contextvars.copy_context(), process)
-        self._add(handle)
+        when = self._now + delay
+        handle = Handle(when, callback, args, contextvars.copy_context(), process)
+        self._sequence += 1
+        heappush(self._timers, (when, self._sequence, handle))
         return handle
-
-    def _add(self, handle: Handle) -> None:
-        if not self._over:
-            self._sequence += 1
-            heappush(self._timers, (handle._when, self._sequence, handle))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

@@ -21,6 +21,7 @@ from tests.cluster_sim.mutants_durability import DURABILITY
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
 from tests.cluster_sim.options import Options, from_seed
+from tests.cluster_sim.rhythm import Rhythm
 from tests.cluster_sim.run import SimulationFailed, run_options
 
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -28,7 +29,12 @@ Mutant = Callable[[], AbstractContextManager[None]]
 MUTANTS: tuple[Mutant, ...] = (*DURABILITY, *ORDERING, *ARCHIVING, *RESETS)
 
 POWER = ("power_loss", "power_loss_all", "fuse")
-OFTEN: dict[str, Any] = {"fault_every_s": 0.7, "safety_s": 20.0, "minority_stays_away": False}
+OFTEN: dict[str, Any] = {
+    "fault_every_s": 0.7,
+    "safety_s": 20.0,
+    "rhythm": Rhythm(20.0, 0.0),
+    "minority_stays_away": False,
+}
 MUCH: dict[str, Any] = {
     "nodes": 3,
     "subscribers": 1,
@@ -114,7 +120,7 @@ FOCUS: dict[str, dict[str, Any]] = {
         "append_every_s": 0.05,
         "runs_remembered": 4,
     },
-    "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3},
+    "merge_any_bytes": {"kinds": ("rot",), "fault_every_s": 0.3, "append_every_s": 0.2},
     "copy_any_bytes": {"kinds": ("rot", "wipe"), "nodes": 5, "fault_every_s": 0.3},
     "archive_the_active_file": {"kinds": ("kill",), **MUCH},
     "archive_by_a_minority": {"kinds": ("slow_disk", "cut", "mend"), "sync_s": 0.1, **MUCH},

@@ -82,7 +82,7 @@ def roll_without_sync() -> Iterator[None]:
         self._start_file(self._files[-1].sequence + 1, self.hard_state.commit + 1)
         self._file.append(self._encoder.encode([self.hard_state], synced=0))
 
-    with patch.object(RaftStore, "_roll", roll):
+    with patch.object(RaftStore, "roll", roll):
         yield
 
 

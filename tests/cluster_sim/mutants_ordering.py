@@ -97,12 +97,14 @@ def plan_bytes_again() -> Iterator[None]:
 def take_any_place() -> Iterator[None]:
     """Where an input stands is no precondition of an instruction, and planners forget it too."""
 
-    def places_after(self: StateMachine, command: Merge) -> dict[int, Place]:
+    def places_after(
+        self: StateMachine, command: Merge, places: object, *, staged: bool = False
+    ) -> dict[int, Place]:
         return {part.input: Place(part.run, part.roll, part.stop) for part in command.ranges}
 
     with (
         patch.object(Planner, "place", lambda self, entry: entry.place),
-        patch.object(StateMachine, "_places_after", places_after),
+        patch.object(StateMachine, "places_after", places_after),
     ):
         yield
 

@@ -19,7 +19,8 @@ from tests.cluster_sim.pipe import Pipe
 from tests.cluster_sim.process import Process
 
 RETRY_S = 0.1
-"""How often somebody who cannot be reached is tried again."""
+LONGEST_RETRY_S = 1.0
+"""How often somebody who cannot be reached is tried again: more and more rarely, as TCP does."""
 
 Address = tuple[str, int]
 
@@ -143,9 +144,10 @@ class Network:
 
     async def connect(self, process: Process, factory: Any, address: Address) -> Any:
         """Raises ConnectionRefusedError; waits while nobody answers at all."""
-        host = address[0]
-        while self._is_cut(process.host, host) or host in self.powered_off:  # noqa: ASYNC110
-            await asyncio.sleep(RETRY_S)
+        host, retry_s = address[0], RETRY_S
+        while self._is_cut(process.host, host) or host in self.powered_off:
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, LONGEST_RETRY_S)
         await asyncio.sleep(self.delay())
         listener = self.listeners.get(address)
         if listener is None or not listener.process.is_alive:
@@ -172,9 +174,10 @@ class Network:
 
     def delay(self) -> float:
         """How long the next piece takes."""
-        if self.chance.random() < self.slow_chance:
-            return self.chance.uniform(0, self.slow_s)
-        return self.latency_s * self.chance.uniform(0.5, 2)
+        random = self.chance.random
+        if random() < self.slow_chance:
+            return self.slow_s * random()
+        return self.latency_s * (0.5 + 1.5 * random())
 
     # --- what goes wrong --------------------------------------------------------------------------
 
@@ -195,9 +198,10 @@ class Network:
         delay = self.delay() if delay is None else delay
         self.loop.call_in(end.process, delay, self._broken, end)
 
-    def _broken(self, end: Transport) -> None:
+    def _broken(self, end: Transport, retry_s: float = RETRY_S) -> None:
         if self.cuts and self._is_cut(end.process.host, end.other.process.host):
-            self.loop.call_in(end.process, RETRY_S, self._broken, end)
+            longer_s = min(2 * retry_s, LONGEST_RETRY_S)
+            self.loop.call_in(end.process, retry_s, self._broken, end, longer_s)
         elif hasattr(end, "protocol"):
             end.lose(ConnectionResetError("reset by the peer"))
         else:

@@ -65,11 +65,9 @@ class _Recorder:
 
     def apply(self, entry: Entry) -> list[Any]:
         world = self._actor.world
-        with world.judging():
-            world.checker.applying(self._actor, entry)
+        world.judge(world.checker.applying, self._actor, entry)
         outcomes = self._applier.apply(entry)
-        with world.judging():
-            world.checker.applied(self._actor, entry, outcomes)
+        world.judge(world.checker.applied, self._actor, entry, outcomes)
         return outcomes
 
     def install(self, snapshot: Snapshot) -> None:
@@ -110,8 +108,14 @@ class NodeActor(Actor):
         return f"shiplog://node/{self.name}"
 
     def look(self) -> None:
-        if self.node is not None:
-            self.world.checker.look_at_node(self, self.node)
+        node = self.node
+        if node is None:
+            return
+        raft = node.group.raft
+        now = (self.disk.changes, self.starts, len(node.merging.partitions), raft.role, raft.term)
+        if now != self.looked_when:
+            self.looked_when = now
+            self.world.checker.look_at_node(self, node)
 
     @property
     def is_leader(self) -> bool:
@@ -169,8 +173,7 @@ class NodeActor(Actor):
         node.group._applier = _Recorder(self, node.group._applier)
         node.group._send = partial(self._sends, node.group._send)
         self.node = node
-        with self.world.judging():
-            self.world.checker.node_opened(self)
+        self.world.judge(self.world.checker.node_opened, self)
         await node.start()
         self.world.checker.node_started(self)
         await node.run_until_failure()
@@ -221,8 +224,7 @@ class NodeActor(Actor):
         send(to, messages)
 
     def _cuts(self, path: str, inode: Inode, size: int) -> None:
-        with self.world.judging():
-            self.world.checker.node_cuts(self, path, inode, size)
+        self.world.judge(self.world.checker.node_cuts, self, path, inode, size)
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from tests.cluster_sim.rhythm import Rhythm
+
 KINDS = (
     "kill",
     "kill_leader",
@@ -49,10 +51,13 @@ class Options:
     topics: int
     partitions: int
     safety_s: float
+    rhythm: Rhythm
     fault_every_s: float
+    """While it is busy; at rest ten times as long."""
     kinds: tuple[str, ...]
     restart_s: float
     append_every_s: float
+    """While it is busy; at rest nobody appends."""
     value_bytes: int
     latency_s: float
     slow_chance: float
@@ -116,6 +121,7 @@ def _drawn(seed: int) -> Options:
     calm = draw.random() < 0.1
     share = draw.choice((0.2, 0.4, 1.0))
     kinds = tuple(kind for kind in KINDS if draw.random() < share)
+    rhythm = Rhythm(draw.choice((1.0, 2.0, 4.0)), draw.choice((2.0, 10.0, 30.0)))
     return Options(
         seed=seed,
         nodes=draw.choice((1, 3, 3, 3, 3, 5)),
@@ -123,11 +129,12 @@ def _drawn(seed: int) -> Options:
         subscribers=draw.choice((0, 1, 1, 2)),
         topics=draw.choice((1, 1, 2)),
         partitions=draw.choice((1, 1, 2)),
-        safety_s=draw.choice((5.0, 10.0, 20.0)),
+        safety_s=rhythm.lasting(draw.choice((4.0, 8.0, 16.0))),
+        rhythm=rhythm,
         fault_every_s=draw.choice((0.3, 0.7, 2.0)),
         kinds=() if calm else kinds,
         restart_s=draw.choice((0.1, 0.5, 2.0)),
-        append_every_s=draw.choice((0.05, 0.2, 0.5)),
+        append_every_s=draw.choice((0.05, 0.2, 0.2, 0.5, 0.5, 1.0)),
         value_bytes=draw.choice((10, 100, 1500)),
         latency_s=draw.choice((0.0002, 0.002, 0.02)),
         slow_chance=0.0 if calm else draw.choice((0.0, 0.02, 0.1)),

@@ -52,11 +52,12 @@ class Pipe:
             self._put(None)
 
     def _put(self, data: bytes | None) -> None:
-        now = self._network.loop.time()
-        arrival = max(self._last_arrival, now + self._network.delay())
+        arrival = self._network.loop.time() + self._network.delay()
+        arrival = max(arrival, self._last_arrival)
         self._last_arrival = arrival
         self._pieces.append((arrival, data))
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def tear(self, chance: random.Random) -> None:
         """The connection breaks: only some of what is under way still arrives."""
@@ -74,25 +75,22 @@ class Pipe:
             self._schedule()
 
     def _schedule(self) -> None:
-        if self._is_scheduled or not self._pieces:
-            return
         self._is_scheduled = True
-        receiver = self._sender.other
-        delay = max(0.0, self._pieces[0][0] - self._network.loop.time())
-        self._network.loop.call_in(receiver.process, delay, self._arrive)
+        loop = self._network.loop
+        delay = self._pieces[0][0] - loop.time()
+        loop.call_in(self._sender.other.process, delay if delay > 0.0 else 0.0, self._arrive)
 
     def _arrive(self) -> None:
         """In the receiver's process: hand over what is due."""
         self._is_scheduled = False
-        receiver, network = self._sender.other, self._network
-        way = (self._sender.process.host, receiver.process.host)
-        if receiver.is_over or not hasattr(receiver, "protocol") or receiver.is_held:
+        receiver, network, pieces = self._sender.other, self._network, self._pieces
+        if receiver.is_over or receiver.is_held or not hasattr(receiver, "protocol"):
             return
-        if way in network.cuts:
+        if (self._sender.process.host, receiver.process.host) in network.cuts:
             return
         now = network.loop.time()
-        while self._pieces and self._pieces[0][0] <= now and not receiver.is_held:
-            data = self._pieces.popleft()[1]
+        while pieces and pieces[0][0] <= now and not receiver.is_held:
+            data = pieces.popleft()[1]
             if data is None:
                 if not receiver.protocol.eof_received():
                     receiver.close()
@@ -100,17 +98,18 @@ class Pipe:
                 self._deliver(data)
             if receiver.is_over:
                 return
-        self._schedule()
+        self.resume()
 
     def _deliver(self, data: bytes) -> None:
         receiver = self._sender.other
-        at = 0
-        while at < len(data) and not receiver.is_over:
-            room = memoryview(receiver.protocol.get_buffer(-1))
-            size = min(len(room), len(data) - at)
+        protocol, at, left = receiver.protocol, 0, len(data)
+        while left and not receiver.is_over:
+            room = memoryview(protocol.get_buffer(-1))
+            size = min(len(room), left)
             room[:size] = data[at : at + size]
-            receiver.protocol.buffer_updated(size)
+            protocol.buffer_updated(size)
             at += size
+            left -= size
         self._bytes -= len(data)
         if self._is_full and self._bytes < self.low_bytes:
             self._is_full = False

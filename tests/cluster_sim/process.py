@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.loop import Handle
 
 
@@ -20,13 +19,17 @@ class ProcessDied(BaseException):
     """The process ended in the middle of what it was doing; nothing of it may catch that."""
 
 
+def _nothing() -> None:
+    """What the world's own process is looked at for."""
+
+
 class Process:
     """`host` is the simulated machine it runs on."""
 
     def __init__(self, name: str, host: str, *, seed: int = 0) -> None:
         self.name = name
-        self.actor: Actor | None = None
-        """Whose process it is; None: the world's own."""
+        self.look: Callable[[], None] = _nothing
+        """Whether all is as it must be, after a step. Raises Violation."""
         self.host = host
         self.chance = random.Random(f"{name} {seed}")
         self.is_alive = True

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SESSIONS = "/sessions"
 BUDGET_BYTES = 1 << 30
+REST_S = 0.5
+"""How often a publisher looks whether the world is busy again."""
 
 
 class PublisherActor(Actor):
@@ -76,8 +78,10 @@ class PublisherActor(Actor):
         self.client.start()
         while True:
             await asyncio.sleep(self.chance.expovariate(1 / self.world.options.append_every_s))
-            if not self.world.is_quiet:
+            if self.world.is_busy:
                 self._act()
+            else:
+                await asyncio.sleep(REST_S)
 
     def _act(self) -> None:
         writer = cast(SessionWriter, self.writer)
@@ -124,16 +128,16 @@ class PublisherActor(Actor):
     # --- what it is told --------------------------------------------------------------------------
 
     def _progressed(self) -> None:
-        with self.world.judging():
-            self._judge_progress()
+        self.world.judge(self._judge_progress)
 
     def _judge_progress(self) -> None:
         client = cast(PushClient, self.client)
         checker = self.world.checker
-        if client.status.stopped is not None:
-            checker.publisher_stopped(self, str(client.status.stopped))
-        if client.status.lost:
-            checker.publisher_lost(self, client.status.lost)
+        status = client.status
+        if status.stopped is not None:
+            checker.publisher_stopped(self, str(status.stopped))
+        if status.lost:
+            checker.publisher_lost(self, status.lost)
         run_ids = {run.run: run.run_id for run in client._session.runs}
         for name, progress in client.progress.items():
             place = progress.acknowledged
@@ -145,8 +149,7 @@ class PublisherActor(Actor):
 
     def _unlinks(self, process: Process, path: str, inode: object) -> None:
         if re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1]):
-            with self.world.judging():
-                self.world.checker.publisher_removes(self, path)
+            self.world.judge(self.world.checker.publisher_removes, self, path)
 
     # --- for the end ------------------------------------------------------------------------------
 

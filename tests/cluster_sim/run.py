@@ -23,6 +23,7 @@ class Result:
     steps: int
     records: int
     acknowledged: int
+    faults: int
     elections: int
     digest: str
 
@@ -75,6 +76,7 @@ def run_world(world: World) -> Result:
         world.loop.steps,
         len(world.history.published),
         len(world.history.acknowledged),
+        len(world.faults.planned),
         world.checker.elections,
         world.trace.digest,
     )

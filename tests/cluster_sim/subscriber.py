@@ -49,8 +49,13 @@ class SubscriberActor(Actor):
         await self.world.loop.create_future()
 
     def look(self) -> None:
-        if self.client is not None:
-            self.world.checker.look_at_subscriber(self, self.client)
+        client = self.client
+        if client is None:
+            return
+        now = (self.disk.changes, self.starts, len(client.copies))
+        if now != self.looked_when:
+            self.looked_when = now
+            self.world.checker.look_at_subscriber(self, client)
 
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")

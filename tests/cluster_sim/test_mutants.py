@@ -36,3 +36,10 @@ def test_every_planted_bug_shows(mutant: Mutant) -> None:
 
 def test_worlds_are_made_for_mutants_that_exist() -> None:
     assert set(FOCUS) <= {mutant.__name__ for mutant in MUTANTS}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_every_bug_can_be_planted(mutant: Mutant) -> None:
+    """What is replaced has the name it had when the bug was written."""
+    with mutant():
+        pass

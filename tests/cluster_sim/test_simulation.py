@@ -29,7 +29,7 @@ def test_short_worlds_hold(first: int) -> None:
     assert sum(result.acknowledged for result in results) > 0
 
 
-@pytest.mark.parametrize("seed", [7, 20])
+@pytest.mark.parametrize("seed", [5, 30])
 def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
     """Also in another process, where sets of strings have another order."""
     script = f"from tests.cluster_sim.run import run_seed; print(run_seed({seed}).digest)"

@@ -76,6 +76,13 @@ class World:
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether publishers are to write."""
+        if self.is_healed:
+            return not self.is_quiet
+        return self.options.rhythm.is_busy(self.loop.time())
+
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -105,10 +112,9 @@ class World:
 
     def _after_step(self, process: Process) -> bool:
         """Whether to stop here."""
-        actor = process.actor
-        if actor is not None and process.is_alive:
+        if process.is_alive:
             try:
-                actor.look()
+                process.look()
             except Violation as violation:
                 self.violated(violation)
         if self._violation is not None:
@@ -173,11 +179,10 @@ class World:
         """Stop behind this step."""
         self._violation = self._violation or violation
 
-    @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Around what judges within calls of the product, which may keep errors to itself."""
+    def judge(self, look: Callable[..., None], *what: object) -> None:
+        """Have something judged within a call of the product, which may keep errors to itself."""
         try:
-            yield
+            look(*what)
         except Violation as violation:
             self.violated(violation)
             raise

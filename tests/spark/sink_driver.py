@@ -14,7 +14,7 @@ def main(config: str, topic: str, target: str, checkpoint: str) -> None:
     spark = start_session("local[2]")
     reader = spark.readStream.format("shiplog").option("config", config)
     frame = reader.options(
-        subscribe=topic, readMode="remote", startingOffsets="earliest", maxOffsetsPerTrigger=20
+        subscribe=topic, readMode="remote", startingOffsets="earliest", maxOffsetsPerTrigger=12
     ).load()
     writer = frame.select("key", "value").writeStream.format("shiplog").option("config", config)
     writer = writer.options(topic=target, checkpointLocation=checkpoint)

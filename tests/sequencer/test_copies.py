@@ -229,7 +229,9 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         await asyncio.wait_for(rounds_until_archived(), 20)
         assert trouble(leader) == ""
         place = Place(leader.config.cluster, "t", "0" * 32, 0)
-        copies = [read_manifest(open_target(str(target)), place.manifest(n)) for n in range(5)]
+        copies = [
+            read_manifest(open_target(str(target)), place, place.manifest(n)) for n in range(5)
+        ]
         for node in nodes:
             await until(lambda node=node: not node.archive.history.lacks(1), "history")  # type: ignore[misc]
             files = node.archive.history.read(1, 0, 9)

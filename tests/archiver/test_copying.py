@@ -166,11 +166,9 @@ def test_parquet_is_what_others_read(source: Source, target: Target, tmp_path: P
     )
 
 
-def test_values_are_typed_by_the_topics_schema(tmp_path: Path, target: Target) -> None:
-    """What does not fit is null there, and is brought back all the same."""
-    from pyarrow.parquet import read_table
-
-    log = MergedLog.open(FS, tmp_path / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
+def copy_typed(root: Path, target: Target) -> list[bytes | None]:
+    """Copy a segment whose values are typed as Parquet; the values."""
+    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
     values = [b'{"price": 1.5, "more": 1}', b"not JSON", None, b'{"price": "high"}']
     data = kernels.build_batches(values, timestamps=1, batch_bytes=99, max_record_bytes=1 << 20)
     log.append(bytearray(data), base_offset=0, leader_epoch=1)
@@ -180,6 +178,14 @@ def test_values_are_typed_by_the_topics_schema(tmp_path: Path, target: Target) -
     path = f"{log.path}/{0:020d}.log"
     job = CopyJob("", path, PLACE, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
     copy(target, replace(job, value_schema='{"price": "float64"}'))
+    return values
+
+
+def test_values_are_typed_by_the_topics_schema(tmp_path: Path, target: Target) -> None:
+    """What does not fit is null there, and is brought back all the same."""
+    from pyarrow.parquet import read_table
+
+    values = copy_typed(tmp_path, target)
     table = read_table(tmp_path / "target" / PLACE.file(PARQUET, 0))
     assert table.column("fields").to_pylist() == [{"price": 1.5}, None, None, None]
     assert table.column("value").to_pylist() == values

@@ -85,6 +85,15 @@ class Copies:
         nowhere = f"{names}: to be copied, but copy_to is not configured here" if names else ""
         return "; ".join(filter(None, [nowhere, self.queue.trouble]))
 
+    @property
+    def progress(self) -> str:
+        """What is being copied, in words; empty: nothing."""
+        found = self.queue.state("")
+        if not found.file:
+            return ""
+        percent = 100 * found.done_bytes // max(1, found.total_bytes)
+        return f"copies before archiving: {found.file}, {percent} %; {found.waiting} wait"
+
     def state(self) -> CopyState:
         """For an operator."""
         found = self.queue.state(self._config.copy_to or "")

@@ -176,7 +176,11 @@ def test_an_object_store_that_fails_half_way(
             wait_for(lambda: bool(state(world).problem), "the plan says why it waits")
             line.hold()
             wait_for(lambda: bool(state(world).file), "it tries again")
-            world.leader().kill()
+            leader = world.leader()
+            status = world.status(leader)
+            assert status is not None
+            assert any("copies before archiving" in node.detail for node in status.nodes)
+            leader.kill()
             gone = truncated(world)
             assert 0 < len(gone) < COUNT // 2
             line.heal()

@@ -213,6 +213,7 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         await alter(leader, archive_copy="segments")
         rounds, before = leader.archive.rounds, sizes(leader)
         await until(lambda: bool(rounds.plan().proposals), "a plan")
+        assert leader.archive.copies.progress == ""
         await rounds.round()
         assert "t-0: to be copied, but copy_to is not configured here" in trouble(leader)
         target = tmp_path / "target"

@@ -24,7 +24,7 @@ from shiplog.archiver.targets import Target, open_target
 from shiplog.cli.log_history import log_history
 from shiplog.cli.output import (
     json_option,
-    optional_client_option,
+    optional_client,
     print_json,
     progress,
     talk,
@@ -63,7 +63,7 @@ def parse_time(context: click.Context, parameter: click.Parameter, text: str | N
 @click.option("--cluster", help="Without --config: whose copies, if the target has several.")
 @click.option("--log-id", help="Without --config: of which log, if the topic had several.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="From these copies.")
-@optional_client_option
+@optional_client("the manifests beside the copies count")
 @json_option
 def command(
     config: ClientConfig | None,

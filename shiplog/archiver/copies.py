@@ -99,7 +99,8 @@ class Place(msgspec.Struct, frozen=True):
 
 class CopyJob(msgspec.Struct, frozen=True):
     """A sealed segment to be copied: the file and what it must hold. `begin_checksum` and
-    `end_checksum` are the running checksums where it begins and ends.
+    `end_checksum` are the running checksums where it begins and ends; `value_schema` is the topic's
+    setting.
     """
 
     url: str
@@ -112,6 +113,7 @@ class CopyJob(msgspec.Struct, frozen=True):
     begin_checksum: int
     end_checksum: int
     formats: tuple[str, ...]
+    value_schema: str = ""
 
 
 class CopiedFile(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from shiplog.archiver.copying import copy_segment
 from shiplog.archiver.targets import Target, open_target
 from shiplog.logformat.files import OsFileSystem
 
-NICE = 10
+NICE = 5
 
 
 class Advanced(msgspec.Struct, frozen=True, tag=True):

@@ -20,12 +20,14 @@ from shiplog.archiver.copies import (
     CopyFault,
     CopyJob,
     Manifest,
+    Place,
     SourceFault,
     decode_manifest,
     encode_manifest,
 )
 from shiplog.archiver.parquet import ParquetSink, check_parquet
 from shiplog.archiver.targets import Target, Upload, told
+from shiplog.archiver.value_schema import parse_schema
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch_walk import BatchWalk, Piece
 from shiplog.logformat.errors import LogFormatError
@@ -48,7 +50,7 @@ def copy_segment(
         SourceFault: the segment is damaged here, or gone.
         CopyFault: the target cannot be written, or has not kept what was written.
     """
-    known = read_manifest(target, job.place.manifest(job.base))
+    known = read_manifest(target, job.place, job.place.manifest(job.base))
     if known is not None and not known.is_of(job):
         name = job.place.manifest(job.base)
         raise CopyFault(f"{name} is about other bytes of the same offsets: it is not replaced")
@@ -116,7 +118,8 @@ class _Copies:
             name = self._job.place.file(kind, self._job.base)
             self._uploads[kind] = _Hashed(self._target.create(name))
         if PARQUET in self._uploads:
-            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.place)
+            schema = parse_schema(self._job.value_schema)
+            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.place, schema)
 
     def _pour(self, fs: FileSystem, progress: Progress) -> tuple[str, int]:
         """All of the segment into the copies: its SHA-256 and first timestamp."""
@@ -222,10 +225,15 @@ def _checked_pieces(file: File, job: CopyJob) -> Iterator[Piece]:
         raise SourceFault(f"{job.path} is damaged at or before byte {walk.end}: {reason}")
 
 
-def read_manifest(target: Target, name: str) -> Manifest | None:
-    """The manifest of this name; None if there is none. Raises CopyFault."""
+def read_manifest(target: Target, place: Place, name: str) -> Manifest | None:
+    """A manifest of this place; None if there is none. Raises CopyFault."""
     file = target.open(name)
-    return None if file is None else decode_manifest(b"".join(pieces_of(file, name)), name)
+    if file is None:
+        return None
+    found = decode_manifest(b"".join(pieces_of(file, name)), name)
+    if found.place != place:
+        raise CopyFault(f"{name} is about {found.place.directory}: somebody has moved it")
+    return found
 
 
 def read_back(target: Target, name: str, progress: Progress) -> CopiedFile | None:

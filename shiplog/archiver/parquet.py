@@ -1,7 +1,8 @@
 """The records of a segment as a Parquet file, and back.
 
 The columns are those that Spark's Kafka source has: key, value, topic, partition, offset,
-timestamp, timestampType, headers. A row group holds what a few megabytes of the segment did.
+timestamp, timestampType, headers; and, if the topic has a schema, `fields` with the values' own.
+A row group holds what a few megabytes of the segment did.
 
 Invariant: every record of the segment is a row, in order; control batches have none. Records that
 are rebuilt equal the ones that were written, but for their batches: codec, producer and leader
@@ -10,11 +11,12 @@ epoch are not kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shiplog.archiver.copies import CopyFault, Place
+from shiplog.archiver.typed import FIELDS, TypedValues
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.arrow import to_arrow
 from shiplog.logformat.batch import HELD_BATCH_BYTES
@@ -26,6 +28,8 @@ CODEC = "zstd"
 BATCH_BYTES = 1 << 20
 ROWS_AT_ONCE = 16_384
 CREATE_TIME = 0
+COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
+"""What records are rebuilt from."""
 
 
 class Extent(NamedTuple):
@@ -39,9 +43,12 @@ class Extent(NamedTuple):
 class ParquetSink:
     """Writes the rows of one segment's copy."""
 
-    def __init__(self, stream: Any, place: Place) -> None:
-        """`stream`: what takes the bytes of the file; it stays open."""
+    def __init__(self, stream: Any, place: Place, schema: Mapping[str, str]) -> None:
+        """`stream`: what takes the bytes of the file; it stays open. `schema`: of the values, as
+        `parse_schema` gives it.
+        """
         self._stream = stream
+        self._typed = TypedValues(schema) if schema else None
         self._place = place
         self._writer: Any = None
         self.groups: list[Extent] = []
@@ -53,6 +60,9 @@ class ParquetSink:
         """
         place = self._place
         table = to_arrow(data, 0, size, topic=place.topic, partition=place.partition)
+        if self._typed is not None:
+            values = table.column("value").to_pylist()
+            table = table.append_column(FIELDS, self._typed.column(values))
         self._open(table.schema)
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
@@ -93,7 +103,7 @@ def rebuild(file: Any, name: str) -> Iterator[tuple[int, bytes]]:
     """
     try:
         with _opened(file) as parquet:
-            for rows in parquet.iter_batches(batch_size=ROWS_AT_ONCE):
+            for rows in parquet.iter_batches(batch_size=ROWS_AT_ONCE, columns=COLUMNS):
                 yield from _batches(_rows(rows))
     except (OSError, ValueError, KeyError) as error:
         raise CopyFault(f"{name} cannot be read: {error}") from error

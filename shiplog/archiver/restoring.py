@@ -57,26 +57,28 @@ class Restored:
     size_bytes: int
 
 
-def find_place(target: Target, topic: str, partition: int, *, cluster: str | None) -> Place:
+def find_place(
+    target: Target, topic: str, partition: int, *, cluster: str | None, log_id: str | None = None
+) -> Place:
     """Whose copies of this topic a target has. Raises CopyFault: none, or of more than one."""
     found = []
     for name in [cluster] if cluster is not None else target.list(""):
-        for topic_id in target.list(f"{name}/{topic}"):
-            place = Place(name, topic, topic_id, partition)
+        for each in [log_id] if log_id is not None else target.list(f"{name}/{topic}"):
+            place = Place(name, topic, each, partition)
             if target.list(place.manifests):
                 found.append(place)
     if not found:
         raise CopyFault(f"there is no copy of {topic}-{partition} at this target")
     if len(found) > 1:
         names = ", ".join(place.directory for place in found)
-        raise CopyFault(f"there are copies of several topics of this name: {names}")
+        raise CopyFault(f"there are copies of several logs of this name: {names}; choose one")
     return found[0]
 
 
 def manifests_of(target: Target, place: Place) -> list[Manifest]:
     """The manifests of a partition, in order. Raises CopyFault."""
     names = [name for name in target.list(place.manifests) if name.endswith(".json")]
-    found = [read_manifest(target, f"{place.manifests}/{name}") for name in names]
+    found = [read_manifest(target, place, f"{place.manifests}/{name}") for name in names]
     return [manifest for manifest in found if manifest is not None]
 
 

@@ -217,10 +217,14 @@ class _ArrowUpload:
         """An object store takes what was written so far for the whole: that goes again. What it
         has not taken is no object.
         """
-        if self._has_failed and self._written == self._path:
+        is_object = self._written == self._path
+        if self._has_failed and is_object:
             return
-        with suppress(OSError, ValueError):
+        try:
             self._stream.close()
+        except (OSError, ValueError):
+            if is_object:
+                return
         with suppress(OSError, ValueError):
             self._files.delete_file(self._written)
 

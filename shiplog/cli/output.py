@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum, IntEnum
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeVar
 
 import click
 import msgspec
 
 from shiplog.config.types import ClientConfig
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 EXIT_FAILED = 1
 """What was asked for is not so, or could not be done."""
@@ -43,12 +45,15 @@ client_option = click.option(
     help="The client.toml of the cluster.",
 )
 """Gives the command `config`, a ClientConfig."""
-optional_client_option = click.option(
-    "--config",
-    metavar="FILE",
-    callback=_load_client,
-    help="The client.toml of the cluster; without it, only local files are used.",
-)
+
+
+def optional_client(without: str) -> Callable[[CommandT], CommandT]:
+    """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
+    text = f"The client.toml of the cluster; without it, {without}."
+    return click.option("--config", metavar="FILE", callback=_load_client, help=text)
+
+
+optional_client_option = optional_client("only local files are used")
 """Gives the command `config`, a ClientConfig or None."""
 
 

@@ -24,13 +24,14 @@ from shiplog.archiver.targets import Target, open_target
 from shiplog.cli.log_history import log_history
 from shiplog.cli.output import (
     json_option,
-    optional_client_option,
+    optional_client,
     print_json,
     progress,
     talk,
 )
 from shiplog.config.types import ClientConfig
 from shiplog.logformat.files import OsFileSystem
+from shiplog.logformat.names import check_topic_name
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin import DescribeTopic, TopicDescription
 from shiplog.wire.admin_archive import LogFile
@@ -59,9 +60,10 @@ def parse_time(context: click.Context, parameter: click.Parameter, text: str | N
     "--to", "directory", required=True, type=click.Path(file_okay=False), help="Where it is put."
 )
 @click.option("--from", "url", help="Where the copies are.  [default: what the cluster says]")
-@click.option("--cluster", help="Without --config: whose copies, if a target has several.")
+@click.option("--cluster", help="Without --config: whose copies, if the target has several.")
+@click.option("--log-id", help="Without --config: of which log, if the topic had several.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="From these copies.")
-@optional_client_option
+@optional_client("the manifests beside the copies count")
 @json_option
 def command(
     config: ClientConfig | None,
@@ -75,6 +77,7 @@ def command(
     directory: str,
     url: str | None,
     cluster: str | None,
+    log_id: str | None,
     kind: str | None,
     as_json: bool,
 ) -> None:
@@ -96,28 +99,23 @@ def command(
     """
     if config is None and url is None:
         raise click.UsageError("name the cluster's --config, or where the copies are with --from")
-    if config is not None and cluster is not None:
-        raise click.UsageError("--cluster has no meaning with --config")
+    if config is not None and (cluster or log_id):
+        raise click.UsageError("with --config, --cluster and --log-id have no meaning")
+    check_topic_name(topic)
     wanted = Range(from_offset, to_offset, from_time, to_time)
     if config is not None:
         copies = by_history(config, topic, partition, wanted, url=url)
     else:
-        copies = by_manifests(str(url), topic, partition, wanted, cluster=cluster)
+        target = open_target(str(url))
+        place = find_place(target, topic, partition, cluster=cluster, log_id=log_id)
+        chosen = choose(manifests_of(target, place), wanted)
+        copies = [Copy(target, manifest) for manifest in chosen]
     restored = bring_back(copies, wanted, directory, kind=kind)
     if as_json:
         print_json(restored)
         return
     talk(f"{restored.directory}: offsets {restored.first_offset} to {restored.next_offset - 1}")
     talk(f"shiplog subscribe --topic {topic} --dir {directory} --no-follow")
-
-
-def by_manifests(
-    url: str, topic: str, partition: int, wanted: Range, *, cluster: str | None
-) -> list[Copy]:
-    """The copies of a range, as a target knows them. Raises CopyFault."""
-    target = open_target(url)
-    place = find_place(target, topic, partition, cluster=cluster)
-    return [Copy(target, known) for known in choose(manifests_of(target, place), wanted)]
 
 
 def by_history(
@@ -137,7 +135,7 @@ def by_history(
 
 def _copy_of(target: Target, place: Place, file: LogFile) -> Copy:
     name = place.manifest(file.first_offset)
-    manifest = read_manifest(target, name)
+    manifest = read_manifest(target, place, name)
     if manifest is None:
         raise CopyFault(f"{name} is not at {file.copy_url}: say with --from where it is now")
     known = file.next_offset, file.size_bytes, file.sha256

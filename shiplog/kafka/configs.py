@@ -19,6 +19,7 @@ from shiplog.archiver.policy import (
     RETENTION_MS,
     rules_of,
 )
+from shiplog.archiver.value_schema import VALUE_SCHEMA
 from shiplog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
 from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.types import NodeConfig
@@ -106,6 +107,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         HOLD_GROUPS: "",
         HOLD_MAX_MS: "",
         HOLD_MAX_BYTES: "",
+        VALUE_SCHEMA: "",
         ARCHIVE_COPY: ",".join(broker.node.config.archive.copy_formats) or NO_COPY,
     }
 

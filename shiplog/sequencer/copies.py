@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from shiplog.archiver.copies import CopyJob, Manifest, Place, formats_of
 from shiplog.archiver.plan import Proposal
+from shiplog.archiver.value_schema import VALUE_SCHEMA
 from shiplog.logformat.merged_names import LOG, segment_name
 from shiplog.logformat.segment import Segment
 from shiplog.sequencer.copy_queue import CopyQueue
@@ -70,6 +71,7 @@ class Copies:
             begin_checksum=begin,
             end_checksum=-1 if end is None else end,
             formats=formats,
+            value_schema=topic.settings.get(VALUE_SCHEMA, ""),
         )
 
     def copy_of(self, job: CopyJob) -> Manifest | None:
@@ -82,6 +84,15 @@ class Copies:
         names = ", ".join(self._without_target)
         nowhere = f"{names}: to be copied, but copy_to is not configured here" if names else ""
         return "; ".join(filter(None, [nowhere, self.queue.trouble]))
+
+    @property
+    def progress(self) -> str:
+        """What is being copied, in words; empty: nothing."""
+        found = self.queue.state("")
+        if not found.file:
+            return ""
+        percent = 100 * found.done_bytes // max(1, found.total_bytes)
+        return f"copies before archiving: {found.file}, {percent} %; {found.waiting} wait"
 
     def state(self) -> CopyState:
         """For an operator."""

@@ -104,6 +104,7 @@ class CopyQueue:
         finally:
             if self._running is not None:
                 self._running.cancel()
+                await asyncio.gather(self._running, return_exceptions=True)
             await self._copier.close()
 
     def _is_held(self, path: str) -> bool:

@@ -48,7 +48,7 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
         member.name,
         member.address,
         state,
-        trouble(node) if own else "",
+        _detail(node) if own else "",
         node.directory.record.boot if own else 0 if view is None else view.boot,
         node.replica.applied_index if own else 0,
         _role(node, member) if own or connected else "",
@@ -56,6 +56,11 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
         member.voter,
         until_ms,
     )
+
+
+def _detail(node: Node) -> str:
+    """What is wrong, and what takes long."""
+    return "; ".join(filter(None, [trouble(node), node.archive.copies.progress]))[:1000]
 
 
 def trouble(node: Node) -> str:

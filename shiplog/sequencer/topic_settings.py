@@ -16,6 +16,7 @@ from shiplog.archiver.policy import (
     RETENTION_BYTES,
     RETENTION_MS,
 )
+from shiplog.archiver.value_schema import VALUE_SCHEMA, parse_schema
 
 GROUPS_CHARACTERS = 1024
 SEGMENT_BYTES = "segment.bytes"
@@ -48,12 +49,15 @@ def _groups(value: str) -> str | None:
     return None if fit else "is not a list of consumer groups, as in billing,audit"
 
 
-def _copy_formats(value: str) -> str | None:
-    try:
-        parse_formats(value)
-    except ValueError as error:
-        return str(error)
-    return None
+def _read_by(parse: Callable[[str], object]) -> Callable[[str], str | None]:
+    def problem(value: str) -> str | None:
+        try:
+            parse(value)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    return problem
 
 
 def _one_of(*allowed: str) -> Callable[[str], str | None]:
@@ -72,7 +76,8 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     HOLD_GROUPS: _groups,
     HOLD_MAX_MS: _number(0, (1 << 63) - 1),
     HOLD_MAX_BYTES: _number(0, (1 << 63) - 1),
-    ARCHIVE_COPY: _copy_formats,
+    ARCHIVE_COPY: _read_by(parse_formats),
+    VALUE_SCHEMA: _read_by(parse_schema),
     **{key: _one_of(value) for key, value in FIXED.items()},
 }
 

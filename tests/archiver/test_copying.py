@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shiplog import Record, Subscriber
 from shiplog.archiver.copies import (
@@ -165,6 +166,33 @@ def test_parquet_is_what_others_read(source: Source, target: Target, tmp_path: P
     )
 
 
+def copy_typed(root: Path, target: Target) -> list[bytes | None]:
+    """Copy a segment whose values are typed as Parquet; the values."""
+    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
+    values = [b'{"price": 1.5, "more": 1}', b"not JSON", None, b'{"price": "high"}']
+    data = kernels.build_batches(values, timestamps=1, batch_bytes=99, max_record_bytes=1 << 20)
+    log.append(bytearray(data), base_offset=0, leader_epoch=1)
+    log.roll()
+    segment = log.segments()[0]
+    ends = segment.max_timestamp, 0, log.checksum
+    path = f"{log.path}/{0:020d}.log"
+    job = CopyJob("", path, PLACE, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
+    copy(target, replace(job, value_schema='{"price": "float64"}'))
+    return values
+
+
+def test_values_are_typed_by_the_topics_schema(tmp_path: Path, target: Target) -> None:
+    """What does not fit is null there, and is brought back all the same."""
+    from pyarrow.parquet import read_table
+
+    values = copy_typed(tmp_path, target)
+    table = read_table(tmp_path / "target" / PLACE.file(PARQUET, 0))
+    assert table.column("fields").to_pylist() == [{"price": 1.5}, None, None, None]
+    assert table.column("value").to_pylist() == values
+    restore(target, tmp_path / "back", PARQUET)
+    assert facts(records_in(tmp_path / "back")) == facts(records_in(tmp_path))
+
+
 @settings(max_examples=20)
 @given(
     st.lists(
@@ -225,6 +253,10 @@ def test_any_other_file_system(source: Source, tmp_path: Path) -> None:
     assert (place, manifests_of(target, place)) == (PLACE, made)
     assert target.list(f"{PLACE.directory}/segments/0") == [Path(j.path).name for j in source.jobs]
     restore(target, tmp_path / "back", PARQUET)
+    copy(target, replace(source.jobs[0], place=replace(PLACE, topic_id="later")))
+    with pytest.raises(CopyFault, match="several logs of this name"):
+        find_place(target, "t", 0, cluster=None)
+    assert find_place(target, "t", 0, cluster=None, log_id="later").topic_id == "later"
     with pytest.raises(CopyFault, match="no copy of other-0"):
         find_place(target, "other", 0, cluster="c")
 
@@ -255,8 +287,6 @@ def test_a_copy_that_is_not_whole_is_made_again(
 
 
 def test_a_format_is_added(source: Source, target: Target) -> None:
-    from msgspec.structs import replace
-
     assert set(copy(target, replace(source.jobs[0], formats=(SEGMENTS,))).files) == {SEGMENTS}
     assert set(copy(target, replace(source.jobs[0], formats=(PARQUET,))).files) == set(FORMATS)
 
@@ -264,13 +294,22 @@ def test_a_format_is_added(source: Source, target: Target) -> None:
 def test_other_bytes_of_the_same_offsets_are_not_replaced(
     source: Source, target: Target, tmp_path: Path
 ) -> None:
-    from msgspec.structs import replace
-
     source.copy(target)
     copies = {path: path.read_bytes() for path in (tmp_path / "target").rglob("*.*")}
     with pytest.raises(CopyFault, match="other bytes of the same offsets"):
         copy(target, replace(source.jobs[0], end_checksum=1))
     assert {path: path.read_bytes() for path in (tmp_path / "target").rglob("*.*")} == copies
+
+
+def test_a_manifest_of_another_place_is_refused(
+    source: Source, target: Target, tmp_path: Path
+) -> None:
+    """Its names would become paths."""
+    source.copy(target)
+    file = tmp_path / "target" / PLACE.manifest(0)
+    file.write_bytes(file.read_bytes().replace(b'"topic": "t"', b'"topic": "../../t"'))
+    with pytest.raises(CopyFault, match="somebody has moved it"):
+        manifests_of(target, PLACE)
 
 
 # --- what fails -----------------------------------------------------------------------------------
@@ -284,7 +323,7 @@ def test_what_has_rotted_here_is_no_copy(source: Source, target: Target, at: int
     path.write_bytes(data)
     with pytest.raises(SourceFault, match=path.name):
         copy(target, source.jobs[0])
-    assert read_manifest(target, PLACE.manifest(0)) is None
+    assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
     assert target.list(f"{PLACE.directory}/segments/0") == []
 
 
@@ -338,17 +377,17 @@ def test_wherever_a_target_fails_there_is_no_copy_until_there_is(
         try:
             made = copy(Failing(target, fails_at), source.jobs[0])
         except CopyFault:
-            assert read_manifest(target, PLACE.manifest(0)) is None
+            assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
             assert not list((tmp_path / "target").rglob("*.tmp"))
             fails_at += 1
     assert fails_at > 8
-    assert read_manifest(target, PLACE.manifest(0)) == made
+    assert read_manifest(target, PLACE, PLACE.manifest(0)) == made
 
 
 def test_a_target_that_loses_what_it_was_given_is_found_out(source: Source, target: Target) -> None:
     with pytest.raises(CopyFault, match="is not what was written"):
         copy(Failing(target, 1 << 30, loses=True), source.jobs[0])
-    assert read_manifest(target, PLACE.manifest(0)) is None
+    assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, source: Source) -> None:
@@ -387,8 +426,6 @@ def test_a_damaged_copy_is_not_brought_back(
 
 
 def test_copies_that_have_no_format_in_common(source: Source, target: Target) -> None:
-    from msgspec.structs import replace
-
     made = source.copy(target)
     halves = [replace(each, files={kind: each.files[kind]}) for each, kind in zip(made, FORMATS)]  # noqa: B905
     with pytest.raises(CopyFault, match="two ranges"):

@@ -129,28 +129,26 @@ def test_a_target_that_is_not_there_holds_everything_back(tmp_path: Path) -> Non
             if file.first_offset in gone:
                 assert (file.copy_url, file.copy_formats) == (str(target), "segments,parquet")
                 assert 0 < file.copied_ms <= file.archived_ms
-        check_restored(world, everything, *config)
+        check_restored(world, everything, SEGMENTS)
     check_damage(world, target)
 
 
-def check_restored(world: World, everything: list[Record], *where: str) -> None:
-    """Restore all that is archived, in both formats, and compare it record by record."""
-    for kind in (SEGMENTS, PARQUET):
-        back = world.directory / f"back-{kind}"
-        restored = restore(world, back, "--format", kind, *where)
-        found = records_in(back)
-        assert (restored["first_offset"], restored["next_offset"]) == (0, len(found))
-        assert len(found) > COUNT // 2
-        assert facts(found) == facts(everything[: len(found)])
-        assert check_all(find_copies([str(back)]), lambda amount: None) == []
+def check_restored(world: World, everything: list[Record], kind: str) -> None:
+    """Restore all that is archived, and compare it record by record."""
+    where = ("--config", world.cluster.client_file)
+    back = world.directory / f"back-{kind}"
+    restored = restore(world, back, "--format", kind, *where)
+    found = records_in(back)
+    assert (restored["first_offset"], restored["next_offset"]) == (0, len(found))
+    assert len(found) > COUNT // 2
+    assert facts(found) == facts(everything[: len(found)])
+    assert check_all(find_copies([str(back)]), lambda amount: None) == []
 
 
 def check_damage(world: World, target: Path) -> None:
     """Without the cluster; what is not what was copied is not brought back."""
     back, where = world.directory / "range", ("--from", str(target))
     restored = restore(world, back, *where, "--from-offset", "3", "--to-offset", "6")
-    again = shiplog(world, "restore", "t", "--to", str(back), *where)
-    assert (again.returncode, "there already" in again.stderr) == (1, True)
     found = records_in(back)
     assert restored["first_offset"] == found[0].offset == 3
     assert found[-1].offset >= 5
@@ -162,8 +160,6 @@ def check_damage(world: World, target: Path) -> None:
     assert bad.returncode == 1
     assert copy.name in bad.stderr
     assert not (world.directory / "bad" / "t-0").exists()
-    beyond = shiplog(world, "restore", "t", *where, "--to-offset", "99", "--to", str(back / "x"))
-    assert (beyond.returncode, "no copy of offsets" in beyond.stderr) == (1, True)
 
 
 def test_an_object_store_that_fails_half_way(
@@ -179,15 +175,19 @@ def test_an_object_store_that_fails_half_way(
             everything = write(world)
             wait_for(lambda: bool(state(world).problem), "the plan says why it waits")
             line.hold()
-            gone = truncated(world)
             wait_for(lambda: bool(state(world).file), "it tries again")
-            world.leader().kill()
-            assert truncated(world) == gone
+            leader = world.leader()
+            status = world.status(leader)
+            assert status is not None
+            assert any("copies before archiving" in node.detail for node in status.nodes)
+            leader.kill()
+            gone = truncated(world)
+            assert 0 < len(gone) < COUNT // 2
             line.heal()
-            wait_for(lambda: gone <= set(copied(url)), "what is gone is copied")
+            assert gone <= set(copied(url))
             for node in world.cluster.nodes:
                 if node.pid is None:
                     node.start()
             wait_for(lambda: is_archived(world), "archived everywhere")
             assert truncated(world) <= set(copied(url))
-            check_restored(world, everything, "--config", world.cluster.client_file)
+            check_restored(world, everything, PARQUET)

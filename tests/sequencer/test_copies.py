@@ -163,16 +163,37 @@ def test_a_segment_that_fails_holds_its_partition_back() -> None:
 # --- the process that copies ----------------------------------------------------------------------
 
 
-def test_a_target_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    """A named pipe that nobody reads, in the place of the copy."""
+def hanging(tmp_path: Path) -> CopyJob:
+    """A job that never ends: a named pipe that nobody reads is in the place of the copy."""
+    wanted = replace(job(0), url=str(tmp_path), path=str(tmp_path / "source"))
+    (tmp_path / "source").write_bytes(b"")
+    place = tmp_path / wanted.place.file("segments", 0)
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place.parent / f".{place.name}.tmp")
+    return wanted
 
+
+def test_a_node_that_stops_ends_the_process_that_copies(tmp_path: Path) -> None:
+    async def main() -> None:
+        copier = ProcessCopier()
+        queue = CopyQueue(copier, SystemClock(), random.Random(1))
+        working = asyncio.create_task(queue.run())
+        queue.want([hanging(tmp_path)])
+        await until(lambda: copier._process is not None, "a process")
+        process = copier._process
+        assert process is not None
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        assert await process.wait() != 0
+        assert copier._process is None
+
+    asyncio.run(main())
+
+
+def test_a_target_that_never_answers_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         copier = ProcessCopier(stall_s=2.0)
-        wanted = replace(job(0), url=str(tmp_path), path=str(tmp_path / "source"))
-        (tmp_path / "source").write_bytes(b"")
-        place = tmp_path / wanted.place.file("segments", 0)
-        place.parent.mkdir(parents=True)
-        os.mkfifo(place.parent / f".{place.name}.tmp")
+        wanted = hanging(tmp_path)
         with pytest.raises(CopyFault, match="has not answered for 2 s"):
             await copier.copy(wanted, lambda count: None)
         with pytest.raises(SourceFault, match="source"):
@@ -213,6 +234,7 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         await alter(leader, archive_copy="segments")
         rounds, before = leader.archive.rounds, sizes(leader)
         await until(lambda: bool(rounds.plan().proposals), "a plan")
+        assert leader.archive.copies.progress == ""
         await rounds.round()
         assert "t-0: to be copied, but copy_to is not configured here" in trouble(leader)
         target = tmp_path / "target"
@@ -229,7 +251,9 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         await asyncio.wait_for(rounds_until_archived(), 20)
         assert trouble(leader) == ""
         place = Place(leader.config.cluster, "t", "0" * 32, 0)
-        copies = [read_manifest(open_target(str(target)), place.manifest(n)) for n in range(5)]
+        copies = [
+            read_manifest(open_target(str(target)), place, place.manifest(n)) for n in range(5)
+        ]
         for node in nodes:
             await until(lambda node=node: not node.archive.history.lacks(1), "history")  # type: ignore[misc]
             files = node.archive.history.read(1, 0, 9)
@@ -262,11 +286,13 @@ def test_what_was_deleted_is_not_copied(tmp_path: Path) -> None:
         [node] = nodes
         replace_config(node, str(tmp_path / "nowhere"))
         await alter(node, archive_copy="segments,parquet")
-        segment, checksum = 0, 0
-        await node.proposer.propose(Archive(1, 2, segment, checksum, 1, "DeleteRecords"))
-        await until(lambda: len(node.archive.rounds.plan().proposals) == 1, "files may go")
-        await node.archive.rounds.round()
-        await until(lambda: node.replica.machine.state.partitions[1].start_segment == 2, "archived")
+        await node.proposer.propose(Archive(1, 2, 0, 0, 1, "DeleteRecords"))
+
+        def is_gone() -> bool:
+            node.archive.rounds.soon()  # what is deleted may not be durable yet
+            return node.replica.machine.state.partitions[1].start_segment == 2
+
+        await until(is_gone, "archived")
         assert [file.copy for file in node.archive.history.read(1, 0, 9)] == [None, None]
 
     run_with(tmp_path, 1, body)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from shiplog.archiver.targets import open_target
 from shiplog.spark.columns import kafka_schema
 from shiplog.spark.lag import Lag, LagListener
+from tests.archiver.test_copying import PLACE, copy_typed
 from tests.spark.queries import Injected, Query
 from tests.subscriber.merged import Growing, numbers, wait_for
 
@@ -61,3 +63,13 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
     assert [row[2] for row in query.records] == numbers(10, 120)
     assert query.sizes == [40, 40, 40, 30]
     wait_for(lambda: {lag.total for lag in lags} >= {30, 0}, "what Spark reports")
+
+
+def test_copies_as_parquet_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    copy_typed(tmp_path, open_target(str(tmp_path / "target")))
+    frame = spark.read.parquet(str(tmp_path / "target" / PLACE.directory / "parquet"))
+    assert frame.drop("fields").schema == kafka_schema(include_headers=True)
+    found = frame.orderBy("offset").selectExpr("offset", "value", "fields.price AS price").collect()
+    assert [(row.offset, row.price) for row in found] == [(0, 1.5), (1, None), (2, None), (3, None)]
+    assert [row.value and bytes(row.value) for row in found][1:3] == [b"not JSON", None]

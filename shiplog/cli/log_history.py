@@ -35,8 +35,8 @@ def log_history(
     Yields:
         LogFile: offsets [first_offset, next_offset), times in ms since the epoch (-1: none, or
         not known), `archived_ms` -1 while the file is there, `size_bytes` before it was archived,
-        `sha256` and `reason` of an archived one; `copied_ms`, `copy_url` and `copy_formats` of one
-        that was copied before.
+        `sha256` of a sealed one, `reason` of an archived one; `copied_ms`, `copy_url` and
+        `copy_formats` of one that was copied before.
 
     Raises:
         AdminError: no node answers, or there is no such topic.

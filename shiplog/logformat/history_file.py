@@ -108,6 +108,11 @@ class HistoryFile:
             return None
         return decode_record(self._file.pread(RECORD_BYTES, number * RECORD_BYTES))
 
+    def begin_at(self, offset: int) -> None:
+        """An empty file begins there; nothing if it is not empty."""
+        if not self.count:
+            self.end = offset
+
     def append(self, files: list[ArchivedFile]) -> bool:
         """Add what follows; what is there already is passed over. False: there would be a gap.
         Raises DiskFull, DiskFault: nothing was added.

@@ -79,11 +79,15 @@ class InputLog(InputReader):
             self.save_marks()
 
     def _hold_unsynced(self, run: Run) -> None:
-        """What reaches above the mark must be synced before it can be marked durable."""
+        """What reaches above the mark must be synced before it can be marked durable; so must the
+        name of a file that nothing was written to: it may be as new as that.
+        """
         for held in run.files.values():
             if (held.roll, held.size) > run.durable:
                 self._dirty.touch(self._hold(run.number, held.roll))
-        if run.end > run.durable:
+        newest = run.newest
+        is_new = newest is not None and newest.size == run.begin_of(newest.roll)
+        if run.end > run.durable or is_new:
             self._dirty.touch_directory()
 
     def bind_topic(self, topic_id: str) -> None:

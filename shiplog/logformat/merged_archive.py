@@ -39,20 +39,45 @@ def describe_segment(fs: FileSystem, path: str, size: int) -> tuple[int, bytes]:
         CorruptLog: it does not have so many bytes.
         NoSuchFile, DiskFault
     """
-    file = fs.open(path)
-    try:
-        digest, position, first_ms = hashlib.sha256(), 0, -1
-        while position < size:
-            data = file.pread(min(PIECE_BYTES, size - position), position)
-            if not data:
-                raise CorruptLog(path, position, f"ends here; it had {size} bytes")
-            if position == 0:
-                first_ms = _BASE_TIMESTAMP.unpack_from(data)[0]
-            digest.update(data)
-            position += len(data)
-    finally:
-        file.close()
-    return first_ms, digest.digest()
+    facts = SegmentFacts(fs, path, size)
+    while facts.read():
+        pass
+    return facts.first_ms, facts.sha256
+
+
+class SegmentFacts:
+    """The same, piece by piece."""
+
+    def __init__(self, fs: FileSystem, path: str, size: int) -> None:
+        self._fs = fs
+        self._path = path
+        self._size = size
+        self._position = 0
+        self._digest = hashlib.sha256()
+        self.first_ms = -1
+
+    @property
+    def sha256(self) -> bytes:
+        """Of what was read."""
+        return self._digest.digest()
+
+    def read(self) -> int:
+        """Take in the next piece: its bytes; 0: there is no more. Raises as `describe_segment`."""
+        if self._position >= self._size:
+            return 0
+        file = self._fs.open(self._path)
+        try:
+            data = file.pread(min(PIECE_BYTES, self._size - self._position), self._position)
+        finally:
+            file.close()
+        if not data:
+            text = f"ends here; it had {self._size} bytes"
+            raise CorruptLog(self._path, self._position, text)
+        if self._position == 0:
+            self.first_ms = _BASE_TIMESTAMP.unpack_from(data)[0]
+        self._digest.update(data)
+        self._position += len(data)
+        return len(data)
 
 
 def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:

@@ -19,7 +19,7 @@ from random import Random
 
 from shiplog.config.types import Address, ClientConfig
 from shiplog.logformat.errors import LogFormatError
-from shiplog.logformat.files import File, FileSystem
+from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.logformat.merged_copies import find_copies
 from shiplog.replicator.interfaces import InputName
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 LOCK_FILE = "copies.lock"
 POLL_S = 0.5
 SYNC_S = 1.0
+RETRY_S = 1.0
 LASTING_S = 5.0
 """A connection that held for so long counts as a success."""
 DEADLINES = Deadlines(connect_s=2.0, handshake_s=3.0, idle_s=4.0)
@@ -161,7 +162,8 @@ class PullClient:
         await self._sync()
         for copy in self.copies.values():
             try:
-                copy.log.save_marks()
+                if copy.state is not CopyState.GONE:  # its name may be another one's already
+                    copy.log.save_marks()
             except LogFormatError as error:
                 log.error("the marks of %s-%d could not be saved: %s", *copy.name, error)
             copy.log.close()
@@ -278,10 +280,15 @@ class PullClient:
 
     def begin_anew(self, old: Copy) -> None:
         """The cluster began this log anew: so does the copy; the old one is set aside. If the disk
-        fails, copying of it has stopped.
+        is full, `fault` says so, and it can be tried again; if it fails, copying of it has stopped.
         """
         try:
             copy, aside = begin_anew(self._fs, self._directory, old)
+        except DiskFull as error:
+            old.fault = error
+            if self._begins_anew:
+                asyncio.get_running_loop().call_later(RETRY_S, self._begin_anew_if_still, old)
+            return
         except LogFormatError as error:
             old.state, old.fault, old.successor = CopyState.STOPPED, error, ""
             log.error("copying of %s-%d has stopped: %s", *old.name, error)

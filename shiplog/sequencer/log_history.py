@@ -97,7 +97,8 @@ def _with_copy(node: Node, file: LogFile, note: CopyNote) -> LogFile:
 def _held(
     node: Node, place: tuple[str, int], partition: Partition, offset: int
 ) -> Iterator[LogFile]:
-    log = node.merging.partitions[partition.number].log
+    here, digests = node.merging.partitions[partition.number], node.archive.digests
+    log = here.log
     for segment in log.segments():
         if segment.base_offset >= max(offset, partition.start_segment) and segment.size:
             yield LogFile(
@@ -109,7 +110,7 @@ def _held(
                 segment.size,
                 _rolled(partition, segment),
                 NONE,
-                "",
+                digests.of(here, segment.base_offset).hex() if segment.sealed else "",
                 "",
             )
 

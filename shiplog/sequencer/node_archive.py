@@ -7,7 +7,7 @@ Invariant: what is applied is in the history before the next snapshot counts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shiplog.logformat.files import FileSystem
@@ -15,6 +15,8 @@ from shiplog.sequencer.archive_rounds import ArchiveRounds
 from shiplog.sequencer.archiving import Archiving
 from shiplog.sequencer.commands import Archive
 from shiplog.sequencer.copies import Copies
+from shiplog.sequencer.digests import Digests
+from shiplog.sequencer.empty_files import EmptyFiles
 from shiplog.sequencer.history import History
 from shiplog.sequencer.host import Host
 from shiplog.sequencer.policy_file import PolicyFile
@@ -50,8 +52,12 @@ class NodeArchive:
             peers=peers,
             send=node.links.send,
         )
+        self.digests = Digests(
+            fs, os.path.join(config.data, "digests"), node.merging, in_thread=host.in_thread
+        )
+        self.empty_files = EmptyFiles(fs, node.merging, self.history, in_thread=host.in_thread)
         node.replica.on_archived = self._archived
-        node.replica.on_deleted_known = self.history.forget_deleted
+        node.replica.on_deleted_known = self._deleted_known
         node.merging.on_opened = self.local.look
         node.merging.more_dirty = self.history.take_dirty
 
@@ -60,6 +66,12 @@ class NodeArchive:
         spawn(self.local.run())
         spawn(self.rounds.run())
         spawn(self.copies.queue.run())
+        spawn(self.digests.run())
+        spawn(self.empty_files.run())
+
+    def _deleted_known(self, known: Container[str]) -> None:
+        self.history.forget_deleted(known)
+        self.digests.forget_deleted(known)
 
     def disagreements(self) -> list[str]:
         """Nodes whose policy is not the leader's, which counts, as far as is known here."""

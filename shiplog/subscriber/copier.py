@@ -15,7 +15,7 @@ from random import Random
 
 from shiplog.config.types import ClientConfig
 from shiplog.logformat.errors import LogFormatError
-from shiplog.logformat.files import OsFileSystem
+from shiplog.logformat.files import DiskFull, OsFileSystem
 from shiplog.replicator.pull_client import PullClient, PullStatus
 from shiplog.replicator.pull_copy import Copy, CopyState, FindStart
 from shiplog.replicator.repair_pull import PullRefused
@@ -186,7 +186,7 @@ class Copier:
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
-        CopyStopped.
+        CopyStopped, or DiskFull, after which it can be tried again.
         """
         return self._thread.run(self._begin_anew((topic, partition)))
 
@@ -197,6 +197,9 @@ class Copier:
         self._client.begin_anew(old)
         new = self._client.copies[name]
         if new is old:
+            self._take_over(old)
+            if isinstance(old.fault, DiskFull):
+                raise old.fault
             raise CopyStopped(f"copying of {name[0]}-{name[1]} has stopped: {old.fault}")
         return new.log.topic_id
 

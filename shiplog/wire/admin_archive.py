@@ -67,9 +67,9 @@ class ArchivePlan(Message, frozen=True, tag=30):
 
 class LogFile(NamedTuple):
     """One file of a merged log, offsets [first_offset, next_offset). Times in ms, -1: none, or not
-    known; `archived_ms` -1: it is there. `size_bytes`: before it was archived; `sha256` (hex) and
-    `reason`: only of an archived one. `copied_ms` -1: it has no copy; else its copies in
-    `copy_formats` (as in `segments,parquet`) are at `copy_url`.
+    known; `archived_ms` -1: it is there. `size_bytes`: before it was archived; `sha256` (hex): of a
+    sealed one, soon after its roll; `reason`: of an archived one. `copied_ms` -1: it has no copy;
+    else its copies in `copy_formats` (as in `segments,parquet`) are at `copy_url`.
     """
 
     topic: ShortText

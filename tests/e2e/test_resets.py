@@ -5,13 +5,15 @@ what is after.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from shiplog import Record
+from shiplog import Record, Subscriber
 from shiplog.cli.local_cluster import LocalNode
 from shiplog.subscriber import LogReset
 from tests.e2e.harness import World, read_segments, wait_for
@@ -239,3 +241,41 @@ def test_what_was_committed_before_means_nothing_after_it(world: World) -> None:
     again.subscribe(["t"])
     assert consume(again, 9) == list(enumerate(numbers("new", 9)))
     again.close()
+
+
+@pytest.mark.parametrize("rule", ["earliest", "error"])
+def test_local_readers_of_a_sidecars_copies_across_it(world: World, rule: str) -> None:
+    """The sidecar begins anew by itself; whoever reads its files notices."""
+    publish(world, *numbers("old", 5))
+    copies = str(world.directory / "kept")
+    command = [sys.executable, "-m", "shiplog", "sidecar", "subscriber", "--topic", "t"]
+    command += ["--dir", copies, "--config", world.cluster.client_file]
+    with (
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as sidecar,
+        Subscriber("t", directory=copies, start="earliest", auto_offset_reset=rule) as reader,
+    ):
+        try:
+            assert values(take(reader, 5)) == numbers("old", 5)
+            reset(world, "--hard")
+            publish(world, *numbers("new", 9))
+            if rule == "error":
+                with pytest.raises(LogReset):
+                    take(reader, 1)
+            else:
+                assert values(take(reader, 9)) == numbers("new", 9)
+        finally:
+            sidecar.terminate()
+    assert read_segments(os.path.join(copies, "t-0")) == world.merged_bytes(world.cluster.nodes[0])
+    assert len(os.listdir(os.path.join(copies, "replaced"))) == 1
+
+
+def take(reader: Subscriber, count: int) -> list[Record]:
+    """So many records, however many calls it takes."""
+    found: list[Record] = []
+
+    def has_all() -> bool:
+        found.extend(reader.batch(count - len(found), timeout=0.5))
+        return len(found) >= count
+
+    wait_for(has_all, f"{count} records")
+    return found

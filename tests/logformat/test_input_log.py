@@ -368,3 +368,18 @@ def test_a_run_may_end_with_a_sealed_file(path: Path) -> None:
     log.append(0, 1, 0, TWO)
     assert log.end(0) == (1, len(TWO))
     log.close()
+
+
+@pytest.mark.parametrize("start", [0, 100])
+def test_the_name_of_a_file_without_bytes_is_synced_after_a_restart(
+    tmp_path: Path, start: int
+) -> None:
+    """It may have been made just before: what is written to it later must not lose it."""
+    log = InputLog.open(OsFileSystem(), tmp_path / "in", topic_id="t")
+    log.start_at(0, 0, start)
+    log.save_marks()
+    log.close()
+    log = InputLog.open(OsFileSystem(), tmp_path / "in", topic_id="t")
+    log.append(0, 0, start, ONE)
+    assert str(tmp_path / "in") in {str(file.path) for file in log.take_dirty()}
+    log.close()

@@ -249,7 +249,7 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
 
         assert [sizes(node) for node in nodes] == [before] * 3
         await asyncio.wait_for(rounds_until_archived(), 20)
-        assert trouble(leader) == ""
+        assert leader.archive.copies.trouble == ""
         place = Place(leader.config.cluster, "t", "0" * 32, 0)
         copies = [
             read_manifest(open_target(str(target)), place, place.manifest(n)) for n in range(5)

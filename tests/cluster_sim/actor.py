@@ -126,6 +126,7 @@ class Actor:
         process = self.process
         if process is None or not process.is_alive:
             return
+        self.world.judge(self.look)  # in the step it dies in, it may have told others
         process.is_alive = False
         self.world.trace.event(self.host, "loses power" if power else why)
         self.world.network.process_died(process, silently=power)

@@ -130,6 +130,7 @@ class Options:
     include_headers: bool = False
     columns: tuple[str, ...] = ()
     """Those that are wanted; empty: all."""
+    pushdown: bool = False
     values: Values = Values()
     position_group: str | None = None
     """The consumer group as whose offsets a stream's positions are told."""
@@ -163,6 +164,7 @@ OTHERS = (
     "failOnDataLoss",
     "includeHeaders",
     "columns",
+    "pushdown",
     "valueFormat",
     "valueSchema",
     "avroSchema",
@@ -195,6 +197,7 @@ def parse_options(told: Mapping[str, str]) -> Options:
         splits=_splits(texts),
         fail_on_data_loss=_boolean(texts, "failOnDataLoss", default=True),
         include_headers=_boolean(texts, "includeHeaders", default=False),
+        pushdown=_boolean(texts, "pushdown", default=False),
         columns=_names(texts.get("columns", "")),
         values=_values(texts),
         position_group=texts.get("positionGroup") or None,

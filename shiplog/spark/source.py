@@ -72,9 +72,10 @@ class ShiplogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch query. Raises BadOption."""
-        from shiplog.spark.batch_reader import ShiplogBatchReader
+        from shiplog.spark.batch_reader import NarrowingReader, ShiplogBatchReader
 
-        return ShiplogBatchReader(self._parsed, self._tasks(schema))
+        kind = NarrowingReader if self._parsed.pushdown else ShiplogBatchReader
+        return kind(self._parsed, self._tasks(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch query that writes. Raises BadOption."""

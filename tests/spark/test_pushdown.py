@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -24,7 +21,6 @@ from pyspark.sql.datasource import (
 
 from shiplog.spark.offsets import PartitionName, Range
 from shiplog.spark.pushdown import Narrowing
-from tests.subscriber.merged import Growing, numbers
 
 NUMBERS = st.integers(-3, 25)
 TESTS: dict[Any, Callable[[Any, Any], bool]] = {
@@ -100,18 +96,3 @@ def test_ranges_get_shorter() -> None:
         ranges, lambda name, _: 40 if name.partition else None
     )
     assert [(each.name.partition, each.start, each.end) for each in narrowed] == [(2, 40, 90)]
-
-
-@pytest.mark.timeout(400)
-def test_filters_of_a_query_reach_the_source(spark: SparkSession, tmp_path: Path) -> None:
-    Growing(tmp_path).count(0, 100)
-    Growing(tmp_path, partition=1).count(0, 100)
-    told = {"directory": str(tmp_path), "subscribe": "t", "pushdown": "true"}
-    source = spark.read.format("shiplog").options(**told, maxRecordsPerPartition="5").load()
-    frame = source.where("partition = 1 AND offset >= 90 AND timestamp > '1970-01-01 00:00:00'")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        assert frame.rdd.getNumPartitions() == 2
-        assert sorted(bytes(row.value) for row in frame.collect()) == numbers(90, 100)
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

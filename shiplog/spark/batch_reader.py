@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from shiplog.spark.access import open_logs
 from shiplog.spark.catalogue import Logs, ids_of, partitions_of
@@ -14,6 +14,7 @@ from shiplog.spark.errors import BadOption
 from shiplog.spark.offsets import Range
 from shiplog.spark.options import Options
 from shiplog.spark.places import settle
+from shiplog.spark.pushdown import Narrowing
 from shiplog.spark.reading import ShiplogPartition, TaskReader, tasks_of
 from shiplog.spark.selection import check_all_there, look
 
@@ -31,12 +32,35 @@ class ShiplogBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[ShiplogPartition]:
         """The tasks. Raises SourceError."""
         with closing(open_logs(self._options.access)) as logs:
-            ranges = plan(logs, self._options)
+            ranges = self._narrow(plan(logs, self._options), logs)
         return tasks_of(ranges, self._options.splits)
+
+    def _narrow(self, ranges: list[Range], logs: Logs) -> list[Range]:
+        """What has to be read of the ranges: all."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's records. Raises SourceError."""
         return self._tasks.read(partition)
+
+
+class NarrowingReader(ShiplogBatchReader):
+    """One that reads less where the query's filters allow it. A reader that has `pushFilters` fails
+    every query, unless spark.sql.python.filterPushdown.enabled is set.
+    """
+
+    def __init__(self, options: Options, tasks: TaskReader) -> None:
+        super().__init__(options, tasks)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """All of them stay with Spark, too."""
+        self._filters = filters
+        return filters
+
+    def _narrow(self, ranges: list[Range], logs: Logs) -> list[Range]:
+        prefix = self._options.values.metadata_prefix
+        return Narrowing(self._filters, prefix=prefix).apply(ranges, logs.offset_at)
 
 
 def plan(logs: Logs, options: Options) -> list[Range]:

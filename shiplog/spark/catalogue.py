@@ -13,10 +13,13 @@ from shiplog.spark.offsets import Offsets, PartitionName
 
 
 class Bounds(NamedTuple):
-    """The offsets [start, end) of a partition can be read."""
+    """The offsets [start, end) of a partition can be read; a record takes about `record_bytes` in
+    the log, by its newest segment (0: not known).
+    """
 
     start: int
     end: int
+    record_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,12 @@ class TopicState:
 
     topic_id: str
     partitions: Mapping[int, Bounds]
+
+
+def record_bytes(segment: tuple[int, int], end: int) -> float:
+    """What a record takes in a segment, (base offset, bytes), that ends before the offset `end`."""
+    base, size_bytes = segment
+    return size_bytes / (end - base) if end > base else 0.0
 
 
 Catalogue = Mapping[str, TopicState]

@@ -49,6 +49,15 @@ def kafka_schema(*, include_headers: bool) -> StructType:
     return StructType(fields)
 
 
+def select_columns(full: StructType, names: tuple[str, ...]) -> StructType:
+    """The columns with these names, in their order; all if there are none. Raises BadOption."""
+    known = {field.name: field for field in full}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise BadOption(f"columns: there is no {', '.join(unknown)}; found: {', '.join(known)}")
+    return StructType([known[name] for name in names]) if names else full
+
+
 def check_schema(wanted: StructType, full: StructType) -> None:
     """A query may ask for some of the columns, in any order. Raises BadOption."""
     known = {field.name: field.dataType for field in full}

@@ -14,7 +14,7 @@ from shiplog.logformat.files import FileSystem, OsFileSystem
 from shiplog.logformat.merged_copies import copy_path, find_copies
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.logformat.session_dir import parse_input_name
-from shiplog.spark.catalogue import Bounds, Catalogue, TopicState
+from shiplog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from shiplog.spark.errors import DataLoss, NotReadable, SourceError
 from shiplog.spark.offsets import PartitionName, Range
 from shiplog.subscriber.errors import OffsetNotHere
@@ -75,7 +75,7 @@ class LocalLogs:
                 f"{topic}: the copies in {self._directory} are of topics with different ids, "
                 f"{', '.join(sorted(ids))}: remove those of the one that was deleted"
             )
-        bounds = {number: Bounds(log.start_offset, log.next_offset) for number, log in logs.items()}
+        bounds = {number: _bounds(log) for number, log in logs.items()}
         return TopicState(ids.pop(), bounds) if ids else None
 
     def _log(self, topic: str, topic_id: str, partition: int) -> MergedLog:
@@ -105,6 +105,11 @@ class LocalLogs:
         for log in self._open.values():
             log.close()
         self._open.clear()
+
+
+def _bounds(log: MergedLog) -> Bounds:
+    end = log.next_offset
+    return Bounds(log.start_offset, end, record_bytes(log.end(), end))
 
 
 def read_local(directory: str, wanted: Range, *, wait_s: float) -> Iterator[Chunk]:

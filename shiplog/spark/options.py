@@ -55,6 +55,7 @@ class Limits:
     """How much a micro-batch may, or has to, hold."""
 
     max_offsets: int | None = None
+    max_bytes: int | None = None
     min_offsets: int | None = None
     max_delay_s: float = 900.0
 
@@ -127,6 +128,9 @@ class Options:
     splits: Splits = Splits()
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    columns: tuple[str, ...] = ()
+    """Those that are wanted; empty: all."""
+    pushdown: bool = False
     values: Values = Values()
     position_group: str | None = None
     """The consumer group as whose offsets a stream's positions are told."""
@@ -151,6 +155,7 @@ ENDS: dict[str, Callable[[str, str], Places]] = {
 OTHERS = (
     "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "minPartitions",
@@ -158,6 +163,8 @@ OTHERS = (
     "minRecordsPerTask",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
+    "pushdown",
     "valueFormat",
     "valueSchema",
     "avroSchema",
@@ -190,6 +197,8 @@ def parse_options(told: Mapping[str, str]) -> Options:
         splits=_splits(texts),
         fail_on_data_loss=_boolean(texts, "failOnDataLoss", default=True),
         include_headers=_boolean(texts, "includeHeaders", default=False),
+        pushdown=_boolean(texts, "pushdown", default=False),
+        columns=_names(texts.get("columns", "")),
         values=_values(texts),
         position_group=texts.get("positionGroup") or None,
     )
@@ -247,6 +256,10 @@ def _selection(texts: Mapping[str, str]) -> Selection:
             return Selection(pattern=_pattern(text))
         case _:
             return _assigned(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _topics(option: str, names: list[str]) -> tuple[str, ...]:
@@ -312,7 +325,8 @@ def _limits(texts: Mapping[str, str]) -> Limits:
     if most is not None and least is not None and least > most:
         raise BadOption(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}")
     delay_s = _delay(texts.get("maxTriggerDelay", "15m"))
-    return Limits(max_offsets=most, min_offsets=least, max_delay_s=delay_s)
+    max_bytes = _optional(texts, "maxBytesPerTrigger")
+    return Limits(max_offsets=most, max_bytes=max_bytes, min_offsets=least, max_delay_s=delay_s)
 
 
 def _splits(texts: Mapping[str, str]) -> Splits:

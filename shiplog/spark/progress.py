@@ -13,6 +13,9 @@ from shiplog.spark.errors import DataLoss
 from shiplog.spark.limits import limit_ends
 from shiplog.spark.offsets import Ends, Offsets, PartitionName, Range
 
+UNKNOWN_RECORD_BYTES = 1024.0
+"""What a record is taken for where nothing is known of its size."""
+
 REMEDY = (
     "set failOnDataLoss to false to go on with what there is, or start anew with another checkpoint"
 )
@@ -73,9 +76,17 @@ def refuse_losses(lost: Iterable[str]) -> None:
         raise DataLoss(f"{'; '.join(texts)} ({REMEDY})")
 
 
-def advance(start: Ends, catalogue: Catalogue, stops: Offsets, *, most: int | None) -> Ends:
+def advance(
+    start: Ends,
+    catalogue: Catalogue,
+    stops: Offsets,
+    *,
+    most: int | None = None,
+    most_bytes: int | None = None,
+) -> Ends:
     """The next offset: everything there is, up to `stops` where a partition has one, and at most
-    `most` offsets. Partitions that `start` does not know begin at their log's start.
+    `most` offsets and about `most_bytes`. Partitions that `start` does not know begin at their
+    log's start.
     """
     bounds = partitions_of(catalogue)
     begin = {
@@ -87,7 +98,20 @@ def advance(start: Ends, catalogue: Catalogue, stops: Offsets, *, most: int | No
         for name, held in bounds.items()
     }
     limited = ends if most is None else limit_ends(begins, ends, most)
+    if most_bytes is not None:
+        limited = limit_ends(begins, limited, _fitting(begins, limited, bounds, most_bytes))
     return Ends(ids_of(catalogue), limited, begin)
+
+
+def _fitting(
+    begins: Offsets, ends: Offsets, bounds: Mapping[PartitionName, Bounds], most_bytes: int
+) -> int:
+    """About how many of the offsets between fit into so many bytes; at least one."""
+    sizes = {name: ends[name] - begins[name] for name in ends}
+    total = sum(
+        size * (bounds[name].record_bytes or UNKNOWN_RECORD_BYTES) for name, size in sizes.items()
+    )
+    return max(1, int(sum(sizes.values()) * most_bytes / total)) if total else 1
 
 
 def _goes_on(start: Ends, catalogue: Catalogue, name: PartitionName) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from shiplog.replicator.range_pull import Wanted
 from shiplog.replicator.repair_pull import PullRefused
-from shiplog.spark.catalogue import Bounds, Catalogue, TopicState
+from shiplog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from shiplog.spark.errors import NotReadable
 from shiplog.spark.nodes import Nodes
 from shiplog.spark.offsets import PartitionName
@@ -59,7 +59,7 @@ class RemoteLogs:
             return None
         if found[0].partitions > count:
             found += self._locate(topic, range(count, found[0].partitions))
-        told = {number: Bounds(p.start_offset, p.end_offset) for number, p in enumerate(found)}
+        told = {number: _bounds(place) for number, place in enumerate(found)}
         state = TopicState(found[0].topic_id, told)
         return state if known is None else _never_back(known, state)
 
@@ -86,6 +86,12 @@ class RemoteLogs:
         self._nodes.close()
 
 
+def _bounds(place: MergedPosition) -> Bounds:
+    """Of a partition whose end is at `place`."""
+    size = record_bytes((place.file, place.byte), place.end_offset)
+    return Bounds(place.start_offset, place.end_offset, size)
+
+
 def _never_back(known: TopicState, told: TopicState) -> TopicState:
     """What is known by now of the same topic: another node may lag behind the one before."""
     if known.topic_id != told.topic_id:
@@ -93,5 +99,6 @@ def _never_back(known: TopicState, told: TopicState) -> TopicState:
     bounds = dict(told.partitions)
     for number, before in known.partitions.items():
         now = bounds.get(number, before)
-        bounds[number] = Bounds(max(before.start, now.start), max(before.end, now.end))
+        size = now.record_bytes or before.record_bytes
+        bounds[number] = Bounds(max(before.start, now.start), max(before.end, now.end), size)
     return TopicState(told.topic_id, bounds)

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from shiplog.spark.columns import check_schema, kafka_schema
+from shiplog.spark.columns import check_schema, kafka_schema, select_columns
 from shiplog.spark.errors import BadOption
 from shiplog.spark.options import Options, ValueFormat, parse_options
 from shiplog.spark.payload import Payload, split_schema, typed_ddl
@@ -46,7 +46,11 @@ class ShiplogDataSource(DataSource):
         """
         options = self._parsed
         if options.values.format is ValueFormat.BINARY:
-            return kafka_schema(include_headers=options.include_headers)
+            return select_columns(
+                kafka_schema(include_headers=options.include_headers), options.columns
+            )
+        if options.columns:
+            raise BadOption("columns: with a valueFormat, give a schema with the wanted columns")
         if not options.values.schema:
             raise BadOption(
                 f"valueFormat={options.values.format.value} needs the columns of the payload: give "
@@ -68,9 +72,10 @@ class ShiplogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch query. Raises BadOption."""
-        from shiplog.spark.batch_reader import ShiplogBatchReader
+        from shiplog.spark.batch_reader import NarrowingReader, ShiplogBatchReader
 
-        return ShiplogBatchReader(self._parsed, self._tasks(schema))
+        kind = NarrowingReader if self._parsed.pushdown else ShiplogBatchReader
+        return kind(self._parsed, self._tasks(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch query that writes. Raises BadOption."""

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -74,8 +75,10 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """By the options."""
-        most = self._options.limits.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        return ReadAllAvailable() if limits.max_bytes is None else ReadMaxBytes(limits.max_bytes)
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -87,7 +90,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._look_beyond(begin)
         if self._options.fail_on_data_loss:
             refuse_losses(losses(begin, seen))
-        end = advance(begin, seen, self._stop_offsets(), most=_most(limit))
+        end = self._advance(begin, seen, limit)
         return start if is_idle(begin, end) or self._waits(begin, end) else end.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -182,6 +185,19 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceError("the query was stopped")
         return self._logs
 
+    def _advance(self, begin: Ends, seen: Catalogue, limit: ReadLimit | None) -> Ends:
+        """The next end, within the limits of the options, unless Spark wants all there is."""
+        limits = self._options.limits
+        if limit is None or isinstance(limit, ReadAllAvailable):
+            return advance(begin, seen, self._stop_offsets())
+        return advance(
+            begin,
+            seen,
+            self._stop_offsets(),
+            most=limits.max_offsets,
+            most_bytes=limits.max_bytes,
+        )
+
     def _stop_offsets(self) -> Offsets:
         """Where the query ends, settled once; by default nowhere."""
         if self._stops is None:
@@ -204,7 +220,3 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return True
         self._batch_at = now
         return False
-
-
-def _most(limit: ReadLimit | None) -> int | None:
-    return limit.max_rows if isinstance(limit, ReadMaxRows) else None

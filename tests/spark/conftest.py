@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: starting one takes many seconds."""
+"""A Spark session, and a cluster: starting either takes seconds, so that tests share them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from tests.e2e.harness import World
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -43,3 +46,12 @@ def spark() -> Iterator[SparkSession]:
         session = start_session("local[2]")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Three nodes for all tests of this module, each of which has topics of its own."""
+    directory = tmp_path_factory.mktemp("world")
+    with LocalCluster(str(directory / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:
+        cluster.start()
+        yield World(cluster, directory)

@@ -152,6 +152,14 @@ def test_a_query_may_ask_for_some_columns(tmp_path: Path) -> None:
     assert rows(reader, reader.partitions()) == [{"offset": 0}, {"offset": 1}, {"offset": 2}]
 
 
+def test_an_option_may_name_the_columns(tmp_path: Path) -> None:
+    Growing(tmp_path).count(0, 2)
+    found = read(tmp_path, columns="offset, value")
+    assert [list(row) for row in found] == [["offset", "value"]] * 2
+    with pytest.raises(BadOption, match="columns: there is no nothing; found: key, value"):
+        read(tmp_path, columns="offset,nothing")
+
+
 def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
     wrong = StructType([StructField("offset", StringType())])
     with pytest.raises(BadOption, match="column offset is wanted as string, but is bigint"):

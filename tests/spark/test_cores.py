@@ -100,7 +100,9 @@ def test_a_stream_reads_everything_once_whatever_the_limit(
         at = end
     assert losses(at, catalogue) == []
     offsets = [(each.name.partition, o) for each in read for o in range(each.start, each.end)]
-    assert sorted(offsets) == sorted((n, o) for n, b in partitions.items() for o in range(*b))
+    assert sorted(offsets) == sorted(
+        (n, o) for n, b in partitions.items() for o in range(b.start, b.end)
+    )
 
 
 def test_a_batch_never_goes_back() -> None:

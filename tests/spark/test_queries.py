@@ -1,19 +1,31 @@
-"""The source inside Spark: sessions, checkpoints, and failures of the sink.
+"""The source inside Spark: sessions, executors, checkpoints, failures and a killed driver.
 
-What needs no session is tested in test_batch and test_stream: each query here takes seconds.
+What needs no session is tested elsewhere: each query here takes seconds. All that needs one is in
+this file, so that a run of all tests starts a single one.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from shiplog.archiver.targets import open_target
+from shiplog.replicator.admin_client import request
+from shiplog.spark import register
 from shiplog.spark.columns import kafka_schema
 from shiplog.spark.lag import Lag, LagListener
+from shiplog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import PLACE, copy_typed
+from tests.e2e import harness
+from tests.e2e.harness import World
+from tests.spark.cluster import config, publish
+from tests.spark.driver import copy
 from tests.spark.queries import Injected, Query
 from tests.subscriber.merged import Growing, numbers, wait_for
 
@@ -39,6 +51,7 @@ def test_columns_and_records_are_those_of_the_kafka_source(
 
 def test_an_error_reaches_the_user_with_its_text(spark: SparkSession, tmp_path: Path) -> None:
     Growing(tmp_path)
+    register(spark)  # which does no harm where Spark has found the source itself
     reader = spark.read.format("shiplog").option("directory", str(tmp_path))
     with pytest.raises(Exception, match="UnknownTopic: there is no topic no-such: check the name"):
         reader.option("subscribe", "no-such").load().count()
@@ -62,7 +75,7 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
     query.run()
     assert [row[2] for row in query.records] == numbers(10, 120)
     assert query.sizes == [40, 40, 40, 30]
-    wait_for(lambda: {lag.total for lag in lags} >= {30, 0}, "what Spark reports")
+    wait_for(lambda: {lag.total for lag in lags} >= {60, 0}, "what Spark reports")
 
 
 def test_copies_as_parquet_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -73,3 +86,56 @@ def test_copies_as_parquet_are_a_table(spark: SparkSession, tmp_path: Path) -> N
     found = frame.orderBy("offset").selectExpr("offset", "value", "fields.price AS price").collect()
     assert [(row.offset, row.price) for row in found] == [(0, 1.5), (1, None), (2, None), (3, None)]
     assert [row.value and bytes(row.value) for row in found][1:3] == [b"not JSON", None]
+
+
+def test_typed_columns_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    Growing(tmp_path).append(b'{"name": "a", "size": 1}', b"bad")
+    told = {"directory": str(tmp_path), "subscribe": "t", "valueFormat": "json"}
+    reader = spark.read.format("shiplog").options(**told)
+    frame = reader.option("valueSchema", "name STRING, size BIGINT").load()
+    assert frame.columns[:4] == ["name", "size", "key", "topic"]
+    found = frame.select("name", "size", "offset", "_corrupt").orderBy("offset").collect()
+    assert [tuple(row) for row in found] == [("a", 1, 0, None), (None, None, 1, bytearray(b"bad"))]
+
+
+def test_filters_of_a_query_reach_the_source(spark: SparkSession, tmp_path: Path) -> None:
+    Growing(tmp_path).count(0, 100)
+    Growing(tmp_path, partition=1).count(0, 100)
+    told = {"directory": str(tmp_path), "subscribe": "t", "pushdown": "true"}
+    source = spark.read.format("shiplog").options(**told, maxRecordsPerPartition="5").load()
+    frame = source.where("partition = 1 AND offset >= 90 AND timestamp > '1970-01-01 00:00:00'")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert frame.rdd.getNumPartitions() == 2
+        assert sorted(bytes(row.value) for row in frame.collect()) == numbers(90, 100)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_killed_driver_goes_on_from_its_checkpoint(
+    world: World, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Its executors are processes of their own, which read from the nodes. It is killed with them
+    after some batches, wherever it is; another driver goes on.
+    """
+    request(world.cluster.client_config(), CreateTopic("far", 2, {}), TopicCreated)
+    for partition in range(2):
+        publish(world, "far", 0, 500, partition=partition)
+    output, checkpoint = str(tmp_path / "output"), str(tmp_path / "checkpoint")
+    command = [sys.executable, "-m", "tests.spark.driver", config(world), "far", output, checkpoint]
+    with subprocess.Popen(command, start_new_session=True) as driver:
+        try:
+            commits = Path(checkpoint, "commits")
+            harness.wait_for((commits / "2").exists, "three batches", 300)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert len(list(commits.glob("[0-9]*"))) < 15
+    publish(world, "far", 500, 550, partition=1)
+    query = copy(spark, config(world), "far", output=output, at=checkpoint)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = spark.read.json(output).orderBy("partition", "offset").collect()
+    wanted = [(p, o, v) for p in range(2) for o, v in enumerate(numbers(0, 500 + 50 * p))]
+    assert [(row.partition, row.offset, row.value.encode()) for row in rows] == wanted

@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.replicator.admin_client import request
 from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
 from shiplog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
 from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
-from tests.e2e.harness import World, wait_for
-from tests.spark.driver import copy
+from tests.e2e.harness import World
+from tests.spark.cluster import config, publish
 from tests.spark.local import Journal, batch_reader, rows, values
 from tests.subscriber.merged import Growing, numbers
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three nodes for all tests of this module, each of which has topics of its own."""
-    directory = tmp_path_factory.mktemp("world")
-    with LocalCluster(str(directory / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:
-        cluster.start()
-        yield World(cluster, directory)
-
-
-def config(world: World) -> str:
-    """The clients' configuration."""
-    return world.cluster.client_file
-
-
-def publish(world: World, topic: str, start: int, stop: int, *, partition: int = 0) -> None:
-    """Publish the numbers [start, stop) and wait until every node has merged them."""
-    session = f"spark-{topic}-{partition}-{start}"
-    with world.publisher(session, topic, partitions=partition + 1) as publisher:
-        publisher.append_many(numbers(start, stop), partition=partition)
-        publisher.wait_merged(timeout=30)
-    world.wait_offset(stop, topic, partition)
 
 
 def read(world: World, topic: str, **options: object) -> list[bytes]:
@@ -209,36 +180,3 @@ def test_nobody_answers(world: World, tmp_path: Path) -> None:
     elsewhere.write_text(text.replace("127.0.0.1:", "127.0.0.9:"))
     with pytest.raises(NotReadable, match=r"no node answers within 0.3 s; 127.0.0.9:"):
         batch_reader(config=elsewhere, subscribe="t", fetchTimeoutMs=300).partitions()
-
-
-# --- with executors of their own ---------------------------------------------------------------
-
-
-@pytest.mark.timeout(500)
-def test_a_killed_driver_goes_on_from_its_checkpoint(
-    world: World, tmp_path: Path, spark: SparkSession
-) -> None:
-    """Its executors are processes of their own, which read from the nodes. It is killed with them
-    after some batches, wherever it is; another driver goes on.
-    """
-    request(world.cluster.client_config(), CreateTopic("far", 2, {}), TopicCreated)
-    for partition in range(2):
-        publish(world, "far", 0, 500, partition=partition)
-    output, checkpoint = str(tmp_path / "output"), str(tmp_path / "checkpoint")
-    command = [sys.executable, "-m", "tests.spark.driver", config(world), "far", output, checkpoint]
-    with subprocess.Popen(command, start_new_session=True) as driver:
-        try:
-            commits = Path(checkpoint, "commits")
-            wait_for(lambda: len(list(commits.glob("[0-9]"))) >= 3, "three batches", 300)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-    assert len(list(commits.glob("[0-9]*"))) < 15
-    publish(world, "far", 500, 550, partition=1)
-    query = copy(spark, config(world), "far", output=output, at=checkpoint)
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    rows = spark.read.json(output).orderBy("partition", "offset").collect()
-    wanted = [(p, o, v) for p in range(2) for o, v in enumerate(numbers(0, 500 + 50 * p))]
-    assert [(row.partition, row.offset, row.value.encode()) for row in rows] == wanted

@@ -49,6 +49,21 @@ def test_limits_share_in_proportion(tmp_path: Path) -> None:
     assert batches[1] == numbers(0, 36) + numbers(0, 4)
 
 
+def test_bytes_limit_a_batch_about_as_wanted(tmp_path: Path) -> None:
+    log = Growing(tmp_path)
+    log.append(*[b"x" * 1000] * 100, batch_bytes=5000)
+    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": 20_000}
+    journal = Journal(directory=tmp_path, subscribe="t", **options)
+    sizes = [len(batch) for batch in journal.run()]
+    assert sizes[0] == 0
+    assert sum(sizes) == 100
+    assert all(15 <= size <= 20 for size in sizes[1:-1])
+    both = Journal(directory=tmp_path, subscribe="t", **options, maxOffsetsPerTrigger=7)
+    assert max(len(batch) for batch in both.run()) == 7
+    tiny = Journal(directory=tmp_path, subscribe="t", **options | {"maxBytesPerTrigger": 1})
+    assert [len(batch) for batch in tiny.run()][1:4] == [1, 1, 1]
+
+
 def test_nothing_new_is_the_same_offset_to_the_letter(tmp_path: Path) -> None:
     """Spark compares texts: another order of keys would be another, empty batch, for ever."""
     for partition in (0, 1, 2, 10):

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BinaryType,
     DateType,
@@ -238,14 +237,3 @@ def test_columns_that_a_format_cannot_have(tmp_path: Path) -> None:
         typed(tmp_path, [], schema, valueFormat="avro", avroSchema=AVRO)
     with pytest.raises(BadOption, match="avroSchema is no schema of Avro"):
         typed(tmp_path, [], schema, valueFormat="avro", avroSchema="{")
-
-
-@pytest.mark.timeout(400)
-def test_typed_columns_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    Growing(tmp_path).append(GOOD, b"bad")
-    told = {"directory": str(tmp_path), "subscribe": "t", "valueFormat": "json"}
-    reader = spark.read.format("shiplog").options(**told)
-    frame = reader.option("valueSchema", "name STRING, size BIGINT").load()
-    assert frame.columns[:4] == ["name", "size", "key", "topic"]
-    found = frame.select("name", "size", "offset", "_corrupt").orderBy("offset").collect()
-    assert [tuple(row) for row in found] == [("a", 1, 0, None), (None, None, 1, bytearray(b"bad"))]

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from shiplog.cli.local_cluster import LocalCluster
 from shiplog.replicator.admin_client import request
 from shiplog.spark.errors import BadOption
 from shiplog.wire.admin import CreateTopic, TopicCreated
@@ -26,15 +24,6 @@ from tests.subscriber.merged import numbers
 PARTITIONS = 2
 TIMEOUT_S = 100
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three nodes for all tests of this module, each of which has topics of its own."""
-    directory = tmp_path_factory.mktemp("world")
-    with LocalCluster(str(directory / "cluster")) as cluster:
-        cluster.start()
-        yield World(cluster, directory)
 
 
 def create(world: World, *topics: str) -> None:
@@ -99,17 +88,17 @@ def copy(
 def test_a_stream_is_written_once_though_its_batches_come_again(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    create(world, "in", "out")
-    publish(world, "in", 0, 100)
-    copy(spark, world, ("in", "out"), tmp_path / "c")
-    wait_written(spark, world, "out", numbers(0, 100))
+    create(world, "sink-in", "sink-out")
+    publish(world, "sink-in", 0, 100)
+    copy(spark, world, ("sink-in", "sink-out"), tmp_path / "c")
+    wait_written(spark, world, "sink-out", numbers(0, 100))
     commits = tmp_path / "c" / "commits"
     newest = max(int(name) for name in os.listdir(commits) if name.isdigit())
     for name in (str(newest), f".{newest}.crc"):  # as if the driver had died before it wrote them
         (commits / name).unlink()
-    publish(world, "in", 100, 150)
-    copy(spark, world, ("in", "out"), tmp_path / "c")
-    wait_written(spark, world, "out", numbers(0, 150))
+    publish(world, "sink-in", 100, 150)
+    copy(spark, world, ("sink-in", "sink-out"), tmp_path / "c")
+    wait_written(spark, world, "sink-out", numbers(0, 150))
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")

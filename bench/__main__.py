@@ -18,7 +18,9 @@ ALL = (
     "failover",
     "rolling",
     "backlog",
+    "archived_around",
     "kafka",
+    "kafka_requests",
     "spark",
 )
 

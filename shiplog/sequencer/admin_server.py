@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from shiplog.consensus import NotLeader
-from shiplog.logformat.errors import InvalidName
+from shiplog.logformat.errors import InvalidName, InvariantError
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer import status
 from shiplog.sequencer.admin_archive import serve_archive
@@ -83,6 +83,12 @@ class AdminServer:
             body = admin.Failed(FaultCode.INVALID_NAME, str(error), "choose a name of the grammar")
         except TimeoutError:
             body = admin.Failed(FaultCode.TIMEOUT, "no leader confirmed it in time", "ask again")
+        except InvariantError:
+            raise
+        except Exception:
+            log.exception("a request failed")
+            what = f"the node could not answer {type(request.body).__name__}"
+            body = admin.Failed(FaultCode.INTERNAL, what, "see the node's log")
         self._connection.send(Response(request.id, body))
 
     async def _serve(self, request: admin.AdminRequest) -> admin.AdminResponse:

@@ -329,6 +329,21 @@ def replay(records: Iterable[WalRecord]) -> Recovered:
     return recovered
 
 
+def mark_lost(recovered: Recovered, last_index: int, last_term: int) -> SnapshotMark | None:
+    """The mark of a snapshot that was kept when a loss of power took the end of the log with it: to
+    be written before the entries that follow it, or these would follow a gap. None: the log has the
+    snapshot's end, or its mark.
+    """
+    known, entries = recovered.mark, recovered.entries
+    if known is not None and known.last_index >= last_index:
+        return None
+    if not entries:
+        return SnapshotMark(last_index, last_term) if recovered.replaced_log else None
+    position = last_index - entries[0].index
+    is_there = position < len(entries) and entries[position].term == last_term
+    return None if position < 0 or is_there else SnapshotMark(last_index, last_term)
+
+
 def _replay_entry(recovered: Recovered, entry: Entry) -> None:
     entries = recovered.entries
     if entries:

@@ -18,11 +18,13 @@ from shiplog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot
 from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from shiplog.consensus.wal import (
     MAX_FILE_BYTES,
+    Recovered,
     SnapshotMark,
     WalEncoder,
     WalHeader,
     WalRecord,
     WalScan,
+    mark_lost,
     replay,
     scan_wal,
 )
@@ -84,9 +86,16 @@ class RaftStore:
         store = cls(fs, directory, cluster=cluster, node=node)
         fs.make_directory(os.path.dirname(directory))
         fs.make_directory(directory)
-        store._load_logs()
+        recovered = store._load_logs()
         store._load_snapshot()
+        if recovered is not None and store.snapshot is not None:
+            store._mark_again(recovered, store.snapshot)
         return store
+
+    def _mark_again(self, recovered: Recovered, snapshot: Snapshot) -> None:
+        mark = mark_lost(recovered, snapshot.last_index, snapshot.last_term)
+        if mark is not None:
+            self._append([mark])
 
     @property
     def applied_index(self) -> int:
@@ -99,13 +108,13 @@ class RaftStore:
 
     # --- loading ----------------------------------------------------------------------------------
 
-    def _load_logs(self) -> None:
+    def _load_logs(self) -> Recovered | None:
         sequences = self._numbers("wal.")
         if sequences and self._is_unfinished(sequences[-1]):
             self._fs.unlink(self._path("wal.", sequences.pop()))
         if not sequences:
             self._start_file(1, 1)
-            return
+            return None
         scans = [self._scan(number, last=number == sequences[-1]) for number in sequences]
         try:
             recovered = replay(record for scan in scans for record in scan.records)
@@ -121,6 +130,7 @@ class RaftStore:
             for number, scan in zip(sequences, scans, strict=True)
         ]
         self._resume(sequences[-1], scans[-1])
+        return recovered
 
     def _is_unfinished(self, number: int) -> bool:
         """Whether a crash came before this file had its header: nothing was ever in it."""

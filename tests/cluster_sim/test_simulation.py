@@ -29,6 +29,11 @@ def test_short_worlds_hold(first: int) -> None:
     assert sum(result.acknowledged for result in results) > 0
 
 
+@pytest.mark.parametrize("seed", [319])
+def test_worlds_that_did_not_hold_once(seed: int) -> None:
+    run_seed(seed)
+
+
 @pytest.mark.parametrize("seed", [5, 30])
 def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
     """Also in another process, where sets of strings have another order."""

@@ -249,3 +249,25 @@ def test_a_file_that_a_crash_left_without_a_header_is_begun_again(
     fill(again, 4, 4)
     again.close()
     assert [entry.index for entry in open_store(tmp_path).entries] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("before", [5, 0])
+def test_a_snapshot_whose_mark_was_lost_leaves_no_gap(tmp_path: Path, before: int) -> None:
+    """Power failed when the snapshot was durable, and the end of the log was not."""
+    store = open_store(tmp_path)
+    fill(store, 1, 5)
+    if before == 0:
+        store.write(effects(snapshot=snapshot(7)))
+    store.close()
+    (file,) = wal_files(tmp_path)
+    size = file.stat().st_size
+    store = open_store(tmp_path)
+    store.write(effects(snapshot=snapshot(9)))
+    store.close()
+    os.truncate(file, size)
+    again = open_store(tmp_path)
+    assert again.snapshot == snapshot(9)
+    fill(again, 10, 11)
+    again.close()
+    last = open_store(tmp_path)
+    assert (last.snapshot, [entry.index for entry in last.entries]) == (snapshot(9), [10, 11])

@@ -18,6 +18,7 @@ from shiplog.consensus.wal import (
     WalEncoder,
     WalHeader,
     WalRecord,
+    mark_lost,
     replay,
     scan_wal,
 )
@@ -132,6 +133,10 @@ class Disk:
         self.durable_last = recovered.entries[-1].index if recovered.entries else 0
         self._members = dict(configurations_in(recovered.entries))
         snapshot = None if self.snapshot is None else decode_snapshot(self.snapshot).snapshot
+        mark = None if snapshot is None else mark_lost(recovered, *reversed(self._mark))
+        if mark is not None:
+            self.wal += self.encoder.encode([mark], synced=self.synced)
+            self._unsynced.append((len(self.wal), [mark]))
         return snapshot, recovered.entries, recovered.hard_state
 
     # --- helpers ----------------------------------------------------------------------------------

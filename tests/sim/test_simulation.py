@@ -27,6 +27,11 @@ def test_worlds_hold(first: int) -> None:
     assert sum(result.committed for result in results) > 0
 
 
+@pytest.mark.parametrize("seed", [51843])
+def test_worlds_that_did_not_hold_once(seed: int) -> None:
+    run_seed(seed)
+
+
 def test_a_seed_is_one_world() -> None:
     assert run_seed(7) == run_seed(7)
 

@@ -22,7 +22,7 @@ demo: setup ## a cluster on this machine with data flowing through it
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@sh "$(HERE)/scripts/clients.sh"
-	@$(PYTHON) -m pytest -n 3 --dist loadgroup $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
 
 interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record: keep the results)
 	@sh "$(HERE)/scripts/interop.sh"

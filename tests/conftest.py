@@ -33,6 +33,7 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
         return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Who runs what, with `-n`."""
     return ByFile(config, log)

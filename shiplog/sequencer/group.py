@@ -164,7 +164,8 @@ class Group:
         try:
             self.raft.read_index(context, self._clock.now())
             self.pump()
-            return await asyncio.wait_for(future, timeout=2.0)
+            async with asyncio.timeout(2.0):  # wait_for may lose a cancellation (Python 3.11)
+                return await future
         except (TimeoutError, NotLeader):
             return None
         finally:

@@ -79,7 +79,8 @@ class Snapshotter:
         interval_s = self._interval_s
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), interval_s)
+                async with asyncio.timeout(interval_s):
+                    await self._woken.wait()
             try:
                 if self._woken.is_set():
                     self._begin_log()

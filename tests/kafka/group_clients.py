@@ -87,6 +87,7 @@ class Confluent(Reader):
             self.got(self.assigned | new if cooperative else new)
 
         def on_revoke(client: Any, partitions: Any) -> None:
+            _commit_all(client, is_lost=client.assignment_lost())
             self.assigned = self.assigned - {each.partition for each in partitions}
 
         consumer.subscribe([self.topic], on_assign=on_assign, on_revoke=on_revoke)
@@ -99,14 +100,16 @@ class Confluent(Reader):
         consumer.close()
 
 
-def _commit_all(consumer: Any) -> None:
-    """Commit what was read, for good: an asynchronous commit may have met a dying coordinator."""
+def _commit_all(consumer: Any, *, is_lost: bool = False) -> None:
+    """Commit what was read, for good: an asynchronous commit may have met a dying coordinator, and
+    what is revoked cannot be committed any more.
+    """
     from confluent_kafka import KafkaError, KafkaException
 
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing
+        if error.args[0].code() != KafkaError._NO_OFFSET and not is_lost:  # it has read nothing
             raise
 
 

@@ -172,7 +172,7 @@ def test_drivers_that_are_killed_write_every_row_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     create(world, "kill-in", "kill-out")
-    publish(world, "kill-in", 0, 160)
+    publish(world, "kill-in", 0, 96)
     arguments = (world.cluster.client_file, "kill-in", "kill-out", str(tmp_path / "c"))
     command = (sys.executable, "-m", "tests.spark.sink_driver", *arguments)
     driver = subprocess.Popen(command, start_new_session=True)
@@ -181,9 +181,9 @@ def test_drivers_that_are_killed_write_every_row_once(
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-    assert count(world, "kill-out") < 160
+    assert count(world, "kill-out") < 96
     copy(spark, world, ("kill-in", "kill-out"), tmp_path / "c")
-    wait_written(spark, world, "kill-out", numbers(0, 160))
+    wait_written(spark, world, "kill-out", numbers(0, 96))
 
 
 @pytest.mark.parametrize(

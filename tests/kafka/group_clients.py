@@ -86,11 +86,14 @@ class Confluent(Reader):
             new = {each.partition for each in partitions}
             self.got(self.assigned | new if cooperative else new)
 
-        def on_revoke(client: Any, partitions: Any) -> None:
-            _commit_all(client, is_lost=client.assignment_lost())
+        def on_lost(client: Any, partitions: Any) -> None:
             self.assigned = self.assigned - {each.partition for each in partitions}
 
-        consumer.subscribe([self.topic], on_assign=on_assign, on_revoke=on_revoke)
+        def on_revoke(client: Any, partitions: Any) -> None:
+            _commit_all(client)
+            on_lost(client, partitions)
+
+        consumer.subscribe([self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         while self.goes_on():
             message = consumer.poll(POLL_S)
             if message is not None and message.error() is None:
@@ -100,16 +103,14 @@ class Confluent(Reader):
         consumer.close()
 
 
-def _commit_all(consumer: Any, *, is_lost: bool = False) -> None:
-    """Commit what was read, for good: an asynchronous commit may have met a dying coordinator, and
-    what is revoked cannot be committed any more.
-    """
+def _commit_all(consumer: Any) -> None:
+    """Commit what was read, for good: an asynchronous commit may have met a dying coordinator."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError._NO_OFFSET and not is_lost:  # it has read nothing
+        if error.args[0].code() != KafkaError._NO_OFFSET:  # it has read nothing
             raise
 
 

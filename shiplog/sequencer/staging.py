@@ -118,15 +118,12 @@ class Staging:
     def _inputs(self, request: wire.HoldStage | wire.PublishStage) -> list[StagedInput]:
         """The inputs that are named. Raises NotLeader, ChangeRefused."""
         self._lead()
-        return [
-            self._input(run, *end)
-            for run in request.runs
-            if self._is_open(request.stage, run)
-            for end in run.ends
-        ]
+        for run in request.runs:
+            self._check_open(request.stage, run)
+        return [self._input(run, *end) for run in request.runs for end in run.ends]
 
-    def _is_open(self, stage: str, run: wire.StagedRun) -> bool:
-        """True, or raises ChangeRefused."""
+    def _check_open(self, stage: str, run: wire.StagedRun) -> None:
+        """Raises ChangeRefused for a run that is closed, or not known."""
         self._check_stage(stage, run)
         known = self._node.replica.machine.run_of(run.session, run.run_id)
         if known is None:
@@ -135,7 +132,6 @@ class Staging:
         if known.closed:
             text = f"run {run.run_id} of {run.session!r} is closed"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "stage the records again")
-        return True
 
     def _input(self, run: wire.StagedRun, topic: str, index: int, *end: int) -> StagedInput:
         machine = self._node.replica.machine

@@ -14,7 +14,7 @@ POLL_S = 0.1
 
 class Reader:
     """What all consumers have in common. `seen` counts the values that were read; `assignments` how
-    often it was told what it has.
+    often it was told what it has. A `topic` that begins with ^ is a regular expression.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, **options: Any) -> None:
@@ -37,6 +37,10 @@ class Reader:
     def run(self) -> None:
         """Read and commit until told to leave."""
         raise NotImplementedError
+
+    @property
+    def is_pattern(self) -> bool:
+        return self.topic.startswith("^")
 
     def goes_on(self) -> bool:
         return not self._leaves.is_set()
@@ -124,7 +128,6 @@ class AioKafka(Reader):
         from aiokafka import AIOKafkaConsumer
 
         consumer = AIOKafkaConsumer(
-            self.topic,
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
             auto_offset_reset="earliest",
@@ -133,6 +136,10 @@ class AioKafka(Reader):
             heartbeat_interval_ms=500,
             **self.options,
         )
+        if self.is_pattern:
+            consumer.subscribe(pattern=self.topic)
+        else:
+            consumer.subscribe([self.topic])
         await consumer.start()
         while self.goes_on():
             batches = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
@@ -150,15 +157,15 @@ class AioKafka(Reader):
             self.got(partitions)
 
 
-def kafka_python_member(topic: str, **options: Any) -> Any:
-    """A KafkaConsumer in a group.
+def kafka_python_member(**options: Any) -> Any:
+    """A KafkaConsumer that can be in a group.
 
     3.0.12 forgets its assignment where the timeout of poll() ends before SyncGroup is answered,
     and stays without one: so its joining gets no timeout.
     """
     from kafka import KafkaConsumer
 
-    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", **options)
+    consumer = KafkaConsumer(auto_offset_reset="earliest", **options)
     join = consumer._coordinator.poll
     consumer._coordinator.poll = lambda timeout_ms: join()
     return consumer
@@ -169,7 +176,6 @@ class KafkaPython(Reader):
 
     def run(self) -> None:
         consumer = kafka_python_member(
-            self.topic,
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
             enable_auto_commit=False,
@@ -177,6 +183,10 @@ class KafkaPython(Reader):
             heartbeat_interval_ms=500,
             **self.options,
         )
+        if self.is_pattern:
+            consumer.subscribe(pattern=self.topic)
+        else:
+            consumer.subscribe([self.topic])
         while self.goes_on():
             for batch in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
                 for message in batch:

@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from tests.e2e.harness import World, wait_for
+from tests.kafka.features import shows
 from tests.kafka.wire import Wire, fetch
 
 DELETE_RECORDS, CREATE_TOPICS, LIST_OFFSETS = 21, 19, 2
@@ -134,6 +135,7 @@ def test_bad_requests_are_answered(wire: Wire, topic: str) -> None:
     assert delete(wire, topic, 0).low_watermark == 0
 
 
+@shows("kafka-python", "admin: delete records")
 def test_kafka_pythons_admin_and_consumer(world: World, topic: str) -> None:
     bootstrap = world.cluster.client_config().kafka_bootstrap
     partition = TopicPartition(topic, 0)
@@ -162,6 +164,7 @@ def test_kafka_pythons_admin_and_consumer(world: World, topic: str) -> None:
     reader.close()
 
 
+@shows("confluent-kafka", "admin: delete records")
 def test_confluents_admin(world: World, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     futures = admin.delete_records([ConfluentPartition(topic, 0, 7)])

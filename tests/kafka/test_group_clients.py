@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin import CreateTopic, TopicCreated
@@ -115,14 +116,28 @@ def test_members_come_and_go(topic: Topic, client: str) -> None:
     assert len(new) == 300, "what was committed was read again"
 
 
-@shows("confluent-kafka", "groups: cooperative")
-def test_cooperative_members_keep_what_they_have(topic: Topic) -> None:
-    options = {"partition.assignment.strategy": "cooperative-sticky"}
+@pytest.mark.parametrize("client", each(CLIENTS, "groups: a regular expression"))
+def test_a_regular_expression(topic: Topic, client: str) -> None:
     topic.write()
-    first = topic.read(options=options)
+    reader = topic.read(CLIENTS[client], by=f"^{topic.name}(-[0-9]+)?$")
+    topic.wait_divided([reader])
+    topic.wait_read()
+
+
+COOPERATIVE: dict[str, dict[str, Any]] = {
+    "confluent-kafka": {"partition.assignment.strategy": "cooperative-sticky"},
+    "kafka-python": {"partition_assignment_strategy": [CooperativeStickyAssignor]},
+}
+
+
+@pytest.mark.parametrize("client", each(COOPERATIVE, "groups: cooperative"))
+def test_cooperative_members_keep_what_they_have(topic: Topic, client: str) -> None:
+    make, options = CLIENTS[client], COOPERATIVE[client]
+    topic.write()
+    first = topic.read(make, options=options)
     topic.wait_divided([first])
     kept = set(first.assigned)
-    second = topic.read(options=options)
+    second = topic.read(make, options=options)
     topic.wait_divided([first, second])
     assert first.assigned < kept
     topic.write()

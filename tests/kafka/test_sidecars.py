@@ -272,7 +272,8 @@ def test_other_libraries_read_in_groups_too(copies: Sidecar) -> None:
             return value
 
     assert asyncio.run(read()) == b"v0"
-    python = kafka_python_member("flights", bootstrap_servers=copies.bootstrap, group_id="python")
+    python = kafka_python_member(bootstrap_servers=copies.bootstrap, group_id="python")
+    python.subscribe(["flights"])
     found: list[Any] = []
     wait_for(lambda: bool(found.extend(python.poll(200).values()) or found), "records")  # type: ignore[func-returns-value]
     python.close()

@@ -29,6 +29,7 @@ func (s *settings) administration() []check {
 		with("admin: groups", s.described),
 		with("admin: group offsets", groupOffsets),
 		with("admin: offsets", s.offsets),
+		with("admin: delete records", s.deleteRecords),
 		with("admin: cluster", s.cluster),
 	}
 }
@@ -144,6 +145,25 @@ func (s *settings) offsets(ctx context.Context, admin *kadm.Client, topic string
 		same(int64(3), place(admin.ListEndOffsets(ctx, topic))),
 		same(int64(1), place(admin.ListOffsetsAfterMilli(ctx, 1500, topic))),
 		same(int64(1), place(admin.ListMaxTimestampOffsets(ctx, topic))))
+}
+
+func (s *settings) deleteRecords(ctx context.Context, admin *kadm.Client, topic string) error {
+	err := s.within("plaintext", func(ctx context.Context, client *kgo.Client) error {
+		return send(ctx, client, topic, 1, 5)
+	}, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	before := func(offset int64) (kadm.DeleteRecordsResponse, error) {
+		var offsets kadm.Offsets
+		offsets.AddOffset(topic, 0, offset, -1)
+		told, err := admin.DeleteRecords(ctx, offsets)
+		found, _ := told.Lookup(topic, 0)
+		return found, err
+	}
+	deleted, err2 := before(3)
+	beyond, err3 := before(6)
+	start, err4 := admin.ListStartOffsets(ctx, topic)
+	found, _ := start.Lookup(topic, 0)
+	return first(err, err2, deleted.Err, same(int64(3), deleted.LowWatermark), err3,
+		refused(kerr.OffsetOutOfRange, beyond.Err), err4, same(int64(3), found.Offset))
 }
 
 func (s *settings) cluster(ctx context.Context, admin *kadm.Client, _ string) error {

@@ -24,6 +24,7 @@ func (s *settings) groups() []check {
 	return []check{
 		{"groups: members come and go", come(eager)},
 		{"groups: cooperative", come(cooperative)},
+		{"groups: a regular expression", s.regularExpression},
 		{"groups: group.protocol=consumer", come(eager, kgo.ServerSideBalancer())},
 		{"groups: static members", s.staticMembers},
 		{"groups: commits with metadata", s.commits},
@@ -157,6 +158,20 @@ func (s *settings) comeAndGo(options []kgo.Opt) error {
 	defer last.client.CloseAllowingRebalance()
 	// What the others had committed does not come again.
 	return first(wantRead(4*written, seen, last), same(written, len(last.seen)))
+}
+
+func (s *settings) regularExpression() error {
+	topic, err := s.topic(partitions)
+	if err != nil {
+		return err
+	}
+	pattern := "^" + topic + "(-[0-9]+)?$"
+	one, err := s.join(topic, kgo.ConsumeRegex(), kgo.ConsumeTopics(pattern))
+	if err := first(err, s.write(topic), divided(one)); err != nil {
+		return err
+	}
+	defer one.client.CloseAllowingRebalance()
+	return wantRead(written, map[string]bool{}, one)
 }
 
 func (s *settings) staticMembers() error {

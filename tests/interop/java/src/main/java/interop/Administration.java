@@ -13,6 +13,7 @@ import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.Producer;
@@ -21,6 +22,7 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
+import org.apache.kafka.common.errors.OffsetOutOfRangeException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 
@@ -44,6 +46,7 @@ final class Administration {
         checks.put("admin: groups", () -> with(this::groups));
         checks.put("admin: group offsets", () -> with(this::groupOffsets));
         checks.put("admin: offsets", () -> with(this::offsets));
+        checks.put("admin: delete records", () -> with(this::deleteRecords));
         checks.put("admin: cluster", () -> with(this::cluster));
     }
 
@@ -170,6 +173,19 @@ final class Administration {
     private static long offset(Admin admin, String topic, OffsetSpec spec) throws Exception {
         TopicPartition partition = new TopicPartition(topic, 0);
         return Settings.get(admin.listOffsets(Map.of(partition, spec)).all()).get(partition).offset();
+    }
+
+    private void deleteRecords(Admin admin) throws Exception {
+        String topic = settings.topic(1);
+        try (Producer<String, String> producer = settings.producer(Map.of())) {
+            Settings.send(producer, topic, 1, 5);
+        }
+        TopicPartition partition = new TopicPartition(topic, 0);
+        var deleted = admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(3)));
+        Check.same(3L, Settings.get(deleted.lowWatermarks().get(partition)).lowWatermark());
+        Check.same(3L, offset(admin, topic, OffsetSpec.earliest()));
+        refuses(OffsetOutOfRangeException.class, admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(6)))
+                .all());
     }
 
     private void cluster(Admin admin) throws Exception {

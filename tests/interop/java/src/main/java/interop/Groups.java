@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
@@ -32,6 +33,7 @@ final class Groups {
         checks.put("groups: members come and go", () -> comeAndGo(CLASSIC));
         checks.put("groups: cooperative", () -> comeAndGo(with(CLASSIC, Map.of(
                 STRATEGY, "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"))));
+        checks.put("groups: a regular expression", this::regularExpression);
         checks.put("groups: group.protocol=consumer", () -> comeAndGo(Map.of("group.protocol", "consumer")));
         checks.put("groups: static members", this::staticMembers);
         checks.put("groups: commits with metadata", this::commits);
@@ -51,8 +53,17 @@ final class Groups {
         int assignments;
 
         Member(String topic, Map<String, String> options) {
-            consumer = settings.consumer(with(options, Map.of("group.id", topic, "enable.auto.commit", "false")));
+            this(options, topic);
             consumer.subscribe(List.of(topic), this);
+        }
+
+        Member(String group, Map<String, String> options, Pattern topics) {
+            this(options, group);
+            consumer.subscribe(topics, this);
+        }
+
+        private Member(Map<String, String> options, String group) {
+            consumer = settings.consumer(with(options, Map.of("group.id", group, "enable.auto.commit", "false")));
         }
 
         @Override
@@ -144,6 +155,15 @@ final class Groups {
         Check.same(assignments, first.assignments);
         first.consumer.close();
         again.consumer.close();
+    }
+
+    private void regularExpression() throws Exception {
+        String topic = settings.topic(PARTITIONS);
+        write(topic);
+        List<Member> members = List.of(new Member(topic, CLASSIC, Pattern.compile(topic + "(-[0-9]+)?")));
+        divided(members);
+        until(members, () -> count(members, Set.of()) == COUNT, "everything is read");
+        members.forEach(member -> member.consumer.close());
     }
 
     private void coordinatorIsKilled() throws Exception {

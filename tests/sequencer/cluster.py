@@ -6,6 +6,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shiplog.sequencer.node import Node
 from shiplog.wire.admin import NodeState
 
 DEADLINE_S = 20.0
+SNAPSHOT_INTERVAL_S = 0.5
 
 
 def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None]]) -> None:
@@ -51,6 +53,7 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
     cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
+    config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S)
     return Node(
         config,
         fs=OsFileSystem(),

@@ -142,8 +142,6 @@ def test_a_soft_reset_lets_go_of_the_raft_log_and_of_nothing_else(tmp_path: Path
         assert {log_id(node) for node in nodes} == {old}
         assert {merged(node) for node in nodes} == {before}
         await write(nodes, session, b"three")
-        for node in nodes:
-            node.snapshotter._interval_s = 0.1
         await until(lambda: all(map(is_cut, nodes)), "the log is cut")
         await nodes[0].stop()
         back = await start_again(tmp_path, nodes, 0)

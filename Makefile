@@ -28,8 +28,9 @@ interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record:
 	@sh "$(HERE)/scripts/interop.sh"
 	@$(PYTHON) -m tests.interop $(ARGS)
 
-docs: setup ## write the tables of docs/kafka.md anew
+docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.kafka.test_docs
+	@$(PYTHON) -m tests.http.test_docs
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

@@ -28,6 +28,7 @@ from shiplog.config.types import (
     ClientConfig,
     Fsync,
     Grant,
+    HttpConfig,
     KafkaConfig,
     KafkaListener,
     NodeConfig,
@@ -73,12 +74,14 @@ class LocalNode:
         address: Address,
         *,
         kafka: Address | None = None,
+        http: Address | None = None,
         joins: bool = False,
     ) -> None:
-        """`kafka`: where Kafka clients connect; `joins`: it belongs to the cluster only once
-        somebody has added it.
+        """`kafka`: where Kafka clients connect; `http`: where it answers HTTP; `joins`: it
+        belongs to the cluster only once somebody has added it.
         """
         self.kafka = kafka
+        self.http = http
         self.joins = joins
         self.name = name
         self.address = address
@@ -186,32 +189,35 @@ class LocalCluster:
             config = load_node(os.path.join(self.directory, name, "node.toml"))
             listeners = config.kafka.listeners
             kafka = listeners[0].advertise if listeners else None
-            self.nodes.append(LocalNode(self.directory, name, config.listen, kafka=kafka))
+            http = None if config.http is None else config.http.listen
+            node = LocalNode(self.directory, name, config.listen, kafka=kafka, http=http)
+            self.nodes.append(node)
 
     def _make(self, names: Sequence[str]) -> None:
         pki = os.path.join(self.directory, "pki")
         authority = create_authority(pki, self.options.cluster)
-        ports = self._ports(2 * len(names))
+        ports = self._ports(3 * len(names))
         peers = tuple(
             PeerConfig(name=name, address=Address(HOST, port))
             for name, port in zip(names, ports, strict=False)
         )
-        for peer, kafka_port in zip(peers, ports[len(names) :], strict=True):
+        others = zip(ports[len(names) :], ports[2 * len(names) :], strict=False)
+        for peer, listeners in zip(peers, others, strict=True):
             files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
             tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
-            self.nodes.append(self._write_node(peer, peers, tls, Address(HOST, kafka_port)))
+            self.nodes.append(self._write_node(peer, peers, tls, listeners))
         issue(pki, Role.CLIENT, "local")
 
     def join(self) -> LocalNode:
         """Make one more node, which is neither started nor added to the cluster yet."""
         pki = os.path.join(self.directory, "pki")
         number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.nodes)
-        port, kafka_port = free_ports(2)
+        port, kafka_port, http_port = free_ports(3)
         peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, port))
         files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
         tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
         peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
-        node = self._write_node(peer, peers, tls, Address(HOST, kafka_port))
+        node = self._write_node(peer, peers, tls, (kafka_port, http_port))
         node.joins = True
         self.nodes.append(node)
         return node
@@ -222,8 +228,14 @@ class LocalCluster:
         return free_ports(count)
 
     def _write_node(
-        self, peer: PeerConfig, peers: tuple[PeerConfig, ...], tls: TlsFiles, kafka: Address
+        self,
+        peer: PeerConfig,
+        peers: tuple[PeerConfig, ...],
+        tls: TlsFiles,
+        listeners: tuple[int, int],
     ) -> LocalNode:
+        """`listeners`: the ports of Kafka and HTTP."""
+        kafka, http = (Address(HOST, port) for port in listeners)
         directory = os.path.join(self.directory, peer.name)
         os.makedirs(directory, mode=0o700)
         config = NodeConfig(
@@ -241,9 +253,10 @@ class LocalCluster:
                 self.options.kafka,
                 listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),),
             ),
+            http=HttpConfig(listen=http),
         )
         _write(os.path.join(directory, "node.toml"), render_node(config))
-        return LocalNode(self.directory, peer.name, peer.address, kafka=kafka)
+        return LocalNode(self.directory, peer.name, peer.address, kafka=kafka, http=http)
 
     # --- running ----------------------------------------------------------------------------------
 

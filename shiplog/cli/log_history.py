@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 
 import click
 
-from shiplog.cli.output import client_option, json_option, print_table, to_json
+from shiplog.cli.output import client_option, json_option, print_table
 from shiplog.config.load import load_client
 from shiplog.config.types import ClientConfig
 from shiplog.logformat.merged_names import LOG, segment_name
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
+from shiplog.wire.plain import to_json
 
 ROWS = 500
 """Of one table."""

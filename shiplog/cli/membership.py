@@ -18,7 +18,6 @@ from shiplog.cli.output import (
     print_json,
     print_table,
     talk,
-    to_json,
 )
 from shiplog.config.table import parse_address
 from shiplog.config.types import ClientConfig
@@ -37,6 +36,7 @@ from shiplog.wire.admin import (
     SetMaintenance,
     Status,
 )
+from shiplog.wire.plain import to_json
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_MAINTENANCE_S = 30 * 86400

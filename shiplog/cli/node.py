@@ -20,6 +20,8 @@ from shiplog.cli.membership import SUBCOMMANDS
 from shiplog.cli.output import fail, json_option, print_json, talk
 from shiplog.config.load import load_node
 from shiplog.config.types import NodeConfig
+from shiplog.http.node_api import NodeApi
+from shiplog.http.server import HttpServer
 from shiplog.kafka.service import KafkaService, ListenerFault
 from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
@@ -92,7 +94,7 @@ for subcommand in SUBCOMMANDS:
 async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
     fs, tls, stop = OsFileSystem(), ReloadingContext(config.tls), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
@@ -108,6 +110,7 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         )
         if config.kafka.listeners:
             node.services.append(KafkaService(node))
+        api.node = node
         return node
 
     def started(node: Node, port: int) -> None:
@@ -116,7 +119,17 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
         settle_heap()
 
-    await serve_node(config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started)
+    http = None if config.http is None else HttpServer(config.http, config.tls, api)
+    if http is not None:
+        await http.start()  # before the node: its probes are to be answered while it starts
+        talk(f"node {config.name} answers HTTP on {http.address}")
+    try:
+        await serve_node(
+            config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started
+        )
+    finally:
+        if http is not None:
+            await http.close()
 
 
 def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -6,19 +6,16 @@ a terminal or `--json` is given; text that came from elsewhere can't control the
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from enum import Enum, IntEnum
 from typing import IO, Any, NoReturn, TypeVar
 
 import click
-import msgspec
 
 from shiplog.config.types import ClientConfig
+from shiplog.wire.plain import to_json
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -93,35 +90,6 @@ def printable(text: str, *, keep: str = "") -> str:
 def print_json(value: object) -> None:
     """One JSON document on stdout; structs, dataclasses and named tuples become objects."""
     click.echo(json.dumps(to_json(value), ensure_ascii=False, indent=2))
-
-
-def to_json(value: Any) -> Any:
-    """`value` as dicts, lists, texts and numbers; an IntEnum becomes its name in lower case."""
-    match value:
-        case IntEnum():
-            return value.name.lower()
-        case Enum():
-            return to_json(value.value)
-        case datetime():
-            return value.isoformat()
-        case dict():
-            return {str(key): to_json(item) for key, item in value.items()}
-    fields = _fields(value)
-    if fields is not None:
-        return {name: to_json(item) for name, item in fields.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_json(item) for item in value]
-    return value
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.asdict(value)
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return dict(value._asdict())
-    return None
 
 
 def print_table(

@@ -18,7 +18,15 @@ import click
 from shiplog.cli.output import client_option, fail, talk
 from shiplog.config.kafka import is_loopback
 from shiplog.config.table import parse_address
-from shiplog.config.types import Address, ClientConfig, PublisherKafka, SubscriberKafka
+from shiplog.config.types import (
+    Address,
+    ClientConfig,
+    HttpConfig,
+    PublisherKafka,
+    SubscriberKafka,
+)
+from shiplog.http.server import HttpServer
+from shiplog.http.sidecar_api import SidecarApi, publisher_api, subscriber_api
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
@@ -70,6 +78,14 @@ kafka_option = click.option(
 )
 
 
+http_option = click.option(
+    "--http",
+    metavar="HOST:PORT",
+    callback=_loopback,
+    help="Where health, status and metrics are asked; without TLS, so loopback only.",
+)
+
+
 @click.group()
 def command() -> None:
     """Ship the files of publishers, or keep the files of subscribers, from a process of its own.
@@ -85,6 +101,7 @@ def command() -> None:
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
 @kafka_option
 @click.option("--kafka-session", metavar="NAME", help="What Kafka clients write goes into it.")
+@http_option
 @client_option
 def publisher(
     config: ClientConfig,
@@ -92,6 +109,7 @@ def publisher(
     directory: str | None,
     listen: Address | None,
     kafka_session: str | None,
+    http: Address | None,
 ) -> None:
     """Ship every session found below --dir (or `dir` in [publisher] of the configuration).
 
@@ -108,7 +126,13 @@ def publisher(
     root = directory or config.publisher.directory
     if root is None:
         fail("--dir is missing, and the configuration has no dir in [publisher]")
-    run(serve_publisher(root, config, _publisher_kafka(config, listen, kafka_session)))
+    kafka = _publisher_kafka(config, listen, kafka_session)
+    run(serve_publisher(root, config, kafka, http=_http(config.publisher.http, http)))
+
+
+def _http(known: HttpConfig | None, listen: Address | None) -> HttpConfig | None:
+    """By the configuration, unless the command line says another place."""
+    return known if listen is None else HttpConfig(listen=listen)
 
 
 def _publisher_kafka(
@@ -139,6 +163,7 @@ def _publisher_kafka(
     help="Where a copy that does not exist yet begins.",
 )
 @kafka_option
+@http_option
 @client_option
 def subscriber(
     config: ClientConfig,
@@ -147,6 +172,7 @@ def subscriber(
     directory: str | None,
     start: str,
     listen: Address | None,
+    http: Address | None,
 ) -> None:
     """Keep copies of topics in --dir (or `dir` in [subscriber] of the configuration).
 
@@ -163,10 +189,21 @@ def subscriber(
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
     names = tuple(check_topic_name(topic) for topic in topics)
     kafka = config.subscriber.kafka if listen is None else SubscriberKafka(listen=listen)
-    run(serve_subscriber(root, names, config, kafka, from_latest=start == "latest"))
+    run(
+        serve_subscriber(
+            root,
+            names,
+            config,
+            kafka,
+            from_latest=start == "latest",
+            http=_http(config.subscriber.http, http),
+        )
+    )
 
 
-async def serve_publisher(root: str, config: ClientConfig, kafka: PublisherKafka | None) -> None:
+async def serve_publisher(
+    root: str, config: ClientConfig, kafka: PublisherKafka | None, *, http: HttpConfig | None = None
+) -> None:
     """Ship sessions until told to stop."""
     fs, clock = OsFileSystem(), SystemClock()
     os.makedirs(root, mode=0o700, exist_ok=True)
@@ -183,7 +220,9 @@ async def serve_publisher(root: str, config: ClientConfig, kafka: PublisherKafka
         clock=clock,
         random=Random(),
     )
-    await serve(sidecar, listener, f"shipping the sessions below {root}")
+    api = publisher_api(sidecar)
+    server = None if http is None else HttpServer(http, config.tls, api)
+    await serve(sidecar, listener, f"shipping the sessions below {root}", api=api, http=server)
 
 
 async def serve_subscriber(
@@ -193,6 +232,7 @@ async def serve_subscriber(
     kafka: SubscriberKafka | None,
     *,
     from_latest: bool,
+    http: HttpConfig | None = None,
 ) -> None:
     """Keep copies until told to stop."""
     listener: SubscriberListener | None = None
@@ -216,23 +256,39 @@ async def serve_subscriber(
         from shiplog.kafka.sidecar.service import SubscriberListener
 
         listener = SubscriberListener(config, kafka, sidecar.client.copies, SystemClock())
-    await serve(sidecar, listener, f"keeping copies of {', '.join(topics)} in {root}")
+    api = subscriber_api(sidecar, topics)
+    server = None if http is None else HttpServer(http, config.tls, api)
+    what = f"keeping copies of {', '.join(topics)} in {root}"
+    await serve(sidecar, listener, what, api=api, http=server)
 
 
-async def serve(sidecar: Sidecar, listener: LocalListener | None, what: str) -> None:
+async def serve(
+    sidecar: Sidecar,
+    listener: LocalListener | None,
+    what: str,
+    *,
+    api: SidecarApi,
+    http: HttpServer | None,
+) -> None:
     """Run a sidecar, and its Kafka listener, until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if http is not None:
+        await http.start()
+        talk(f"answering HTTP on {http.address}")
     sidecar.start()
     try:
         if listener is not None:
             await _open(listener)
+        api.is_started = True
         talk(what)
         await stop.wait()
     finally:
+        if http is not None:
+            await http.close()
         if listener is not None:
             await listener.close()
         await sidecar.stop()

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from shiplog.cli.output import client_option, fail, json_option, print_json, print_table, to_json
+from shiplog.cli.output import client_option, fail, json_option, print_json, print_table
 from shiplog.config.types import ClientConfig
 from shiplog.replicator.admin_client import AdminError, all_statuses
 from shiplog.wire.admin import NodeState, PartitionInfo, Status
+from shiplog.wire.plain import to_json
 
 Answer = Status | AdminError
 

@@ -11,7 +11,13 @@ import threading
 
 import click
 
-from shiplog.cli.local_cluster import LOCAL_KAFKA, ClusterError, ClusterOptions, LocalCluster
+from shiplog.cli.local_cluster import (
+    LOCAL_KAFKA,
+    ClusterError,
+    ClusterOptions,
+    LocalCluster,
+    LocalNode,
+)
 from shiplog.cli.output import fail, json_option, print_json, talk
 from shiplog.config.kafka_settings import with_settings
 from shiplog.config.types import ConfigError, Fsync
@@ -79,15 +85,20 @@ def command(
 
 
 def _announce(cluster: LocalCluster, *, as_json: bool) -> None:
-    nodes = [
-        {"name": node.name, "address": str(node.address), "pid": node.pid} for node in cluster.nodes
-    ]
+    nodes = [_described(node) for node in cluster.nodes]
     if as_json:
         print_json({"client": cluster.client_file, "nodes": nodes})
         return
     for node in nodes:
-        talk(f"{node['name']} is Live on {node['address']} (pid {node['pid']})")
+        http = f", http://{node['http']}" if node["http"] else ""
+        talk(f"{node['name']} is Live on {node['address']} (pid {node['pid']}){http}")
     talk(f"clients: --config {os.path.relpath(cluster.client_file)}; stop with Ctrl-C")
+
+
+def _described(node: LocalNode) -> dict[str, object]:
+    """`http`: where it answers HTTP; None: a cluster that was made before nodes did."""
+    http = None if node.http is None else str(node.http)
+    return {"name": node.name, "address": str(node.address), "http": http, "pid": node.pid}
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from shiplog.config import sidecar_kafka
 from shiplog.config.copy_url import check_copy_url, is_url
+from shiplog.config.http import load_http
 from shiplog.config.kafka import KAFKA_KEYS, load_kafka
 from shiplog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
 from shiplog.config.table import Table, read_toml
@@ -64,6 +65,7 @@ NODE_TABLES = [
     "scrub",
     "archive",
     "kafka",
+    "http",
 ]
 ARCHIVE_KEYS = ["policy", "interval_s", "copy_to", "copy_formats"]
 COPY_FORMATS = ("segments", "parquet")
@@ -84,8 +86,8 @@ CLIENT_KEYS = [
     "publisher",
     "subscriber",
 ]
-PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full", "kafka"]
-SUBSCRIBER_KEYS = ["dir", "keep", "kafka"]
+PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full", "kafka", "http"]
+SUBSCRIBER_KEYS = ["dir", "keep", "kafka", "http"]
 
 
 def load_node(path: str) -> NodeConfig:
@@ -125,6 +127,7 @@ def load_node(path: str) -> NodeConfig:
         scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
         archive=_archive(file.table("archive", ARCHIVE_KEYS), node.path("data")),
         kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
+        http=load_http(file),
     )
 
 
@@ -287,6 +290,7 @@ def _publisher(table: Table) -> PublisherConfig:
             if table.has("kafka")
             else None
         ),
+        http=load_http(table),
     )
     if publisher.budget_bytes < publisher.roll_bytes:
         reason = f"{publisher.budget_bytes} is less than roll_bytes, {publisher.roll_bytes}"
@@ -303,6 +307,7 @@ def _subscriber(table: Table) -> SubscriberConfig:
             if table.has("kafka")
             else None
         ),
+        http=load_http(table),
     )
 
 

@@ -16,6 +16,7 @@ from shiplog.config.types import (
     ClientConfig,
     Fsync,
     Grant,
+    HttpConfig,
     KafkaConfig,
     KafkaListener,
     KafkaUser,
@@ -36,6 +37,7 @@ def render_node(config: NodeConfig) -> str:
     tables += [_archive(config.archive)]
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
+    tables += _http("http", config.http)
     tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
@@ -53,6 +55,7 @@ def render_client(config: ClientConfig) -> str:
     head.append(f"kafka_security = {_value(config.kafka_security.value)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
     tables.append(_publisher(config.publisher))
+    tables += _http("publisher.http", config.publisher.http)
     subscriber: dict[str, Value] = {}
     if config.subscriber.directory is not None:
         subscriber["dir"] = config.subscriber.directory
@@ -63,6 +66,7 @@ def render_client(config: ClientConfig) -> str:
     if config.subscriber.kafka is not None:
         listen = str(config.subscriber.kafka.listen)
         tables.append(_table("[subscriber.kafka]", {"listen": listen}))
+    tables += _http("subscriber.http", config.subscriber.http)
     return "\n".join(tables)
 
 
@@ -121,6 +125,14 @@ def _listener(listener: KafkaListener) -> str:
 
 def _user(user: KafkaUser) -> str:
     return _table("[[kafka.users]]", asdict(user))
+
+
+def _http(name: str, http: HttpConfig | None) -> list[str]:
+    if http is None:
+        return []
+    values: dict[str, Value] = {"listen": str(http.listen), "security": http.security.value}
+    tls = [] if http.tls is None else [_table(f"[{name}.tls]", asdict(http.tls))]
+    return [_table(f"[{name}]", values), *tls]
 
 
 def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:

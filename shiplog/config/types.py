@@ -153,6 +153,27 @@ class KafkaConfig:
     request_s: float = 30.0
 
 
+class HttpSecurity(Enum):
+    """How HTTP connections are protected."""
+
+    PLAINTEXT = "plaintext"
+    MTLS = "mtls"
+
+
+HTTP_ADDRESS = Address("127.0.0.1", 7080)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig:
+    """Where operators and monitoring ask over HTTP; plaintext is on loopback only. `tls`: None for
+    the process's own files.
+    """
+
+    listen: Address = HTTP_ADDRESS
+    security: HttpSecurity = HttpSecurity.PLAINTEXT
+    tls: TlsFiles | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
     """How long the cluster remembers what nobody uses, in seconds: the sequences of idempotent
@@ -215,6 +236,7 @@ class NodeConfig:
     scrub: Scrub = Scrub()
     archive: ArchiveConfig = ArchiveConfig()
     kafka: KafkaConfig = KafkaConfig()
+    http: HttpConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +268,7 @@ class PublisherConfig:
     roll_bytes: int = 1 << 30
     on_full: OnFull = OnFull.BLOCK
     kafka: PublisherKafka | None = None
+    http: HttpConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +280,7 @@ class SubscriberConfig:
     directory: str | None = None
     kafka: SubscriberKafka | None = None
     keep: bool = False
+    http: HttpConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from shiplog.replicator.turns import Turns
 from shiplog.runtime.clock import Clock, SystemClock
 from shiplog.runtime.errors import PeerFault
 from shiplog.runtime.faults import make_fault
+from shiplog.runtime.meter import Meter
 from shiplog.runtime.transport import Connection
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import (
@@ -88,7 +89,21 @@ class PullServer(ReplicatorHandler):
         self._sent_to: set[int] = set()
         """Handles that may have caught up since their last watermark."""
         self._timer: asyncio.TimerHandle | None = None
+        self.since = self._loop.time()
+        self.sent = Meter(self.since)
+        """Bytes of batches."""
         self._turns = Turns(connection, self._step, self._rest, clock or SystemClock())
+
+    @property
+    def link(self) -> Connection:
+        """The connection."""
+        return self._connection
+
+    @property
+    def places(self) -> list[tuple[Served, Place]]:
+        """What is read, and up to where it was sent."""
+        position = self._sender.position
+        return [(each.served, position(each.number)) for each in self._handles.values()]
 
     # --- from the connection ------------------------------------------------------------------
 
@@ -282,6 +297,7 @@ class PullServer(ReplicatorHandler):
             return
         self._connection.send_data(handle.number, wanted.file, wanted.byte, data)
         self._sender.sent(handle.number, len(data))
+        self.sent.add(len(data), self._loop.time())
         self._sent_to.add(handle.number)
 
     @staticmethod

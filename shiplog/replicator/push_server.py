@@ -105,9 +105,20 @@ class PushServer(ReplicatorHandler):
         """Handles that this side has ended; what is still under way for them is dropped."""
         self._news: set[int] = set()
         self._loop = asyncio.get_running_loop()
+        self.since = self._loop.time()
         self._next_ack_at = 0.0
         self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
+
+    @property
+    def link(self) -> Connection:
+        """The connection."""
+        return self._connection
+
+    @property
+    def session(self) -> str:
+        """Whose bytes come."""
+        return self._session
 
     # --- from the connection ------------------------------------------------------------------
 

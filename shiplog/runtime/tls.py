@@ -51,15 +51,18 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_CLIENT, files)
 
 
-def open_context(files: TlsFiles, *, ask_certificate: bool) -> ssl.SSLContext:
+def open_context(
+    files: TlsFiles, *, ask_certificate: bool, may_lack: bool = False
+) -> ssl.SSLContext:
     """The context of a listener for other programs than shiplog's: TLS 1.2 at least, no ALPN;
-    clients show a certificate of the authority only if asked for one. Raises TlsFault.
+    clients show a certificate of the authority only if asked for one, and `may_lack` it all the
+    same. Raises TlsFault.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _check_key_is_private(files.key)
     if ask_certificate:
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if may_lack else ssl.CERT_REQUIRED
         context.num_tickets = 0  # a resumed session would skip the check of the certificate
         context.options |= ssl.OP_NO_TICKET
         _load_authority(context, files.ca)

@@ -56,10 +56,12 @@ class Dispatcher:
                 return self._peer(hello)
             case Role.PUSH:
                 self._welcome()
-                return PushServer(self._connection, hello, self._node.intake, self._node.rights)
+                server = PushServer(self._connection, hello, self._node.intake, self._node.rights)
+                return self._node.connections.pushing(server)
             case Role.PULL:
                 self._welcome()
-                return PullServer(self._connection, hello, self._node.source, self._node.rights)
+                reader = PullServer(self._connection, hello, self._node.source, self._node.rights)
+                return self._node.connections.pulling(reader)
             case Role.ADMIN:
                 return self._admin()
 

@@ -39,6 +39,7 @@ from shiplog.sequencer.replica import Replica
 from shiplog.sequencer.room import FREE_SPACE, Room
 from shiplog.sequencer.session_store import SessionStore
 from shiplog.sequencer.state_types import Input, Rejection, Run, Topic
+from shiplog.sequencer.traffic import Traffic
 from shiplog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Intake:
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
         self.received_at: dict[int, float] = {}
+        self.traffic = Traffic()
         self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
         sessions.on_unsynced = self._mark_dirty
         self.on_received: Callable[[int], None] = lambda number: None
@@ -290,6 +292,7 @@ class Intake:
             self.room.use(len(fresh))
             self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
             self._mark_dirty(entry.number)
+            self.traffic.took(entry.session, len(fresh), self.received_at[entry.number])
         if refusal is not None:
             raise refusal
 

@@ -30,6 +30,7 @@ from shiplog.sequencer.admin_resets import carry_out
 from shiplog.sequencer.changes import Changes
 from shiplog.sequencer.coming_up import come_up
 from shiplog.sequencer.commands import Place
+from shiplog.sequencer.connections import Connections
 from shiplog.sequencer.coordinator import Coordinator
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.file_guard import FileGuard
@@ -100,6 +101,7 @@ class Node:
         self._rng = rng
         self._host = host
         self._fs = fs
+        self.connections = Connections()
         self._tasks = Tasks()
         self._syncers: list[NodeSyncer] = []
         self._server: Server | None = None

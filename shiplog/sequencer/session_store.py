@@ -151,6 +151,10 @@ class SessionStore:
         roll, byte = self.log(entry.number).end(entry.run)
         return max(Place(entry.run, roll, byte), entry.place)
 
+    def held(self, entry: Input) -> Place:
+        """As `written`, but opens no file for it: what is not open holds nothing that is new."""
+        return self.written(entry) if entry.number in self._logs else entry.place
+
     def ends(self, numbers: Iterable[int]) -> dict[int, list[Place]]:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.

@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 from shiplog import __version__
 from shiplog.cli import main as main_module
 from shiplog.cli.main import LazyGroup, main
-from shiplog.cli.output import fail, print_json, print_table, printable, progress, talk, to_json
+from shiplog.cli.output import fail, print_json, print_table, printable, progress, talk
 from shiplog.config.types import ConfigError
 from shiplog.wire.errors import FaultCode, ProtocolFault
+from shiplog.wire.plain import to_json
 
 
 def run(*arguments: str) -> Result:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -53,6 +54,9 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
     process, announced = up
     client = announced["client"]
     assert live_nodes(client) == len(announced["nodes"]) == 3
+    for node in announced["nodes"]:
+        with urlopen(f"http://{node['http']}/readyz", timeout=30) as answer:
+            assert answer.status == 200
     victim = announced["nodes"][0]["pid"]
     os.kill(victim, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{victim}/cmdline").exists(), "it is gone and noticed")

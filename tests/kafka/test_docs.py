@@ -12,6 +12,7 @@ from tests.interop.run import CLIENTS as INTEROP
 from tests.kafka.clients import CLIENTS
 from tests.kafka.compatibility import shown, wanted_versions
 from tests.kafka.features import FEATURES
+from tests.tables import with_tables, write_tables
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "kafka.md"
 YES, NO = "yes", "–"
@@ -48,21 +49,14 @@ def compatibility() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
 
 
-TABLES = {"the registry": apis, "the tests": compatibility}
-
-
-def with_tables(text: str) -> str:
-    """The page with its tables as they should be."""
-    for source, table in TABLES.items():
-        begin, end = (f"<!-- from {source}: {word} -->\n" for word in ("begin", "end"))
-        before, rest = text.split(begin)
-        text = before + begin + table() + end + rest.split(end)[1]
-    return text
+def tables(directory: Path | None = None) -> dict[str, str]:
+    """Each table of the page."""
+    return {"the registry": apis(), "the tests": compatibility()}
 
 
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text == with_tables(text)
+    assert text == with_tables(text, tables())
 
 
 def test_other_languages_clients_have_shown_everything() -> None:
@@ -87,4 +81,4 @@ def test_every_feature_is_shown_by_a_client_of_the_tests(feature: str) -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    write_tables(PAGE, tables)

@@ -1,0 +1,27 @@
+"""Where a node or a sidecar answers HTTP: [http], [publisher.http] and [subscriber.http].
+
+Invariant: nothing is answered without mutual TLS beyond this host.
+"""
+
+from __future__ import annotations
+
+from shiplog.config.kafka import is_loopback
+from shiplog.config.table import Table
+from shiplog.config.tls_files import TLS_KEYS, load_tls
+from shiplog.config.types import HTTP_ADDRESS, HttpConfig, HttpSecurity
+
+HTTP_KEYS = ["listen", "security", "tls"]
+
+
+def load_http(table: Table, key: str = "http") -> HttpConfig | None:
+    """The table `key` inside `table`; None where there is none. Raises ConfigError."""
+    if not table.has(key):
+        return None
+    known = table.table(key, HTTP_KEYS)
+    listen = known.address("listen") if known.has("listen") else HTTP_ADDRESS
+    security = known.choice("security", HttpSecurity.PLAINTEXT)
+    if security is HttpSecurity.PLAINTEXT and not is_loopback(listen):
+        reason = f"{listen} is not a loopback address, and nothing protects plaintext: choose "
+        raise known.error("security", reason + 'security = "mtls", or listen on 127.0.0.1')
+    tls = load_tls(known.table("tls", TLS_KEYS)) if known.has("tls") else None
+    return HttpConfig(listen=listen, security=security, tls=tls)

@@ -1,0 +1,123 @@
+"""What a sidecar ships or copies, and how it goes.
+
+Invariant: looking changes nothing, and reads no file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shiplog.http.node_views import LogPlace
+
+if TYPE_CHECKING:
+    from shiplog.publisher.sidecar import PublisherSidecar
+    from shiplog.replicator.pull_copy import Copy
+    from shiplog.replicator.push_client import PushClient
+    from shiplog.replicator.push_link import NodeStatus
+    from shiplog.replicator.push_progress import InputProgress
+    from shiplog.subscriber.sidecar import SubscriberSidecar
+
+
+class ShippedTo(NamedTuple):
+    """How shipping to one node is; `phase` is empty while there is no connection; `problems`: what
+    the node does not take, and why.
+    """
+
+    node: str
+    address: str
+    phase: str
+    last_error: str
+    problems: dict[str, str]
+
+
+class ShippedInput(NamedTuple):
+    """How far one partition has come: on a node's disk, committed, merged on a majority."""
+
+    topic: str
+    partition: int
+    durable: LogPlace
+    acknowledged: LogPlace
+    merged: LogPlace
+
+
+class ShippedSession(NamedTuple):
+    """One session. `stopped`: why nothing of it will be shipped any more; `fault`: what is wrong
+    with its directory now.
+    """
+
+    directory: str
+    stopped: str
+    fault: str
+    nodes: tuple[ShippedTo, ...]
+    partitions: tuple[ShippedInput, ...]
+
+
+class Shipping(NamedTuple):
+    """All sessions of a publisher sidecar."""
+
+    sessions: tuple[ShippedSession, ...]
+
+
+def shipping(sidecar: PublisherSidecar) -> Shipping:
+    """What is shipped."""
+    return Shipping(tuple(_session(path, each) for path, each in sidecar.clients.items()))
+
+
+def _session(path: str, client: PushClient) -> ShippedSession:
+    status = client.status
+    return ShippedSession(
+        path,
+        str(status.stopped or ""),
+        str(status.session_fault or ""),
+        tuple(map(_link, status.nodes)),
+        tuple(_input(name, each) for name, each in client.progress.items()),
+    )
+
+
+def _input(name: tuple[str, int], progress: InputProgress) -> ShippedInput:
+    durable, acknowledged = LogPlace(*progress.durable), LogPlace(*progress.acknowledged)
+    return ShippedInput(*name, durable, acknowledged, LogPlace(*progress.merged))
+
+
+def _link(status: NodeStatus) -> ShippedTo:
+    phase = "" if status.phase is None else status.phase.name.lower()
+    problems = {f"{topic}-{index}": why for (topic, index), why in status.problems.items()}
+    return ShippedTo(status.node, str(status.address), phase, status.last_error or "", problems)
+
+
+class CopyRow(NamedTuple):
+    """One copy: the offsets that are here, and where the cluster's log ends (-1: not heard yet);
+    `fault`: why it waits or has stopped.
+    """
+
+    topic: str
+    partition: int
+    state: str
+    start_offset: int
+    next_offset: int
+    cluster_end: int
+    caught_up: bool
+    fault: str
+
+
+class Copying(NamedTuple):
+    """All copies of a subscriber sidecar."""
+
+    copies: tuple[CopyRow, ...]
+
+
+def copying(sidecar: SubscriberSidecar) -> Copying:
+    """What is copied."""
+    return Copying(tuple(map(_copy, sidecar.client.copies.values())))
+
+
+def _copy(copy: Copy) -> CopyRow:
+    return CopyRow(
+        *copy.name,
+        copy.state.name.lower(),
+        copy.log.start_offset,
+        copy.log.next_offset,
+        -1 if copy.cluster_end is None else copy.cluster_end,
+        copy.caught_up,
+        str(copy.fault or ""),
+    )

@@ -1,0 +1,96 @@
+"""docs/rest.md says what the routes say. `make docs` writes its tables anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shiplog.config.load import load_node
+from shiplog.http.node_api import NodeApi
+from shiplog.http.openapi import openapi, problems_of, schema_of_asked
+from shiplog.http.routes import Route
+from tests.config.test_kafka import load
+from tests.tables import with_tables, write_tables
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "rest.md"
+
+
+def routes(directory: Path) -> tuple[Route, ...]:
+    """Those of a node."""
+    return _api(directory).routes
+
+
+def _api(directory: Path) -> NodeApi:
+    return NodeApi(load_node(load(directory, "")), lambda: False)
+
+
+def _asked(route: Route) -> str:
+    asked = schema_of_asked(route)
+    fields = []
+    for name, schema in asked["properties"].items():
+        text = schema.get("description", "")
+        need = "" if name in asked["required"] else " (may be left out)"
+        fields.append(f"`{name}`{need}{': ' + text if text else ''}".rstrip("."))
+    return "; ".join(fields) or "–"
+
+
+def requests(api: NodeApi) -> str:
+    """The routes as a table."""
+    rows = ["| request | what | who may | fields | problems |", "|---|---|---|---|---|"]
+    for route in api.routes:
+        cells = [
+            f"{route.method} `{route.path}`",
+            route.summary,
+            route.access.value,
+            _asked(route),
+            " ".join(str(int(status)) for status in problems_of(route)),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*rows, ""])
+
+
+def answers(api: NodeApi) -> str:
+    """The answers of the routes, and the types in them."""
+    document = openapi(api)
+    lines = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            content = operation["responses"]["200"]["content"]
+            [schema] = [each["schema"] for each in content.values()]
+            lines.append(f"- {method.upper()} `{path}`: {_type(schema)}")
+    lines += ["", "| type | fields |", "|---|---|"]
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        fields = ", ".join(
+            f"`{field}` {_type(kind)}" for field, kind in schema["properties"].items()
+        )
+        lines.append(f"| **{name}**: {schema['description']} | {fields} |")
+    return "\n".join([*lines, ""])
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"[{_type(schema.get('items', {'type': 'pair'}))}]"
+    return str(schema.get("type", "anything"))
+
+
+TABLES: dict[str, Callable[[NodeApi], str]] = {"the routes": requests, "the types": answers}
+
+
+def tables(directory: Path) -> dict[str, str]:
+    """Each table of the page."""
+    api = _api(directory)
+    return {source: table(api) for source, table in TABLES.items()}
+
+
+def test_the_page_has_the_tables(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_tables(text, tables(tmp_path))
+
+
+if __name__ == "__main__":
+    write_tables(PAGE, tables)

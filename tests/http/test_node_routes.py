@@ -1,0 +1,291 @@
+"""What a node answers over HTTP: a real process, asked as operators, probes and strangers would."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from shiplog import Publisher, Subscriber
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
+from shiplog.config.types import Address
+from tests.e2e.harness import wait_for
+from tests.http import asking
+from tests.http.asking import Answer
+
+NAME = "rt-sequencer-0"
+RECORDS = 50
+
+
+def get(node: LocalNode, path: str) -> Any:
+    """What a node answers with success."""
+    return asking.get(node.http, path)
+
+
+def ask(node: LocalNode, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    """What a node answers."""
+    return asking.ask(node.http, method, path, body, **headers)
+
+
+def post(node: LocalNode, path: str, body: Any) -> Answer:
+    """A change."""
+    return ask(node, "POST", path, body)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One node, with records of a session in it."""
+    directory = tmp_path_factory.mktemp("http")
+    with LocalCluster(str(directory / "cluster"), ClusterOptions(nodes=1)) as cluster:
+        cluster.start()
+        files = str(directory / "publishers")
+        with Publisher("t", session="s", config=cluster.client_file, directory=files) as publisher:
+            for number in range(RECORDS):
+                publisher.append(str(number).encode())
+            publisher.wait_merged(20)
+        yield cluster
+
+
+@pytest.fixture
+def node(cluster: LocalCluster) -> LocalNode:
+    """That node."""
+    return cluster.nodes[0]
+
+
+def test_probes(node: LocalNode) -> None:
+    assert get(node, "/healthz") == {"status": "alive"}
+    assert get(node, "/readyz") == {"status": "ready"}
+
+
+def test_status_is_that_of_the_command_line(node: LocalNode) -> None:
+    status = get(node, "/status")
+    assert (status["node"], status["leader"]) == (NAME, NAME)
+    assert status["nodes"][0]["state"] == "live"
+    assert status["partitions"][0]["end_offset"] == RECORDS
+
+
+def test_topics(node: LocalNode) -> None:
+    assert [topic["name"] for topic in get(node, "/topics")["topics"]] == ["t"]
+    assert get(node, "/topics/t")["partitions"][0]["committed_offset"] == RECORDS
+
+
+def test_sessions_say_who_publishes_and_how_far_it_has_come(
+    cluster: LocalCluster, node: LocalNode, tmp_path: Path
+) -> None:
+    found = {row["session"]: row for row in get(node, "/sessions")["sessions"]}["s"]
+    assert not found["connected"]
+    assert not found["is_open"]
+    assert found["received_bytes"] > 0
+    assert found["last_record_ms"] > 0
+    part = found["partitions"][0]
+    assert part["replicated"] == part["merged"] == part["released"]
+    options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
+    with Publisher("t2", session="twin", dedup_id="d", **options) as publisher:
+        publisher.append(b"x", id=7)
+        publisher.wait_merged(20)
+        rows = {row["session"]: row for row in get(node, "/sessions")["sessions"]}
+        assert rows["twin"]["connected"]
+        assert rows["twin"]["dedup_id"] == "d"
+        known = get(node, "/dedup")["dedup_ids"][0]
+        mark = {"topic": "t2", "partition": 0, "watermark": 7}
+        assert (known["dedup_id"], known["partitions"]) == ("d", [mark])
+        twin = known["publishers"][0]
+        assert (twin["session"], twin["connected"], twin["partitions"]) == ("twin", True, [mark])
+
+
+def test_subscribers(cluster: LocalCluster, node: LocalNode, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
+    with Subscriber("t", start="earliest", **options) as subscriber:
+        wait_for(lambda: bool(subscriber.batch(max_records=1, timeout=0.5)), "a record")
+        row = get(node, "/subscribers")["subscribers"][0]
+        assert row["identity"] == "shiplog://client/local"
+        assert row["sent_bytes"] > 0
+        assert (row["partitions"][0]["topic"], row["partitions"][0]["lag_bytes"]) == ("t", 0)
+    wait_for(lambda: get(node, "/subscribers") == {"subscribers": []}, "it is gone")
+
+
+def test_positions_and_files(node: LocalNode) -> None:
+    [position] = get(node, "/latest-position?topic=t")["positions"]
+    assert (position["offset"], position["committed_offset"]) == (RECORDS, RECORDS)
+    [file] = get(node, "/log-history?topic=t&partition=0")["files"]
+    assert (file["first_offset"], file["next_offset"]) == (0, RECORDS)
+    assert file["size_bytes"] == position["byte"]
+
+
+def test_raft_and_archive(node: LocalNode) -> None:
+    raft = get(node, "/raft")
+    assert (raft["role"], raft["leader"]) == ("leader", NAME)
+    assert raft["members"][0]["match_index"] == raft["last_index"]
+    assert get(node, "/archive/plan")["planned"] == []
+
+
+def test_groups_and_their_reset(cluster: LocalCluster, node: LocalNode) -> None:
+    to = {"topic": "t", "to": "offset", "offset": 20}
+    answer = post(node, "/groups/g/reset", to)
+    assert answer.status == 200
+    assert [row["lag"] for row in answer.body["partitions"]] == [RECORDS - 20]
+    rows = {row["group"]: row for row in get(node, "/groups")["groups"]}
+    assert rows["g"]["lag"] == RECORDS - 20
+    assert get(node, "/groups/g")["partitions"][0]["committed"] == 20
+    assert post(node, "/groups/g/reset", to | {"offset": 10_000}).status == 422
+    assert ask(node, "GET", "/groups/nobody").status == 404
+
+
+def test_changes_are_made_and_written_down(node: LocalNode) -> None:
+    assert post(node, "/maintenance", {"node": NAME, "seconds": 3600}).status == 200
+    assert get(node, "/status")["nodes"][0]["state"] == "maintenance"
+    assert post(node, "/maintenance", {"node": NAME, "seconds": 0}).body["until_ms"] == 0
+    assert post(node, "/leadership", {"to": NAME}).body == {"leader": NAME}
+    assert post(node, "/sessions/s/retire", {}).body == {"session": "s"}
+    assert post(node, "/reset", {"hard": False, "reset_id": "r1"}).body["topics"] == []
+    lines = [line for line in Path(node.log_file).read_text().splitlines() if " audit " in line]
+    assert sum("POST /maintenance" in line and 'result="done"' in line for line in lines) == 2
+    assert any('who="shiplog://user/anonymous"' in line and "r1" in line for line in lines)
+
+
+@contextmanager
+def sidecar(cluster: LocalCluster, directory: Path, *arguments: str) -> Iterator[Address]:
+    """A sidecar process, and where it answers HTTP."""
+    address = Address("127.0.0.1", *free_ports(1))
+    command = [sys.executable, "-m", "shiplog", "sidecar", *arguments, "--http", str(address)]
+    command += ["--config", cluster.client_file, "--dir", str(directory)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            wait_for(lambda: _is_ready(address), "the sidecar is ready")
+            yield address
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=30)
+            assert (process.returncode, b"Traceback" in said) == (0, False), said
+
+
+def _is_ready(address: Address) -> bool:
+    try:
+        return asking.ask(address, "GET", "/readyz").status == 200
+    except OSError:
+        return False
+
+
+def test_a_subscriber_sidecar_says_what_it_has(cluster: LocalCluster, tmp_path: Path) -> None:
+    with sidecar(cluster, tmp_path, "subscriber", "--topic", "t") as address:
+
+        def copy() -> dict[str, Any]:
+            found: dict[str, Any] = asking.get(address, "/status")["copies"][0]
+            return found
+
+        wait_for(lambda: copy()["next_offset"] == RECORDS, "all is copied")
+        wait_for(lambda: bool(copy()["caught_up"]), "it has caught up")
+        assert (copy()["topic"], copy()["state"], copy()["fault"]) == ("t", "copying", "")
+        assert asking.ask(address, "POST", "/status", {}).status == 405
+        assert asking.get(address, "/healthz") == {"status": "alive"}
+
+
+def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
+    with sidecar(cluster, tmp_path, "publisher") as address:
+        assert asking.get(address, "/status") == {"sessions": []}
+        with Publisher("t", session="beside", ship=False, **options) as publisher:
+            publisher.append(b"x")
+
+            def merged() -> bool:
+                sessions = asking.get(address, "/status")["sessions"]
+                parts = sessions[0]["partitions"] if sessions else []
+                return bool(parts) and parts[0]["merged"]["byte"] > 0
+
+            wait_for(merged, "it is shipped and merged")
+        [shipped] = asking.get(address, "/status")["sessions"]
+        assert shipped["directory"].endswith("beside")
+        assert shipped["nodes"][0]["node"] == NAME
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nothing", None, 404),
+        ("GET", "/topics/nothing", None, 404),
+        ("GET", "/topics/%2e%2e%2fetc", None, 400),
+        ("GET", "/latest-position?topic=nothing", None, 404),
+        ("GET", "/topics?unknown=1", None, 400),
+        ("GET", "/log-history?topic=t&topic=t", None, 400),
+        ("GET", "/log-history?partition=-1", None, 400),
+        ("GET", "/log-history?from_offset=many", None, 400),
+        ("DELETE", "/topics", None, 405),
+        ("POST", "/status", {}, 405),
+        ("POST", "/maintenance", {"node": NAME}, 400),
+        ("POST", "/maintenance", {"node": NAME, "seconds": "1"}, 400),
+        ("POST", "/maintenance", {"node": NAME, "seconds": 1, "why": ""}, 400),
+        ("POST", "/maintenance", {"node": "nobody", "seconds": 1}, 404),
+        ("POST", "/maintenance", [], 400),
+        ("POST", "/maintenance?node=x", {"node": NAME, "seconds": 1}, 400),
+        ("POST", "/sessions/a/retire", {"session": "b"}, 400),
+        ("POST", "/sessions/A%20B/retire", {}, 400),
+        ("POST", "/leadership", {"to": "nobody"}, 404),
+        ("POST", "/maintenance", b"{}", 415),
+    ],
+)
+def test_bad_requests_are_told_what_is_wrong(
+    node: LocalNode, method: str, path: str, body: Any, status: int
+) -> None:
+    answer = ask(node, method, path, body)
+    assert (answer.status, answer.kind) == (status, "application/problem+json"), answer
+    assert answer.body["status"] == status
+    assert answer.body["detail"]
+    assert "Traceback" not in str(answer.body)
+
+
+def test_bodies_are_bounded_and_json(node: LocalNode) -> None:
+    kind = {"Content-Type": "application/json"}
+    assert ask(node, "POST", "/maintenance", b" " * 100_000, **kind).status == 413
+    for bad in (b"{", b"\xff\xfe", b"[" * 50_000, b'{"node": "a\\ud800", "seconds": 1}'):
+        assert ask(node, "POST", "/maintenance", bad, **kind).status == 400, bad[:40]
+
+
+def test_a_page_that_means_another_host_sees_nothing(node: LocalNode) -> None:
+    assert ask(node, "GET", "/status", None, Host="evil.example").status == 421
+    assert ask(node, "GET", "/status", None, Host="localhost:1234").status == 200
+
+
+def test_what_is_no_http_is_answered(node: LocalNode) -> None:
+    assert node.http is not None
+    for bad in (b"BAD\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n"):
+        with socket.create_connection(node.http, timeout=30) as connection:
+            connection.sendall(bad + b"\r\n\r\n")
+            said = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert b" 400 " in said[:20]
+        assert b"application/problem+json" in said
+    assert get(node, "/healthz")
+    assert "Traceback" not in Path(node.log_file).read_text()
+
+
+def test_the_description_fits_what_is_answered(node: LocalNode) -> None:
+    """Schemathesis asks all that the description allows, and what it does not."""
+    import schemathesis
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    assert node.http is not None
+    schema = schemathesis.openapi.from_dict(get(node, "/openapi.json"))
+    schema.config.base_url = f"http://{node.http}"
+    found: list[Any] = list(schema.get_all_operations())
+    operations = [result.ok() for result in found]
+    assert len(operations) >= 20
+    for operation in operations:
+
+        @settings(max_examples=8)
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            if case.path == "/reset":
+                case.body["hard"] = False
+            if case.path == "/leadership":
+                case.body["to"] = NAME  # there is nobody else to lead
+            case.call_and_validate(excluded_checks=[positive_data_acceptance])
+
+        check()
+    assert "Traceback" not in Path(node.log_file).read_text()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shiplog.cli.output import fail, json_option, print_json, print_table
+from shiplog.cli.restore import parse_time
 from shiplog.config.copy_url import is_url
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def verify(
         raise click.UsageError("name DIRECTORIES, --archive or --config")
     places = Places(
         directories=[os.path.abspath(each) for each in directories],
-        archives=[each if is_url(each) else os.path.abspath(each) for each in archives],
+        archives=[_absolute(each) for each in archives],
         clusters=[os.path.abspath(each) for each in clusters],
         topics=topics,
     )
@@ -93,6 +94,85 @@ def verify(
         fail("\n".join(map(str, found.findings)))
     if not found.checked:
         fail("there is nothing to check")
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--archive", required=True, help="The copies: a directory, or a URL.")
+@click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
+@click.option("--config", required=True, metavar="FILE", help="The client.toml of its cluster.")
+@click.option(
+    "--checkpoint",
+    required=True,
+    help="A directory that says how far it is: run again with it, the job goes on.",
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
+@click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
+@click.option("--from-time", callback=parse_time, help="From this time on (ISO 8601).")
+@click.option("--to-time", callback=parse_time, help="Up to this time (ISO 8601).")
+@click.option("--cluster", help="Whose copies, if the archive has several.")
+@click.option("--log-id", help="Of which log, if the topic had several.")
+@master_option
+@json_option
+def republish(
+    *,
+    topic: str,
+    archive: str,
+    target: str,
+    config: str,
+    checkpoint: str,
+    partition: int | None,
+    from_offset: int | None,
+    to_offset: int | None,
+    from_time: int | None,
+    to_time: int | None,
+    cluster: str | None,
+    log_id: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Publish archived records of TOPIC again, exactly once: from copies as segments or as Parquet,
+    into the same partitions of another topic, in their order, with keys, headers and timestamps.
+
+    \b
+    Examples:
+      shiplog spark republish flights --archive /mnt/archive --to flights-again \\
+        --config client.toml --checkpoint /var/lib/republish/flights
+      shiplog spark republish flights --archive "s3://bucket/shiplog" --from-time 2026-03-01 \\
+        --to-time 2026-03-02 --to march --config client.toml --checkpoint s3a://bucket/march --json
+    """
+    from shiplog.spark.jobs.republish import Republishing, Wanted
+    from shiplog.spark.jobs.republish import republish as run
+    from shiplog.spark.options import Archive
+
+    wanted = Wanted(
+        topic=topic,
+        partition=partition,
+        first=from_offset,
+        behind=to_offset,
+        from_ms=from_time,
+        to_ms=to_time,
+    )
+    job = Republishing(
+        archive=Archive(_absolute(archive), cluster, log_id),
+        wanted=wanted,
+        config=os.path.abspath(config),
+        target=target,
+        checkpoint=_absolute(checkpoint),
+    )
+    with session(master) as spark:
+        found = run(spark, job)
+    read_to = {str(name): offset for name, offset in sorted(found.items())}
+    if as_json:
+        print_json({"topic": topic, "target": target, "read_to": read_to})
+        return
+    print_table(("partition", "read to"), list(read_to.items()))
+
+
+def _absolute(place: str) -> str:
+    """Executors have other working directories."""
+    return place if is_url(place) else os.path.abspath(place)
 
 
 def show(found: Report, *, as_json: bool) -> None:

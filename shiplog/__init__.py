@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shiplog.cli.log_history import log_history
     from shiplog.logformat._kernels import Record
     from shiplog.publisher import AsyncPublisher, Publisher
+    from shiplog.replicator.log_history import log_history
     from shiplog.subscriber import AsyncSubscriber, Subscriber
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _MODULES = {
     "Publisher": "shiplog.publisher",
     "Record": "shiplog.logformat._kernels",
     "Subscriber": "shiplog.subscriber",
-    "log_history": "shiplog.cli.log_history",
+    "log_history": "shiplog.replicator.log_history",
 }
 
 

@@ -160,7 +160,7 @@ class Restoring:
         if file is None:
             raise CopyFault(f"{name} is gone")
         digest, byte = hashlib.sha256(), 0
-        for data in _whole_batches(pieces_of(file, name), name):
+        for data in whole_batches(pieces_of(file, name), name):
             digest.update(data)
             try:
                 log.append_copy(manifest.first_offset, byte, data)
@@ -205,7 +205,8 @@ def _check_end(log: MergedLog, manifest: Manifest) -> None:
         raise CopyFault(f"the copy of offsets {wanted} ends at {log.next_offset - 1}")
 
 
-def _whole_batches(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+def whole_batches(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The bytes of a copy in pieces of whole valid batches. Raises CopyFault."""
     held = b""
     for data in pieces:
         held += data

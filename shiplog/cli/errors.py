@@ -13,6 +13,7 @@ from shiplog.config.types import ConfigError
 from shiplog.logformat.errors import InvalidName, LogFormatError
 from shiplog.publisher.errors import PublisherError
 from shiplog.runtime.errors import RuntimeFault
+from shiplog.spark.errors import SourceError
 from shiplog.subscriber.errors import SubscriberError
 from shiplog.wire.errors import ProtocolFault, WireError
 
@@ -24,6 +25,7 @@ FAILED = (
     PublisherError,
     SubscriberError,
     RuntimeFault,
+    SourceError,
     WireError,
     OSError,
 )

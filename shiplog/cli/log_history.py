@@ -6,52 +6,19 @@ Invariant: files are shown as they come, a page at a time: a million of them tak
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import click
 
 from shiplog.cli.output import client_option, json_option, print_table
-from shiplog.config.load import load_client
 from shiplog.config.types import ClientConfig
 from shiplog.logformat.merged_names import LOG, segment_name
-from shiplog.replicator.admin_client import request
-from shiplog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
+from shiplog.replicator.log_history import log_history
+from shiplog.wire.admin_archive import LogFile
 from shiplog.wire.plain import to_json
 
 ROWS = 500
 """Of one table."""
-
-
-def log_history(
-    config: ClientConfig | str, topic: str = "", *, partition: int | None = None
-) -> Iterator[LogFile]:
-    """Every file of merged logs there ever was, in order of topic, partition and offset.
-
-    Args:
-        config: a client's configuration, or its file.
-        topic: of this topic only.
-        partition: of this partition only.
-
-    Yields:
-        LogFile: offsets [first_offset, next_offset), times in ms since the epoch (-1: none, or
-        not known), `archived_ms` -1 while the file is there, `size_bytes` before it was archived,
-        `sha256` of a sealed one, `reason` of an archived one; `copied_ms`, `copy_url` and
-        `copy_formats` of one that was copied before.
-
-    Raises:
-        AdminError: no node answers, or there is no such topic.
-    """
-    client = load_client(config) if isinstance(config, str) else config
-    wanted = LogHistory(topic, -1 if partition is None else partition)
-    while True:
-        page = request(client, wanted, LogHistoryPage)
-        yield from page.files
-        if not page.more:
-            return
-        last = page.files[-1]
-        place = last.topic, last.partition, last.next_offset
-        wanted = LogHistory(wanted.topic, wanted.partition, *place)
 
 
 @click.command()

@@ -29,6 +29,7 @@ SUBCOMMANDS = (
     "restore",
     "status",
     "verify",
+    "spark",
     "pki",
     "cluster",
     "recover",

@@ -21,7 +21,6 @@ from shiplog.archiver.restoring import (
     manifests_of,
 )
 from shiplog.archiver.targets import Target, open_target
-from shiplog.cli.log_history import log_history
 from shiplog.cli.output import (
     json_option,
     optional_client,
@@ -33,6 +32,7 @@ from shiplog.config.types import ClientConfig
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.names import check_topic_name
 from shiplog.replicator.admin_client import request
+from shiplog.replicator.log_history import log_history
 from shiplog.wire.admin import DescribeTopic, TopicDescription
 from shiplog.wire.admin_archive import LogFile
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from shiplog.cli.merged_check import Copy, check_all, find_copies, segment_sizes
 from shiplog.cli.output import fail, json_option, print_json, print_table, progress
+from shiplog.logformat.merged_check import Copy, check_all, find_copies, segment_sizes
 
 
 @click.command()

@@ -43,7 +43,13 @@ def config_path(access: Access) -> str | None:
 
 
 def open_logs(access: Access) -> Logs:
-    """What the driver looks at: nodes, which know best, or else copies. Raises SourceError."""
+    """What the driver looks at: an archive if there is one; nodes, which know best; or else copies.
+    Raises SourceError.
+    """
+    if access.archive is not None:
+        from shiplog.spark.archived_logs import ArchivedLogs
+
+        return ArchivedLogs(access.archive)
     path, directory = config_path(access), local_directory(access)
     if path is not None:
         from shiplog.spark.nodes import Nodes

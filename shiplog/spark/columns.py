@@ -38,6 +38,8 @@ _KAFKA: list[tuple[str, DataType]] = [
     ("timestamp", TimestampType()),
     ("timestampType", IntegerType()),
 ]
+KAFKA_COLUMNS = [*(name for name, _ in _KAFKA), "headers"]
+"""Of records as the log has them."""
 _LEAST_MS, _MOST_MS = -(2**63) // 1000 + 1, 2**63 // 1000 - 1
 
 

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from shiplog.config.load import load_client
@@ -47,12 +48,12 @@ class Damaged(RuntimeFault):
 class Nodes:
     """A cluster's nodes. Not for use by several threads at a time."""
 
-    def __init__(self, path: str, *, timeout_s: float) -> None:
-        """`path`: of a client.toml. Raises NotReadable."""
+    def __init__(self, path: str, *, timeout_s: float, only: int | None = None) -> None:
+        """`path`: of a client.toml; `only`: of its nodes, this one. Raises NotReadable."""
         self._path = path
         self._timeout_s = timeout_s
         try:
-            self.config: ClientConfig = load_client(path)
+            self.config: ClientConfig = _client(path, only)
             self._tls = ReloadingContext(self.config.tls)
         except (ConfigError, TlsFault) as error:
             raise NotReadable(
@@ -193,6 +194,14 @@ class Nodes:
                 yield chunk
         finally:
             self._thread.run(_let_go(pull, handle))
+
+
+def _client(path: str, only: int | None) -> ClientConfig:
+    config = load_client(path)
+    if only is None:
+        return config
+    names = config.node_names[only : only + 1]
+    return replace(config, nodes=config.nodes[only : only + 1], node_names=names)
 
 
 async def _open(pull: RangePull, place: Wanted) -> tuple[RangePull, int]:

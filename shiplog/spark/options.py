@@ -69,15 +69,27 @@ class Splits:
     small_piece: int = SMALL_PIECE
 
 
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copies that were made before archiving, at a directory or URL; of which cluster and log, if
+    there are several.
+    """
+
+    url: str
+    cluster: str | None = None
+    log: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How logs are reached: `config`, the path of a client.toml; `directory`, of local copies. Each
-    may also be named by the environment of the host that reads.
+    may also be named by the environment of the host that reads. Or only an `archive` is read.
     """
 
     mode: ReadMode = ReadMode.AUTO
     config: str | None = None
     directory: str | None = None
+    archive: Archive | None = None
     local_wait_s: float = 1.0
     fetch_timeout_s: float = 30.0
 
@@ -174,6 +186,9 @@ OTHERS = (
     "readMode",
     "config",
     "directory",
+    "archive",
+    "archiveCluster",
+    "archiveLog",
     "localWaitMs",
     "fetchTimeoutMs",
 )
@@ -299,8 +314,21 @@ def _access(texts: Mapping[str, str]) -> Access:
         mode=_choice(texts, "readMode", ReadMode.AUTO),
         config=texts.get("config"),
         directory=texts.get("directory"),
+        archive=_archive(texts),
         local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
         fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
+    )
+
+
+def _archive(texts: Mapping[str, str]) -> Archive | None:
+    url = texts.get("archive")
+    given = [name for name in ("readMode", "config", "directory") if name in texts]
+    if url is not None and given:
+        raise BadOption(f"archive and {' and '.join(given)} contradict each other: give one")
+    if url is None and not texts.keys().isdisjoint({"archiveCluster", "archiveLog"}):
+        raise BadOption("archiveCluster and archiveLog need an archive")
+    return (
+        None if url is None else Archive(url, texts.get("archiveCluster"), texts.get("archiveLog"))
     )
 
 

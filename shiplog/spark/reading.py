@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 from shiplog.logformat.arrow import to_arrow
 from shiplog.logformat.errors import LogFormatError
 from shiplog.spark.access import read_range
-from shiplog.spark.columns import Shape
+from shiplog.spark.archived_records import within
+from shiplog.spark.columns import KAFKA_COLUMNS, Shape
 from shiplog.spark.errors import NotReadable
 from shiplog.spark.limits import Task, cut, pack
 from shiplog.spark.offsets import PartitionName, Range
@@ -60,13 +61,25 @@ class TaskReader:
                 yield from self._read(each, shape)
 
     def _read(self, wanted: Range, shape: Shape) -> Iterator[pa.RecordBatch]:
+        for table in self._tables(wanted, shape):
+            unpacked = table
+            if self.payload is not None:
+                unpacked = self.payload.unpack(table, wanted.name)
+            yield from shape.batches(unpacked)
+
+    def _tables(self, wanted: Range, shape: Shape) -> Iterator[pa.Table]:
+        """The records of a range."""
+        if self.access.archive is not None:
+            from shiplog.spark.archived_logs import read_archived
+
+            columns = shape.schema.names if self.payload is None else KAFKA_COLUMNS
+            yield from read_archived(self.access.archive, wanted, columns, may_skip=self.may_skip)
+            return
         for chunk, start, end in read_range(self.access, wanted, may_skip=self.may_skip):
             table = _decode(chunk, wanted.name)
             if start > chunk.first_offset or end < chunk.next_offset:
-                table = _cut(table, start, end)
-            if self.payload is not None:
-                table = self.payload.unpack(table, wanted.name)
-            yield from shape.batches(table)
+                table = within(table, (start, end))
+            yield table
 
 
 def _decode(chunk: Chunk, name: PartitionName) -> pa.Table:
@@ -77,12 +90,3 @@ def _decode(chunk: Chunk, name: PartitionName) -> pa.Table:
             f"{name}: the records from offset {chunk.first_offset} on are damaged: {error}; "
             "compare the logs with `shiplog verify`"
         ) from error
-
-
-def _cut(table: pa.Table, start: int, end: int) -> pa.Table:
-    """The records with offsets [start, end); offsets rise, so that they lie together."""
-    from pyarrow import compute
-
-    offsets = table["offset"]
-    first, last = (compute.sum(compute.less(offsets, bound)).as_py() or 0 for bound in (start, end))
-    return table.slice(first, last - first)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shiplog.cli.merged_check import Copy, check_all, find_copies
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.arrow import to_arrow
 from shiplog.logformat.errors import LogFormatError
+from shiplog.logformat.merged_check import Copy, check_all, find_copies
 from tests.chaos.load import TOPIC
 from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author, Parsed, first_chain, next_chain, parse

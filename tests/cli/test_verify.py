@@ -57,6 +57,19 @@ def test_other_bytes_are_named(tmp_path: Path) -> None:
     assert "differ at segment 0, byte" in output
 
 
+def test_a_copy_that_goes_on_where_another_one_has_rolled_is_named(tmp_path: Path) -> None:
+    log = write(tmp_path / "b", segments=1) / "t-0"
+    file = log / f"{0:020d}.log"
+    with file.open("ab") as more:
+        batch = kernels.build_batches([b"x"], timestamps=1, batch_bytes=99, max_record_bytes=99)
+        data = bytearray(batch)
+        data[:8] = (200).to_bytes(8, "big")
+        more.write(data)
+    code, output = verify(write(tmp_path / "a"), tmp_path / "b")
+    assert code == 1
+    assert "one copy ends there, the other goes on" in output
+
+
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex"])
 def test_damage_is_named(tmp_path: Path, suffix: str) -> None:
     place = write(tmp_path / "a")

@@ -15,7 +15,7 @@ from shiplog.archiver.copies import PARQUET, SEGMENTS
 from shiplog.archiver.restoring import find_place, manifests_of
 from shiplog.archiver.targets import open_target
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.cli.merged_check import check_all, find_copies
+from shiplog.logformat.merged_check import check_all, find_copies
 from shiplog.logformat.merged_names import segment_bases
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive

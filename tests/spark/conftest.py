@@ -48,9 +48,9 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three nodes for all tests of this module, each of which has topics of its own."""
+    """Three nodes for all tests, each of which has topics, groups and sessions of its own."""
     directory = tmp_path_factory.mktemp("world")
     with LocalCluster(str(directory / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:
         cluster.start()

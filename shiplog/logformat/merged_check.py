@@ -12,17 +12,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.errors import CorruptBatch, LogFormatError
+from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.index import OffsetIndex, TimeIndex
 from shiplog.logformat.json_files import read_json_file
 from shiplog.logformat.merged_log import PartitionFile
-from shiplog.logformat.merged_names import PARTITION_FILE
-from shiplog.logformat.segment import GrowingSegment
+from shiplog.logformat.merged_names import (
+    INDEX,
+    LOG,
+    PARTITION_FILE,
+    TIME_INDEX,
+    segment_bases,
+    segment_name,
+)
+from shiplog.logformat.segment_check import Fault, SegmentCheck
 
 READ_BYTES = 8 << 20
-BATCH_LIMIT_BYTES = 8 << 20
 
 Advance = Callable[[int], None]
 
@@ -76,9 +81,8 @@ def _partition_directories(directory: str) -> Iterator[str]:
 
 def segment_sizes(copy: Copy) -> dict[int, int]:
     """Base offset -> bytes of every segment file."""
-    names = (name for name in os.listdir(copy.directory) if name.endswith(".log"))
-    paths = {int(name[:-4]): os.path.join(copy.directory, name) for name in names}
-    return {base: os.path.getsize(paths[base]) for base in sorted(paths)}
+    bases = segment_bases(os.listdir(copy.directory))
+    return {base: os.path.getsize(segment_path(copy, base, LOG)) for base in bases}
 
 
 # --- one copy -----------------------------------------------------------------------------------
@@ -97,52 +101,56 @@ def check_copy(copy: Copy, advance: Advance) -> None:
             continue
         if base != copy.end_offset:
             copy.faults.append(f"segment {base} follows offset {copy.end_offset}")
-        segment = _check_segment(copy, base, size, advance)
-        if base != newest:
-            segment.seal(0)  # sealing adds the last entry of the time index
-        _check_index(copy, ".index", segment.offsets)
-        _check_index(copy, ".timeindex", segment.times)
+        checked = check_file(copy, base, size, advance)
+        copy.faults += map(str, index_faults(copy, checked, is_sealed=base != newest))
+        copy.end_offset, copy.checksum = checked.segment.next_offset, checked.checksum
+        copy.size_bytes += checked.segment.size
+        if checked.fault is not None:
+            copy.faults.append(str(checked.fault))
 
 
-def _check_segment(copy: Copy, base: int, size: int, advance: Advance) -> GrowingSegment:
-    segment = GrowingSegment(base)
-    with open(_path(copy, base, ".log"), "rb") as file:
-        while segment.size < size:
-            file.seek(segment.size)
-            data = file.read(min(READ_BYTES, size - segment.size))
-            scan = kernels.scan(data, max_batch_bytes=BATCH_LIMIT_BYTES)
-            if scan.end == 0:
-                reason = scan.error or "the last batch is cut"
-                copy.faults.append(f"segment {base}, byte {segment.size}: {reason}")
-                break
-            if not _grow(copy, segment, data[: scan.end]):
-                break
-            advance(scan.end)
-    copy.end_offset = segment.next_offset
-    copy.size_bytes += segment.size
-    return segment
+def check_file(copy: Copy, base: int, size: int, advance: Advance) -> SegmentCheck:
+    """Check the first `size` bytes of a segment's file. Raises OSError."""
+    checked = SegmentCheck(base, checksum=copy.checksum)
+    with open(segment_path(copy, base, LOG), "rb") as file:
+        while size > 0 and (data := file.read(min(READ_BYTES, size))):
+            size -= len(data)
+            if not checked.feed(data):
+                return checked
+            advance(len(data))
+    if size > 0:
+        checked.fail(f"the file has {size} bytes less than a moment ago")
+    checked.close()
+    return checked
 
 
-def _grow(copy: Copy, segment: GrowingSegment, data: bytes) -> bool:
-    try:
-        segment.grow(data, segment.measure(data, len(data)))
-    except CorruptBatch as error:
-        copy.faults.append(f"segment {segment.base_offset}, from byte {segment.size}: {error}")
-        return False
-    copy.checksum = kernels.crc32c(data, copy.checksum)
-    return True
+def index_faults(copy: Copy, checked: SegmentCheck, *, is_sealed: bool) -> list[Fault]:
+    """What is wrong with the indexes of a segment that was checked; of one that is damaged nobody
+    knows what they should be. Raises OSError.
+    """
+    if checked.fault is not None:
+        return []
+    if is_sealed:
+        checked.segment.seal(0)  # sealing adds the last entry of the time index
+    found = (
+        _index_fault(copy, INDEX, checked.segment.offsets),
+        _index_fault(copy, TIME_INDEX, checked.segment.times),
+    )
+    return [fault for fault in found if fault is not None]
 
 
-def _check_index(copy: Copy, suffix: str, expected: OffsetIndex | TimeIndex) -> None:
+def _index_fault(copy: Copy, suffix: str, expected: OffsetIndex | TimeIndex) -> Fault | None:
     """An index on disk may end early (it is written behind the log), but never differ."""
     base = expected.base_offset
     try:
-        with open(_path(copy, base, suffix), "rb") as file:
+        with open(segment_path(copy, base, suffix), "rb") as file:
             held = type(expected)(base, file.read())
     except FileNotFoundError:
-        return
-    if not expected.begins_with(len(held), held.checksum):
-        copy.faults.append(f"segment {base}: {suffix} is not the one that the log gives")
+        return None
+    if expected.begins_with(len(held), held.checksum):
+        return None
+    wanted = f"the {suffix} that the log gives"
+    return Fault(base, f"segment {base}", wanted, f"{suffix} is not the one that the log gives")
 
 
 # --- copies against each other ------------------------------------------------------------------
@@ -150,18 +158,29 @@ def _check_index(copy: Copy, suffix: str, expected: OffsetIndex | TimeIndex) -> 
 
 def compare(first: Copy, second: Copy, advance: Advance) -> str | None:
     """Where two copies of a partition differ, as far as both reach; None if nowhere."""
-    theirs = segment_sizes(second)
-    for base, size in segment_sizes(first).items():
+    ours, theirs = segment_sizes(first), segment_sizes(second)
+    for base, size in ours.items():
         common = min(size, theirs.get(base, 0))
-        place = _first_difference(
-            _path(first, base, ".log"), _path(second, base, ".log"), common, advance
+        place = first_difference(
+            segment_path(first, base, ".log"), segment_path(second, base, ".log"), common, advance
         )
         if place is not None:
             return f"segment {base}, byte {place}"
+        if rolled_differently(ours, theirs, base):
+            return f"segment {base}, byte {common}: one copy ends there, the other goes on"
     return None
 
 
-def _first_difference(one: str, other: str, size: int, advance: Advance) -> int | None:
+def rolled_differently(ours: dict[int, int], theirs: dict[int, int], base: int) -> bool:
+    """Whether one copy has begun another segment where the other one has more in this one."""
+    one, other = ours.get(base, 0), theirs.get(base, 0)
+    if not one or not other:
+        return False
+    return (one < other and base != max(ours)) or (other < one and base != max(theirs))
+
+
+def first_difference(one: str, other: str, size: int, advance: Advance) -> int | None:
+    """The first of `size` bytes in which two files differ; None if they do not. Raises OSError."""
     if size == 0:
         return None
     with open(one, "rb") as left, open(other, "rb") as right:
@@ -177,8 +196,9 @@ def _first_difference(one: str, other: str, size: int, advance: Advance) -> int 
     return None
 
 
-def _path(copy: Copy, base: int, suffix: str) -> str:
-    return os.path.join(copy.directory, f"{base:020d}{suffix}")
+def segment_path(copy: Copy, base: int, suffix: str) -> str:
+    """One of a segment's files."""
+    return os.path.join(copy.directory, segment_name(base, suffix))
 
 
 def check_all(copies: Sequence[Copy], advance: Advance) -> list[str]:

@@ -1,0 +1,210 @@
+"""`shiplog spark`: batch jobs over whole archives, which Spark spreads over its executors.
+
+Invariant: exit code 0 of `verify` means that something was checked, and that nothing was wrong
+with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from shiplog.cli.output import fail, json_option, print_json, print_table
+from shiplog.cli.restore import parse_time
+from shiplog.config.copy_url import is_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from shiplog.spark.jobs.findings import Coverage, Report
+
+MASTER_HERE = "local[*]"
+UNDER_SUBMIT = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it: then it says which master, and where executors find Python."""
+
+master_option = click.option(
+    "--master",
+    help="Spark's master URL.  [default: what spark-submit says, else local[*]]",
+)
+topic_option = click.option(
+    "--topic", "topics", multiple=True, help="Of this topic only; may be given again."
+)
+
+
+@click.group()
+def command() -> None:
+    """Jobs over whole archives, spread over Spark's executors.
+
+    \b
+    Example:
+      shiplog spark verify --archive "s3://bucket/shiplog?region=eu-central-1"
+    """
+
+
+@command.command()
+@click.argument("directories", nargs=-1, type=click.Path(exists=True, file_okay=False))
+@click.option("--archive", "archives", multiple=True, help="Copies: a directory, or a URL.")
+@click.option(
+    "--config", "clusters", multiple=True, metavar="FILE", help="All nodes of this client.toml."
+)
+@topic_option
+@master_option
+@json_option
+def verify(
+    *,
+    directories: tuple[str, ...],
+    archives: tuple[str, ...],
+    clusters: tuple[str, ...],
+    topics: tuple[str, ...],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Check everything that is in DIRECTORIES (data directories of nodes, directories of
+    subscribers), in archives, or at the nodes of clusters.
+
+    Every file by itself: CRCs, offsets dense and in order, indexes, its SHA-256 against the
+    manifest or the cluster's history. All files of a partition: no hole, no overlap. Copies of the
+    same log against each other. Executors must see what is named here under the same names.
+
+    \b
+    Examples:
+      shiplog spark verify --archive /mnt/archive
+      shiplog spark verify /var/lib/shiplog/data --archive "s3://bucket/shiplog" --json
+      spark-submit --master yarn $(which shiplog) spark verify --config client.toml --topic flights
+    """
+    from shiplog.spark.jobs.verify import Places
+    from shiplog.spark.jobs.verify import verify as run
+
+    if not (directories or archives or clusters):
+        raise click.UsageError("name DIRECTORIES, --archive or --config")
+    places = Places(
+        directories=[os.path.abspath(each) for each in directories],
+        archives=[_absolute(each) for each in archives],
+        clusters=[os.path.abspath(each) for each in clusters],
+        topics=topics,
+    )
+    with session(master) as spark:
+        found = run(spark, places)
+    show(found, as_json=as_json)
+    if found.findings:
+        fail("\n".join(map(str, found.findings)))
+    if not found.checked:
+        fail("there is nothing to check")
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--archive", required=True, help="The copies: a directory, or a URL.")
+@click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
+@click.option("--config", required=True, metavar="FILE", help="The client.toml of its cluster.")
+@click.option(
+    "--checkpoint",
+    required=True,
+    help="A directory that says how far it is: run again with it, the job goes on.",
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
+@click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
+@click.option("--from-time", callback=parse_time, help="From this time on (ISO 8601).")
+@click.option("--to-time", callback=parse_time, help="Up to this time (ISO 8601).")
+@click.option("--cluster", help="Whose copies, if the archive has several.")
+@click.option("--log-id", help="Of which log, if the topic had several.")
+@master_option
+@json_option
+def republish(
+    *,
+    topic: str,
+    archive: str,
+    target: str,
+    config: str,
+    checkpoint: str,
+    partition: int | None,
+    from_offset: int | None,
+    to_offset: int | None,
+    from_time: int | None,
+    to_time: int | None,
+    cluster: str | None,
+    log_id: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Publish archived records of TOPIC again, exactly once: from copies as segments or as Parquet,
+    into the same partitions of another topic, in their order, with keys, headers and timestamps.
+
+    \b
+    Examples:
+      shiplog spark republish flights --archive /mnt/archive --to flights-again \\
+        --config client.toml --checkpoint /var/lib/republish/flights
+      shiplog spark republish flights --archive "s3://bucket/shiplog" --from-time 2026-03-01 \\
+        --to-time 2026-03-02 --to march --config client.toml --checkpoint s3a://bucket/march --json
+    """
+    from shiplog.spark.jobs.republish import Republishing, Wanted
+    from shiplog.spark.jobs.republish import republish as run
+    from shiplog.spark.options import Archive
+
+    wanted = Wanted(
+        topic=topic,
+        partition=partition,
+        first=from_offset,
+        behind=to_offset,
+        from_ms=from_time,
+        to_ms=to_time,
+    )
+    job = Republishing(
+        archive=Archive(_absolute(archive), cluster, log_id),
+        wanted=wanted,
+        config=os.path.abspath(config),
+        target=target,
+        checkpoint=_absolute(checkpoint),
+    )
+    with session(master) as spark:
+        found = run(spark, job)
+    read_to = {str(name): offset for name, offset in sorted(found.items())}
+    if as_json:
+        print_json({"topic": topic, "target": target, "read_to": read_to})
+        return
+    print_table(("partition", "read to"), list(read_to.items()))
+
+
+def _absolute(place: str) -> str:
+    """Executors have other working directories."""
+    return place if is_url(place) else os.path.abspath(place)
+
+
+def show(found: Report, *, as_json: bool) -> None:
+    """What was checked; in JSON, what was found, too."""
+    if as_json:
+        verified = bool(found.checked) and not found.findings
+        print_json({"verified": verified, **found._asdict()})
+        return
+    columns = ("partition", "from", "to", "files", "bytes", "where")
+    print_table(columns, [_row(each) for each in found.checked])
+
+
+def _row(each: Coverage) -> tuple[object, ...]:
+    name = f"{each.series.topic}-{each.series.partition}"
+    return name, each.first, each.behind, each.files, each.size, each.series.where
+
+
+@contextmanager
+def session(master: str | None) -> Iterator[SparkSession]:
+    """A Spark session, which is stopped at the end if it was not there before."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        fail("this needs PySpark, which comes with: pip install 'shiplog[spark]'")
+    running = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName("shiplog")
+    if master is not None or UNDER_SUBMIT not in os.environ:
+        builder = builder.master(master or MASTER_HERE).config("spark.ui.enabled", "false")
+        builder = builder.config("spark.log.level", "ERROR")
+    spark = running or builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()

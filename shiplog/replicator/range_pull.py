@@ -192,6 +192,7 @@ def _fail(handle: _Handle, error: Exception) -> None:
     handle.news.set()
     if not handle.position.done():
         handle.position.set_exception(error)
+        handle.position.exception()  # seen: whoever asked may have stopped waiting
 
 
 def _gone() -> PullRefused:

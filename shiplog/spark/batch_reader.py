@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from shiplog.spark.access import open_logs
 from shiplog.spark.catalogue import Logs, ids_of, partitions_of
-from shiplog.spark.errors import BadOption
 from shiplog.spark.offsets import Range
 from shiplog.spark.options import Options
-from shiplog.spark.places import settle
+from shiplog.spark.places import check_order, settle
 from shiplog.spark.pushdown import Narrowing
 from shiplog.spark.reading import ShiplogPartition, TaskReader, tasks_of
 from shiplog.spark.selection import check_all_there, look
@@ -71,10 +70,7 @@ def plan(logs: Logs, options: Options) -> list[Range]:
     starting, ending = options.start_of(is_stream=False), options.ending
     begins = settle(starting, bounds, logs.offset_at, must_find=options.must_find)
     ends = settle(ending, bounds, logs.offset_at)
-    reversed_names = [name for name in sorted(bounds) if begins[name] > ends[name]]
-    if reversed_names:
-        told: Any = ", ".join(f"{name}: {begins[name]} to {ends[name]}" for name in reversed_names)
-        raise BadOption(f"{starting.option} lies behind {ending.option}: {told}")
+    check_order(begins, starting, ends, ending)
     return [
         Range(name, ids[name.topic], begins[name], ends[name])
         for name in sorted(bounds)

@@ -6,6 +6,7 @@ Invariant: nothing is ever changed there. What is found are prefixes of what Raf
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 
@@ -151,7 +152,11 @@ def _open_reader(path: str, wanted: Range) -> TailReader:
     except LogFormatError as error:
         raise NotReadable(f"{wanted}: the copy cannot be read: {error}") from error
     if reader is None:
-        raise NotReadable(f"{wanted}: there is no copy at {path}")
+        raise NotReadable(
+            f"{wanted}: there is no copy at {path} on host {socket.gethostname()}: name a place "
+            "that this host sees (the option directory, or SHIPLOG_DIRECTORY there), or give the "
+            "option config, to read from nodes where there is none"
+        )
     if reader.topic_id != wanted.topic_id:
         raise NotReadable(
             f"{wanted}: wanted is the topic with id {wanted.topic_id}, the copy at {path} is of "

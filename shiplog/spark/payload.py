@@ -36,11 +36,11 @@ def metadata_schema(values: Values, *, include_headers: bool) -> StructType:
     return StructType([*fields, StructField(CORRUPT, BinaryType())])
 
 
-def typed_ddl(values: Values, *, include_headers: bool) -> str:
-    """The source's schema as Spark reads it: only the driver can parse the payload's."""
+def typed_ddl(payload: str, values: Values, *, include_headers: bool) -> str:
+    """The source's schema as Spark reads it: only the driver can parse the payload's, SQL too."""
     beside = metadata_schema(values, include_headers=include_headers)
     columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in beside]
-    return ", ".join([values.schema, *columns])
+    return ", ".join([payload, *columns])
 
 
 def split_schema(wanted: StructType, values: Values, *, include_headers: bool) -> StructType:

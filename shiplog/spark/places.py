@@ -141,3 +141,11 @@ def _settle_time(
             "latest"
         )
     return bounds.end if found is None else min(max(found, bounds.start), bounds.end)
+
+
+def check_order(begins: Offsets, starting: Places, ends: Offsets, ending: Places) -> None:
+    """Raise BadOption if a partition would end before it starts."""
+    names = [name for name in sorted(begins) if begins[name] > ends.get(name, begins[name])]
+    if names:
+        told = ", ".join(f"{name}: {begins[name]} to {ends[name]}" for name in names)
+        raise BadOption(f"{starting.option} lies behind {ending.option}: {told}")

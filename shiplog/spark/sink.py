@@ -63,6 +63,7 @@ class TaskWriters:
         self._logs = RemoteLogs(nodes)
         self._stage = stage
         self._writers: dict[str, StagedWriter] = {}
+        self._counts: dict[str, int] = {}
         self._stack = ExitStack()
         self.rows = 0
 
@@ -75,7 +76,14 @@ class TaskWriters:
     def add(self, batch: pa.RecordBatch, topic: str | None) -> None:
         """Stage a batch of rows. Raises SourceError, PublisherError."""
         for piece in pieces(batch, topic):
-            self._writer(piece.topic).publisher.append_arrow(piece.rows, partition=piece.partition)
+            writer = self._writer(piece.topic)
+            count = self._counts[piece.topic]
+            if piece.partition is not None and not 0 <= piece.partition < count:
+                raise BadOption(
+                    f"a row is for {piece.topic}-{piece.partition}, but {piece.topic} has the "
+                    f"partitions 0 to {count - 1}: mend the column partition, or drop it"
+                )
+            writer.publisher.append_arrow(piece.rows, partition=piece.partition)
         self.rows += len(batch)
 
     def _writer(self, topic: str) -> StagedWriter:
@@ -85,7 +93,7 @@ class TaskWriters:
                 topic,
                 stage=self._stage,
                 config=self._nodes.config,
-                partitions=self._partitions(topic),
+                partitions=self._counts.setdefault(topic, self._partitions(topic)),
             )
             found = self._writers[topic] = self._stack.enter_context(made)
         return found

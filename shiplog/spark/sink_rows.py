@@ -103,7 +103,17 @@ def _grouped(places: pa.Table, rows: pa.Table) -> Iterator[tuple[Place, pa.Table
 
 
 def _stamped(rows: pa.Table) -> pa.Table:
-    """Without a column of times that holds none: such records get the time of writing."""
-    if "timestamp" in rows.schema.names and rows.column("timestamp").null_count == len(rows):
+    """Without a column of times that holds none: such records get the time of writing. Raises
+    BadOption.
+    """
+    if "timestamp" not in rows.schema.names:
+        return rows
+    missing = rows.column("timestamp").null_count
+    if missing == len(rows):
         return rows.drop_columns(["timestamp"])
+    if missing:
+        raise BadOption(
+            f"{missing} of {len(rows)} rows have no timestamp: fill the column in all of them, or "
+            "drop it"
+        )
     return rows

@@ -51,12 +51,22 @@ class ShiplogDataSource(DataSource):
             )
         if options.columns:
             raise BadOption("columns: with a valueFormat, give a schema with the wanted columns")
-        if not options.values.schema:
+        columns = options.values.schema or self._own_columns()
+        if not columns:
             raise BadOption(
                 f"valueFormat={options.values.format.value} needs the columns of the payload: give "
-                'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query'
+                'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query '
+                "(for JSON the topic's setting value_schema will do)"
             )
-        return typed_ddl(options.values, include_headers=options.include_headers)
+        return typed_ddl(columns, options.values, include_headers=options.include_headers)
+
+    def _own_columns(self) -> str | None:
+        """What the topics say of their values; only of JSON they do."""
+        if self._parsed.values.format is not ValueFormat.JSON:
+            return None
+        from shiplog.spark.own_schema import own_schema
+
+        return own_schema(self._parsed)
 
     def _tasks(self, schema: StructType) -> TaskReader:
         """What reads the tasks of a query with these columns. Raises BadOption."""

@@ -25,7 +25,7 @@ from shiplog.spark.catalogue import Catalogue, Logs, ends_of, partitions_of
 from shiplog.spark.errors import BadOption, SourceError
 from shiplog.spark.offsets import INITIAL, Ends, Offsets, parse, ranges_between
 from shiplog.spark.options import Options
-from shiplog.spark.places import LATEST, settle
+from shiplog.spark.places import LATEST, check_order, settle
 from shiplog.spark.progress import (
     advance,
     begin_stream,
@@ -178,6 +178,7 @@ class ShiplogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened().offset_at,
             must_find=self._options.must_find,
         )
+        check_order(begins, starting, self._ending(catalogue), self._options.ending)
         return begin_stream(catalogue, begins)
 
     def _opened(self) -> Logs:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.worker import lookup_data_sources
 
 from shiplog.spark.columns import ROWS, Shape, kafka_schema
 from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
@@ -196,6 +198,28 @@ def test_what_does_not_fit_the_logs_says_so(
     chosen = options if selections & options.keys() else {"subscribe": "t", **options}
     with pytest.raises(error, match=said):
         batch_reader(directory=tmp_path, **chosen).partitions()
+
+
+def test_a_copy_that_an_executor_does_not_see(tmp_path: Path) -> None:
+    Growing(made(tmp_path / "driver")).count(0, 10)
+    planned = batch_reader(directory=tmp_path / "driver", subscribe="t").partitions()
+    executor = batch_reader(directory=tmp_path / "executor", subscribe="t", readMode="local")
+    said = r"t-0 \[0, 10\): there is no copy at .*/executor/t-0 on host .*: name a place that this"
+    with pytest.raises(NotReadable, match=said):
+        rows(executor, planned)
+
+
+def test_spark_finds_no_source_beside_a_broken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark runs to find sources; docs/spark.md has the remedy."""
+    monkeypatch.syspath_prepend(tmp_path)
+    found = io.BytesIO()
+    lookup_data_sources._main(io.BytesIO(), found)
+    assert b"shiplog" in found.getvalue()
+    (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('injected')\n")
+    with pytest.raises(RuntimeError, match="injected"):
+        lookup_data_sources._main(io.BytesIO(), io.BytesIO())
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

@@ -171,6 +171,14 @@ def test_names_of_options_are_taken_in_any_case() -> None:
             {"subscribe": "a", "endingOffsets": "latest", "endingTimestamp": "5"},
             "endingOffsets and endingTimestamp contradict each other",
         ),
+        (
+            {"subscribe": "a", "startingOffsets": "latest", "startingTimestamp": "5"},
+            "startingOffsets and startingTimestamp contradict each other: give one of them",
+        ),
+        (
+            {"subscribe": "a", "startingOffsetsByTimestamp": "{}", "startingOffsets": "latest"},
+            "startingOffsets and startingOffsetsByTimestamp contradict each other",
+        ),
         ({"subscribe": "a", "endingOffsets": "earliest"}, "cannot end at earliest"),
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "cannot end at earliest"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: 0 is below 1"),

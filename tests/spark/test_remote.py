@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from shiplog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDele
 from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
-from tests.spark.local import Journal, batch_reader, rows, values
+from tests.spark.local import Journal, batch_reader, rows, source, values
 from tests.subscriber.merged import Growing, numbers
 
 
@@ -172,6 +173,36 @@ def test_no_certificate_on_this_host(world: World, tmp_path: Path) -> None:
         batch_reader(config=tmp_path / "absent.toml", subscribe="t").partitions()
     with pytest.raises(BadOption, match="with readMode=remote a query needs the option config"):
         batch_reader(readMode="remote", directory=tmp_path, subscribe="t").partitions()
+
+
+def test_no_certificate_on_an_executor(world: World, tmp_path: Path) -> None:
+    publish(world, "bare", 0, 10)
+    shutil.copytree(Path(config(world)).parent / "pki", tmp_path / "pki")
+    text = Path(config(world)).read_text()
+    there = tmp_path / "client.toml"
+    there.write_text(text)
+    reader = batch_reader(config=there, subscribe="bare")
+    planned = reader.partitions()
+    there.write_text(text.replace("pki/", "nowhere/"))
+    said = r"bare-0 \[0, 10\): this host cannot reach .*; the driver and every executor need"
+    with pytest.raises(NotReadable, match=said):
+        rows(reader, planned)
+
+
+def test_a_topics_own_schema_is_that_of_its_values(world: World) -> None:
+    client = world.cluster.client_config()
+    schema = {"value_schema": '{"name": "string", "size": "int32"}'}
+    request(client, CreateTopic("own", 1, schema), TopicCreated)
+    request(client, CreateTopic("unsaid", 1, {}), TopicCreated)
+    typed = {"config": config(world), "valueFormat": "json"}
+    assert str(source(**typed, subscribe="own").schema()).startswith(
+        "`name` STRING, `size` INT, `k"
+    )
+    with pytest.raises(BadOption, match="the topics own and unsaid differ in their value_schema"):
+        source(**typed, subscribe="own,unsaid").schema()
+    for alone in ({"subscribe": "unsaid"}, {"subscribe": "own", "valueFormat": "csv"}):
+        with pytest.raises(BadOption, match="needs the columns of the payload"):
+            source(**{**typed, **alone}).schema()
 
 
 def test_nobody_answers(world: World, tmp_path: Path) -> None:

@@ -169,6 +169,13 @@ def test_a_topic_that_does_not_exist(tmp_path: Path) -> None:
         Journal(directory=tmp_path, subscribe="no-such").plan()
 
 
+def test_a_range_that_is_reversed(tmp_path: Path) -> None:
+    Growing(tmp_path).count(0, 10)
+    bounds = {"startingOffsets": '{"t": {"0": 9}}', "endingOffsets": '{"t": {"0": 3}}'}
+    with pytest.raises(BadOption, match="startingOffsets lies behind endingOffsets: t-0: 9 to 3"):
+        Journal(directory=tmp_path, subscribe="t", **bounds).plan()
+
+
 def recreated(tmp_path: Path) -> Journal:
     """A query that has read 5 records of a topic that was made anew since, with more records."""
     Growing(tmp_path).count(0, 5)

@@ -25,8 +25,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from shiplog.archiver.value_schema import TYPES as SETTING_TYPES
 from shiplog.spark.decoding import decode_each
 from shiplog.spark.errors import BadOption, CorruptValue
+from shiplog.spark.own_schema import TYPES, common_schema
 from shiplog.spark.text_values import csv_parser, json_parser
 from tests.spark.local import batch_reader, rows, source
 from tests.subscriber.merged import Growing
@@ -215,6 +217,16 @@ def test_a_schema_is_needed() -> None:
         source(subscribe="t", mode="FAILFAST").schema()
     with pytest.raises(BadOption, match="avroSchema, the schema of the values, goes with"):
         source(subscribe="t", valueFormat="avro").schema()
+
+
+def test_topics_have_a_schema_of_their_own() -> None:
+    text = '{"name": "string", "od`d": "int8", "at": "timestamp[ms]"}'
+    columns = "`name` STRING, `od``d` TINYINT, `at` TIMESTAMP"
+    assert common_schema({"a": text, "b": text}) == columns
+    assert common_schema({"a": "", "b": ""}) is None
+    with pytest.raises(BadOption, match="topics a and b differ in their value_schema: give valueS"):
+        common_schema({"a": text, "b": ""})
+    assert TYPES.keys() == set(SETTING_TYPES)
 
 
 def test_columns_with_the_names_of_the_records(tmp_path: Path) -> None:

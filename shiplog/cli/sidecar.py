@@ -25,6 +25,7 @@ from shiplog.config.types import (
     PublisherKafka,
     SubscriberKafka,
 )
+from shiplog.http.metrics.sidecar import Side
 from shiplog.http.server import HttpServer
 from shiplog.http.sidecar_api import SidecarApi, publisher_api, subscriber_api
 from shiplog.logformat.files import OsFileSystem
@@ -32,7 +33,9 @@ from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
 from shiplog.replicator.pull_copy import Copy
 from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.loop import run
+from shiplog.runtime.loop import run, spawn
+from shiplog.runtime.loop_watch import watch_delay
+from shiplog.runtime.tally import Tally
 from shiplog.runtime.tls import ReloadingContext
 from shiplog.subscriber.sidecar import SubscriberSidecar
 
@@ -52,6 +55,8 @@ class Sidecar(Protocol):
 
 class LocalListener(Protocol):
     """What their Kafka listeners have in common."""
+
+    tally: Tally
 
     async def start(self) -> None:
         """Listen. Raises ListenerFault."""
@@ -220,7 +225,8 @@ async def serve_publisher(
         clock=clock,
         random=Random(),
     )
-    api = publisher_api(sidecar)
+    tallies = {} if listener is None else {"local": listener.tally}
+    api = publisher_api(sidecar, Side(config, root, http, tallies))
     server = None if http is None else HttpServer(http, config.tls, api)
     await serve(sidecar, listener, f"shipping the sessions below {root}", api=api, http=server)
 
@@ -256,7 +262,8 @@ async def serve_subscriber(
         from shiplog.kafka.sidecar.service import SubscriberListener
 
         listener = SubscriberListener(config, kafka, sidecar.client.copies, SystemClock())
-    api = subscriber_api(sidecar, topics)
+    tallies = {} if listener is None else {"local": listener.tally}
+    api = subscriber_api(sidecar, topics, Side(config, root, http, tallies))
     server = None if http is None else HttpServer(http, config.tls, api)
     what = f"keeping copies of {', '.join(topics)} in {root}"
     await serve(sidecar, listener, what, api=api, http=server)
@@ -279,6 +286,7 @@ async def serve(
     if http is not None:
         await http.start()
         talk(f"answering HTTP on {http.address}")
+    watching = spawn(watch_delay(api.delays), "the event loop's delay")
     sidecar.start()
     try:
         if listener is not None:
@@ -287,6 +295,7 @@ async def serve(
         talk(what)
         await stop.wait()
     finally:
+        watching.cancel()
         if http is not None:
             await http.close()
         if listener is not None:

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from shiplog.http import asked as ask
 from shiplog.http import node_views as views
+from shiplog.http.metrics.node import node_metrics
 from shiplog.http.probes import probe_routes
 from shiplog.http.problem import Problem, problem_of
 from shiplog.http.routes import Access, Asked, Route
@@ -46,8 +47,9 @@ class NodeApi:
         self.node: Node | None = None
         """None: it has no place in the cluster yet."""
         self._is_stopping = is_stopping
+        self.metrics = node_metrics(config, lambda: self.node, self.not_ready)
         self.routes = (
-            *probe_routes(self, self.not_ready),
+            *probe_routes(self, self.not_ready, self.metrics),
             *self._looks(),
             *self._changes(),
         )

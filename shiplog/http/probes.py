@@ -9,10 +9,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
 from shiplog.http.asked import Nothing
+from shiplog.http.metrics.collector import Metrics
 from shiplog.http.openapi import openapi
 from shiplog.http.problem import Problem
-from shiplog.http.routes import Access, Api, Asked, Route
+from shiplog.http.routes import Access, Api, Asked, Route, Text
 
 
 class Alive(NamedTuple):
@@ -27,7 +30,7 @@ class Ready(NamedTuple):
     status: str
 
 
-def probe_routes(api: Api, not_ready: Callable[[], str]) -> tuple[Route, ...]:
+def probe_routes(api: Api, not_ready: Callable[[], str], metrics: Metrics) -> tuple[Route, ...]:
     """`not_ready`: why the process cannot serve; empty if it can."""
 
     async def healthz(asked: Asked) -> Alive:
@@ -42,9 +45,13 @@ def probe_routes(api: Api, not_ready: Callable[[], str]) -> tuple[Route, ...]:
     async def description(asked: Asked) -> dict[str, Any]:
         return openapi(api)
 
+    async def exported(asked: Asked) -> Text:
+        return Text(await metrics.text(), CONTENT_TYPE_PLAIN_0_0_4)
+
     alive, can, what = "Is the event loop alive?", "Can it serve? 503: why not.", "This table."
     return (
         Route("GET", "/healthz", alive, Access.ANYBODY, Nothing, Alive, healthz),
         Route("GET", "/readyz", can, Access.ANYBODY, Nothing, Ready, readyz),
+        Route("GET", "/metrics", "For Prometheus.", Access.KNOWN, Nothing, Text, exported),
         Route("GET", "/openapi.json", what, Access.KNOWN, Nothing, dict[str, Any], description),
     )

@@ -7,10 +7,14 @@ the cluster is there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shiplog.http import sidecar_views as views
 from shiplog.http.asked import Nothing
+from shiplog.http.metrics.collector import Gather
+from shiplog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
+from shiplog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
 from shiplog.http.probes import probe_routes
 from shiplog.http.routes import Access, Asked, Route
 
@@ -19,26 +23,38 @@ if TYPE_CHECKING:
     from shiplog.subscriber.sidecar import SubscriberSidecar
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one kind of sidecar has of its own: metrics, and why it is not ready."""
+
+    table: tuple[Metric, ...]
+    samples: Gather
+    not_ready: Callable[[], str]
+
+
 class SidecarApi:
     """Implements routes.Api."""
 
     def __init__(
-        self, title: str, answer: type, look: Callable[[], object], not_ready: Callable[[], str]
+        self, title: str, side: Side, *, answer: type, look: Callable[[], object], kind: Kind
     ) -> None:
+        """`look` gives an `answer`: the sidecar's status."""
         self.title = title
+        self.delays = side.delays
         self.is_started = False
         """Whether the Kafka listener, if there is one, is open."""
-        self._not_ready = not_ready
+        self._kind = kind
 
         async def handle(asked: Asked) -> object:
             return look()
 
+        metrics = sidecar_metrics(side, kind.table, kind.samples, self.not_ready)
         status = Route("GET", "/status", "How it goes.", Access.LOOK, Nothing, answer, handle)
-        self.routes = (*probe_routes(self, self.not_ready), status)
+        self.routes = (*probe_routes(self, self.not_ready, metrics), status)
 
     def not_ready(self) -> str:
         """Why it cannot serve; empty if it can."""
-        return self._not_ready() if self.is_started else "the sidecar is starting"
+        return self._kind.not_ready() if self.is_started else "the sidecar is starting"
 
     def may_look(self, identity: str) -> bool:
         """Every identity of the authority may: there are no grants at a sidecar."""
@@ -49,13 +65,20 @@ class SidecarApi:
         return False
 
 
-def publisher_api(sidecar: PublisherSidecar) -> SidecarApi:
+def publisher_api(sidecar: PublisherSidecar, side: Side) -> SidecarApi:
     """Of a publisher sidecar: what programs write it takes, always."""
+    kind = Kind(PUBLISHER, lambda: shipping(sidecar), lambda: "")
     title = "shiplog publisher sidecar"
-    return SidecarApi(title, views.Shipping, lambda: views.shipping(sidecar), lambda: "")
+    return SidecarApi(
+        title,
+        side,
+        answer=views.Shipping,
+        look=lambda: views.shipping(sidecar),
+        kind=kind,
+    )
 
 
-def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...]) -> SidecarApi:
+def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...], side: Side) -> SidecarApi:
     """Of a subscriber sidecar: there is something to read once every topic has a copy."""
 
     def not_ready() -> str:
@@ -63,5 +86,12 @@ def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...]) -> Sidec
         missing = ", ".join(topic for topic in topics if topic not in there)
         return f"no copy yet of {missing}" if missing else ""
 
+    kind = Kind(SUBSCRIBER, lambda: copying(sidecar), not_ready)
     title = "shiplog subscriber sidecar"
-    return SidecarApi(title, views.Copying, lambda: views.copying(sidecar), not_ready)
+    return SidecarApi(
+        title,
+        side,
+        answer=views.Copying,
+        look=lambda: views.copying(sidecar),
+        kind=kind,
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from asyncio import Future
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
@@ -88,6 +88,8 @@ class AnyBroker(ABC):
         self.number = number
         self.cluster = cluster
         self.clock = clock
+        self.sent: Callable[[bytes], None] = lambda records: None
+        """Called with batches that are sent to a client."""
         self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
 
     # --- the cluster ------------------------------------------------------------------------------

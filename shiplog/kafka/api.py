@@ -24,6 +24,7 @@ from shiplog.kafka.codec.schemas import Tree, read_request, write_response
 from shiplog.kafka.memory import Memory
 from shiplog.kafka.sasl import Authenticator, Exchange
 from shiplog.kafka.throttle import Allowance, Allowances
+from shiplog.runtime.tally import Tally
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -59,6 +60,8 @@ class Client:
     """Where there are quotas."""
     allowance: Allowance | None = None
     """What its identity has used, if there is a quota for it."""
+    tally: Tally = field(default_factory=Tally)
+    """What went through the listener."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""
 

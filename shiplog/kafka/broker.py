@@ -44,6 +44,7 @@ class Broker(AnyBroker):
     def __init__(self, node: Node) -> None:
         super().__init__(node.number, node.config.cluster, node.clock)
         self.node = node
+        self.sent = node.measures.sent
         self.groups = GroupDriver(node, node.config.kafka.groups)
         self.patterns = TopicPatterns(lambda: self.machine.state)
         self.batches: ProducerLog = ProducerLog(node)

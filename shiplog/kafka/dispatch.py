@@ -46,6 +46,10 @@ class Started:
         """Count the request for its client: how long to take nothing more from it. `read`: bytes
         of records in the answer.
         """
+        tally = client.tally
+        tally.requests += 1
+        tally.in_bytes += self.size
+        tally.out_bytes += read
         if client.allowance is None and client.allowances is not None and client.identity:
             client.allowance = client.allowances.of(client.identity, now)
         if client.allowance is None:

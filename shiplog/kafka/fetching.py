@@ -158,6 +158,8 @@ class Fetching:
             data = self._records(wanted, left, is_first=is_first)
         except LogFormatError:
             return FetchedPartition(index, int(ErrorCode.kafka_storage_error))
+        if data and data[0]:
+            self._call.broker.sent(data[0])
         return FetchedPartition(index, 0, log.next_offset, log.start_offset, data)
 
     def _records(self, wanted: _Wanted, left: int, *, is_first: bool) -> list[bytes]:

@@ -25,6 +25,7 @@ from shiplog.kafka.throttle import Allowances
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.errors import IdentityFault, TlsFault
 from shiplog.runtime.log import RateLimitedLog
+from shiplog.runtime.tally import Tally
 from shiplog.runtime.tls import hand_on, identity_of_certificate, open_context
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Listener:
         self._dispatcher = dispatcher
         self._allowances = allowances
         self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
+        self.tally = Tally(held=lambda: self._memory.total)
         self._spells_seen = 0
         self._connections: dict[KafkaConnection, Client] = {}
         self._hosts: Counter[str] = Counter()
@@ -123,11 +125,13 @@ class Listener:
         host = str((transport.get_extra_info("peername") or ("unknown",))[0])
         problem = self._too_many(host)
         if problem is not None:
+            self.tally.refused += 1
             self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=problem)
             return None
         try:
             identity = self._identity(transport)
         except IdentityFault as fault:
+            self.tally.refused += 1
             self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=fault)
             return None
         client = Client(
@@ -137,7 +141,9 @@ class Listener:
             authenticator=self.authenticator,
             memory=self._memory,
             allowances=self._allowances,
+            tally=self.tally,
         )
+        self.tally.connections += 1
         self._connections[connection] = client
         self._hosts[host] += 1
         return client
@@ -164,6 +170,7 @@ class Listener:
         client = self._connections.pop(connection, None)
         if client is None:
             return
+        self.tally.connections -= 1
         self._hosts[client.host] -= 1
         if not self._hosts[client.host]:
             del self._hosts[client.host]

@@ -50,6 +50,7 @@ class KafkaService:
             Listener(each, config, dispatcher, node_tls=node.config.tls, allowances=allowances)
             for each in config.listeners
         ]
+        node.measures.kafka = {each.config.name: each.tally for each in self.listeners}
         self._watch: FileWatch | None = None
 
     async def start(self) -> None:

@@ -52,6 +52,8 @@ SEQUENCES = 1 << 31  # sequence numbers count from 0 to this, and on from 0
 CODEC_BITS = 0x07
 RESERVED_BITS = 0xFF80
 
+_STAMP = struct.Struct(">q")
+MAX_TIMESTAMP_AT = 35
 _HEADER = struct.Struct(">qiibIHiqqqhii")
 
 
@@ -90,6 +92,12 @@ class BatchHeader:
     def next_offset(self) -> int:
         """The offset behind the last record."""
         return self.base_offset + self.last_offset_delta + 1
+
+
+def max_timestamp(data: Buffer, start: int = 0) -> int:
+    """The newest timestamp (ms) of the batch at `start`, whose header is there and known good."""
+    stamp: int = _STAMP.unpack_from(data, start + MAX_TIMESTAMP_AT)[0]
+    return stamp
 
 
 def read_header(data: Buffer, start: int = 0) -> BatchHeader:

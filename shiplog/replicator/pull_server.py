@@ -92,6 +92,8 @@ class PullServer(ReplicatorHandler):
         self.since = self._loop.time()
         self.sent = Meter(self.since)
         """Bytes of batches."""
+        self.on_sent: Callable[[bytes], None] = lambda data: None
+        self.on_over: Callable[[], None] = lambda: None
         self._turns = Turns(connection, self._step, self._rest, clock or SystemClock())
 
     @property
@@ -133,6 +135,7 @@ class PullServer(ReplicatorHandler):
                 handle.served.suspect()
         for number in tuple(self._handles):
             self._let_go(number)
+        self.on_over()
         self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -297,7 +300,9 @@ class PullServer(ReplicatorHandler):
             return
         self._connection.send_data(handle.number, wanted.file, wanted.byte, data)
         self._sender.sent(handle.number, len(data))
-        self.sent.add(len(data), self._loop.time())
+        if data:
+            self.sent.add(len(data), self._loop.time())
+            self.on_sent(data)
         self._sent_to.add(handle.number)
 
     @staticmethod

@@ -11,7 +11,7 @@ to; acknowledgements of a handle never go back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,6 +106,7 @@ class PushServer(ReplicatorHandler):
         self._news: set[int] = set()
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
+        self.on_over: Callable[[], None] = lambda: None
         self._next_ack_at = 0.0
         self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
@@ -153,6 +154,7 @@ class PushServer(ReplicatorHandler):
     def on_closed(self, error: Exception | None) -> None:
         """Gone: what waits for the cluster is of no use any more."""
         self._requests.close()
+        self.on_over()
         self._intake.unwatch(self)
         self._inputs.clear()
         self._handles.clear()

@@ -25,6 +25,7 @@ from shiplog.logformat.disk_errors import DiskFault, fault_of, translated
 from shiplog.logformat.files import File
 from shiplog.runtime.disk_pace import DiskPace
 from shiplog.runtime.disk_threads import DiskCall, DiskThreads
+from shiplog.runtime.histogram import FAST_S, Histogram
 
 FEW_FILES = 2
 
@@ -54,6 +55,8 @@ class GroupSync:
             self._device = os.fstat(self._fd).st_dev
             self._disk = start_disk(FEW_FILES)
         self._pace = DiskPace()
+        self.durations = Histogram(FAST_S)
+        """Of each call, in seconds."""
         self._is_attached = False
         self._waiting: list[_Request] = []
         self._round: list[_Request] = []
@@ -98,7 +101,11 @@ class GroupSync:
         for file in files:
             began = time.perf_counter()
             file.datasync()
-            self._pace.took(time.perf_counter() - began)
+            self._took(time.perf_counter() - began)
+
+    def _took(self, seconds: float) -> None:
+        self._pace.took(seconds)
+        self.durations.observe(seconds)
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -148,7 +155,7 @@ class GroupSync:
         self._disk.submit(number, call, descriptor)
 
     def _answered(self, number: int, error: int, seconds: float) -> None:
-        self._pace.took(seconds)
+        self._took(seconds)
         try:
             self._under_way.pop(number)(error)
         except DiskFault as fault:

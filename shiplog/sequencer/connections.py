@@ -1,39 +1,49 @@
 """Who is connected to a node to publish or to read, for those who look.
 
-Invariant: what is listed is open; nobody is kept from going by being listed.
+Invariant: what is listed is open; bytes that were sent stay counted when their connection is over.
 """
 
 from __future__ import annotations
 
-from weakref import WeakSet
-
 from shiplog.replicator.pull_server import PullServer
 from shiplog.replicator.push_server import PushServer
+from shiplog.sequencer.measures import Measures
 
 
 class Connections:
     """One node's."""
 
-    def __init__(self) -> None:
-        self._pushes: WeakSet[PushServer] = WeakSet()
-        self._pulls: WeakSet[PullServer] = WeakSet()
+    def __init__(self, measures: Measures) -> None:
+        self._measures = measures
+        self._gone_bytes = 0
+        """Sent on connections that are over."""
+        self.pushes: dict[PushServer, None] = {}
+        """Those who publish, the oldest first."""
+        self.pulls: dict[PullServer, None] = {}
+        """Those who read, the oldest first."""
 
     def pushing(self, server: PushServer) -> PushServer:
         """A publisher has connected."""
-        self._pushes.add(server)
+        self.pushes[server] = None
+        server.on_over = lambda: self._pushed(server)
         return server
 
     def pulling(self, server: PullServer) -> PullServer:
-        """A subscriber, or a peer that repairs itself, has connected."""
-        self._pulls.add(server)
+        """A subscriber, or a peer that mends its own, has connected."""
+        self.pulls[server] = None
+        server.on_over = lambda: self._pulled(server)
+        server.on_sent = self._measures.sent
         return server
 
-    @property
-    def pushes(self) -> list[PushServer]:
-        """Those who publish, the oldest first."""
-        return sorted((x for x in self._pushes if x.link.is_open), key=lambda x: x.since)
+    def _pushed(self, server: PushServer) -> None:
+        self.pushes.pop(server, None)
+
+    def _pulled(self, server: PullServer) -> None:
+        if server in self.pulls:
+            del self.pulls[server]
+            self._gone_bytes += server.sent.total
 
     @property
-    def pulls(self) -> list[PullServer]:
-        """Those who read, the oldest first."""
-        return sorted((x for x in self._pulls if x.link.is_open), key=lambda x: x.since)
+    def sent_bytes(self) -> int:
+        """Bytes of logs that were sent since the start."""
+        return self._gone_bytes + sum(server.sent.total for server in self.pulls)

@@ -30,6 +30,7 @@ from shiplog.consensus import (
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.files import DiskFault
 from shiplog.runtime.clock import Clock
+from shiplog.runtime.histogram import FAST_S, Histogram
 from shiplog.runtime.syncer import Syncer
 from shiplog.sequencer.commands import AnyCommand, SetMembers, encode_commands
 from shiplog.sequencer.raft_store import RaftStore
@@ -92,6 +93,13 @@ class Group:
         self._saves: deque[_Save] = deque()
         self._wake_saver = asyncio.Event()
         self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
+        self._proposed: deque[tuple[int, float]] = deque()
+        """(index, when) of what was proposed here and is not applied."""
+        self.commit_times = Histogram(FAST_S)
+        """From proposing to applying, in seconds."""
+        self.elections = 0
+        """Leaders seen elected since the start."""
+        self._known_leader: tuple[int, int] | None = None
         self._reads: dict[int, asyncio.Future[int | None]] = {}
         self._next_read = 0
         self._hard_state: HardState | None = store.hard_state
@@ -109,6 +117,11 @@ class Group:
         """Whether this node leads and may plan: its own term's no-op is applied."""
         leads = self.raft.role is Role.LEADER and self.raft.applied_own_noop
         return leads and not self._is_broken
+
+    @property
+    def unsaved(self) -> int:
+        """Batches of effects that wait for the disk."""
+        return len(self._saves)
 
     # --- input ------------------------------------------------------------------------------------
 
@@ -137,7 +150,9 @@ class Group:
         """
         if not self.is_leader:
             raise NotLeader(self.raft.leader)
-        index = self.raft.propose([encode_commands(commands)], self._clock.now())
+        now = self._clock.now()
+        index = self.raft.propose([encode_commands(commands)], now)
+        self._proposed.append((index, now))
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting[index] = (self.raft.term, future)
         self.pump()
@@ -209,7 +224,14 @@ class Group:
                 future.set_result(index)
         if effects.role_changed:
             self._fail_lost_proposals()
+            self._note_leader()
             self._applier.role_changed()
+
+    def _note_leader(self) -> None:
+        leader = self.raft.leader
+        if leader is not None and self._known_leader != (self.raft.term, leader):
+            self._known_leader = self.raft.term, leader
+            self.elections += 1
 
     def _queue_save(self, effects: Effects) -> None:
         always = self._must_always_sync(effects)
@@ -248,6 +270,10 @@ class Group:
     def _apply(self, entry: Entry) -> None:
         outcomes = self._applier.apply(entry)
         self.applied_index = entry.index
+        while self._proposed and self._proposed[0][0] <= entry.index:
+            index, at = self._proposed.popleft()
+            if index == entry.index:
+                self.commit_times.observe(self._clock.now() - at)
         waiting = self._waiting.pop(entry.index, None)
         if waiting is None or waiting[1].done():
             return
@@ -266,6 +292,7 @@ class Group:
             if not future.done():
                 future.set_exception(ProposalLost())
         self._waiting.clear()
+        self._proposed.clear()
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from shiplog.runtime.histogram import Histogram
 from shiplog.runtime.syncer import GroupSync, Syncer
 from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.copier import Copier, ProcessCopier
@@ -22,6 +23,10 @@ T = TypeVar("T")
 
 class NodeSyncer(Syncer, Protocol):
     """Makes the files of one data directory durable, until closed."""
+
+    @property
+    def durations(self) -> Histogram:
+        """How long syncs took, in seconds."""
 
     async def close(self) -> None:
         """Finish what was asked for, then give everything back."""

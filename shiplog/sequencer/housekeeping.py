@@ -45,7 +45,9 @@ class Housekeeper:
         """Until cancelled."""
         node = self._node
         while True:
+            due = node.clock.now() + TICK_S
             await asyncio.sleep(TICK_S)
+            node.measures.loop_delay.observe(max(0.0, node.clock.now() - due))
             node.reporter.tick()
             node.coordinator.tick()
             node.repair.tick()

@@ -18,7 +18,7 @@ from itertools import chain, islice
 from typing import Protocol
 
 from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import HELD_BATCH_BYTES, slice_batch
+from shiplog.logformat.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
 from shiplog.logformat.errors import InvariantError
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
@@ -68,6 +68,8 @@ class PartitionMerger:
         """
         self.voids: dict[int, VoidRecords] = {}
         """By their first offset: records that void batches stand for."""
+        self.newest_ms = 0
+        """The newest timestamp of the first batch that was appended last."""
         self._reader = reader
         self._queue: deque[Merge] = deque()
         self._starts: dict[int, deque[Place]] = {}
@@ -190,6 +192,7 @@ class PartitionMerger:
         self.missing = None
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
+        self.newest_ms = max_timestamp(data)
         reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")

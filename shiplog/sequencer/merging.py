@@ -89,6 +89,12 @@ class Merging:
         self._rebuilt: set[int] = set()
         """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
+        self.merged_bytes = 0
+        """Since the start, but for what was copied from peers."""
+        self.divergences = 0
+        """How often a majority had other bytes."""
+        self.on_executed: Callable[[int], None] = lambda appended_ms: None
+        """The newest timestamp of the first batch of what was merged."""
         self.on_durable: Callable[[], None] = lambda: None
         self.more_dirty: Callable[[], list[File]] = list
         """What else is to be durable before a snapshot counts."""
@@ -185,6 +191,8 @@ class Merging:
             if done == 0:
                 continue
             budget -= done
+            self.merged_bytes += done
+            self.on_executed(partition.merger.newest_ms)
             self._dirty.add(number)
             partition.changed()
             self._ready[number] = partition
@@ -224,6 +232,7 @@ class Merging:
             own = None if partition is None else partition.merger.samples.get(offset)
             if partition is None or own is None or own == checksum or partition.fault is not None:
                 continue
+            self.divergences += 1
             reason = f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}"
             if number in self._rebuilt:
                 self.halt(number, f"{reason}, again")

@@ -42,6 +42,7 @@ from shiplog.sequencer.intake import Intake
 from shiplog.sequencer.links import Links
 from shiplog.sequencer.log_first import LogFirst
 from shiplog.sequencer.log_source import NodeLogSource
+from shiplog.sequencer.measures import Measures
 from shiplog.sequencer.members import Members, NotAMember
 from shiplog.sequencer.merging import Merging
 from shiplog.sequencer.node_archive import NodeArchive
@@ -101,9 +102,10 @@ class Node:
         self._rng = rng
         self._host = host
         self._fs = fs
-        self.connections = Connections()
+        self.measures = Measures(clock)
+        self.connections = Connections(self.measures)
         self._tasks = Tasks()
-        self._syncers: list[NodeSyncer] = []
+        self.syncers: list[NodeSyncer] = []
         self._server: Server | None = None
         self._watched: WatchedFiles | None = None
         self.directory = NodeDirectory.open(
@@ -277,7 +279,7 @@ class Node:
 
     def _new_syncer(self) -> NodeSyncer:
         syncer = self._host.new_syncer(self.config.data)
-        self._syncers.append(syncer)
+        self.syncers.append(syncer)
         return syncer
 
     def _connect_parts(self) -> None:
@@ -298,6 +300,7 @@ class Node:
         coordinator.on_cursors = self.reporter.cursors
         coordinator.on_positions = self.staging.positions_changed
         self.merging.on_durable = self.reporter.state_merged
+        self.merging.on_executed = self.measures.merged
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -360,7 +363,7 @@ class Node:
         await self._tasks.cancel()
         await self.merging.sync()
         await self.group.sync_now()
-        for syncer in self._syncers:
+        for syncer in self.syncers:
             await syncer.close()
         self.merging.close()
         self.archive.history.close()

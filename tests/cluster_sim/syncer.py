@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shiplog.logformat.disk_errors import DiskFault
 from shiplog.logformat.files import File
+from shiplog.runtime.histogram import FAST_S, Histogram
 from tests.cluster_sim.files import SimFile, SimFileSystem
 
 
@@ -29,6 +30,7 @@ class SimSyncer:
         self._fs = fs
         self._waiting: list[_Request] = []
         self._is_busy = False
+        self.durations = Histogram(FAST_S)
 
     async def sync(self, files: Iterable[File]) -> None:
         """Return when all that was written to `files` before is durable. Raises DiskFault."""

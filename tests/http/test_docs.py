@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from shiplog.config.load import load_node
+from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SUBSCRIBER, Metric
 from shiplog.http.node_api import NodeApi
 from shiplog.http.openapi import openapi, problems_of, schema_of_asked
 from shiplog.http.routes import Route
 from tests.config.test_kafka import load
 from tests.tables import with_tables, write_tables
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "rest.md"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+REST, METRICS = DOCS / "rest.md", DOCS / "metrics.md"
 
 
 def routes(directory: Path) -> tuple[Route, ...]:
@@ -87,10 +89,27 @@ def tables(directory: Path) -> dict[str, str]:
     return {source: table(api) for source, table in TABLES.items()}
 
 
-def test_the_page_has_the_tables(tmp_path: Path) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == with_tables(text, tables(tmp_path))
+def metrics(table: tuple[Metric, ...]) -> str:
+    """Metrics as a table."""
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for each in table:
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "–"
+        rows.append(f"| `{each.name}` | {each.kind.value} | {labels} | {each.help} |")
+    return "\n".join([*rows, ""])
+
+
+def metric_tables(directory: Path | None = None) -> dict[str, str]:
+    """Each table of the page about metrics."""
+    groups = {"common": COMMON, "node": NODE, "publisher": PUBLISHER, "subscriber": SUBSCRIBER}
+    return {f"the metrics, {name}": metrics(table) for name, table in groups.items()}
+
+
+def test_the_pages_have_the_tables(tmp_path: Path) -> None:
+    for page, made in ((REST, tables(tmp_path)), (METRICS, metric_tables())):
+        text = page.read_text(encoding="utf-8")
+        assert text == with_tables(text, made)
 
 
 if __name__ == "__main__":
-    write_tables(PAGE, tables)
+    write_tables(REST, tables)
+    write_tables(METRICS, metric_tables)

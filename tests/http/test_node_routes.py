@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from hypothesis import given, settings
+from prometheus_client.parser import text_string_to_metric_families
 
 from shiplog import Publisher, Subscriber
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from shiplog.config.types import Address
+from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SUBSCRIBER
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
@@ -151,6 +154,77 @@ def test_changes_are_made_and_written_down(node: LocalNode) -> None:
     assert any('who="shiplog://user/anonymous"' in line and "r1" in line for line in lines)
 
 
+def values(address: Address | None) -> dict[str, float]:
+    """What /metrics has now, by name and labels in the order of their names."""
+    text = asking.get(address, "/metrics")
+    return {
+        f"{s.name}{{{','.join(s.labels.values())}}}" if s.labels else s.name: s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def described(address: Address | None) -> set[str]:
+    """Names of the metrics that are described."""
+    lines = asking.get(address, "/metrics").splitlines()
+    return {line.split()[2] for line in lines if line.startswith("# TYPE shiplog_")}
+
+
+TROUBLES = (
+    "shiplog_intake_stopped",
+    "shiplog_divergences_total",
+    "shiplog_partitions_halted",
+    "shiplog_partitions_missing_records",
+    "shiplog_damaged_files",
+    "shiplog_damaged_inputs",
+    "shiplog_archive_policy_refused",
+    "shiplog_archive_copies_failing",
+)
+
+
+def test_every_metric_of_the_table_is_there(node: LocalNode) -> None:
+    assert post(node, "/groups/lagging/reset", {"topic": "t", "to": "earliest"}).status == 200
+    assert described(node.http) == {metric.name for metric in (*COMMON, *NODE)}
+    found = values(node.http)
+    assert found["shiplog_node_state{live}"] == 1
+    assert found["shiplog_merged_records_total{0,t}"] == RECORDS
+    assert found["shiplog_partition_lag_records{0,t}"] == 0
+    assert found["shiplog_session_received_bytes_total{s}"] > 0
+    assert found["shiplog_group_lag_records{lagging,0,t}"] == RECORDS
+    assert found[f"shiplog_node_lag_records{{{NAME}}}"] == 0
+    assert found["shiplog_raft_is_leader"] == found["shiplog_ready"] == 1
+    assert found["shiplog_raft_elections_total"] >= 1
+    counted = ["append_to_merged", "raft_commit", "event_loop_delay"]
+    assert all(found[f"shiplog_{name}_seconds_count"] > 0 for name in counted)
+    syncs = [found[f"shiplog_fsync_seconds_count{{{x}}}"] for x in ("merged", "raft", "session")]
+    assert all(syncs)
+    assert found["shiplog_disk_free_bytes"] > 0
+    expiry = found["shiplog_tls_certificate_expiry_timestamp_seconds{own}"]
+    assert expiry > found["shiplog_session_last_received_timestamp_seconds{s}"] > 1e9
+    assert {name: found[name] for name in TROUBLES} == dict.fromkeys(TROUBLES, 0)
+
+
+def test_what_is_read_counts(cluster: LocalCluster, node: LocalNode, tmp_path: Path) -> None:
+    before = values(node.http)
+    options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
+    with Subscriber("t", start="earliest", **options) as subscriber:
+        wait_for(lambda: bool(subscriber.batch(max_records=1, timeout=0.5)), "a record")
+        lag = "shiplog_subscriber_lag_bytes{0,shiplog://client/local,t}"
+        wait_for(lambda: values(node.http).get(lag) == 0, "all is sent")
+    boot = {"bootstrap.servers": str(node.kafka), "auto.offset.reset": "earliest"}
+    consumer = Consumer({**boot, "group.id": "metrics"})
+    consumer.subscribe(["t"])
+    wait_for(lambda: consumer.poll(1.0) is not None, "a record through Kafka")
+    assert values(node.http)["shiplog_kafka_connections{local}"] > 0
+    consumer.close()
+    after = values(node.http)
+    for name in ("shiplog_sent_bytes_total", "shiplog_append_to_read_seconds_count"):
+        assert after[name] > before[name]
+    for name in ("requests_total", "received_bytes_total", "sent_bytes_total"):
+        assert after[f"shiplog_kafka_{name}{{local}}"] > 0
+    assert after["shiplog_kafka_refused_connections_total{local}"] == 0
+
+
 @contextmanager
 def sidecar(cluster: LocalCluster, directory: Path, *arguments: str) -> Iterator[Address]:
     """A sidecar process, and where it answers HTTP."""
@@ -186,6 +260,13 @@ def test_a_subscriber_sidecar_says_what_it_has(cluster: LocalCluster, tmp_path: 
         assert (copy()["topic"], copy()["state"], copy()["fault"]) == ("t", "copying", "")
         assert asking.ask(address, "POST", "/status", {}).status == 405
         assert asking.get(address, "/healthz") == {"status": "alive"}
+        assert described(address) == {metric.name for metric in (*COMMON, *SUBSCRIBER)}
+        found = values(address)
+        assert found["shiplog_sidecar_copied_records_total{0,t}"] == RECORDS
+        assert found["shiplog_sidecar_copy_lag_records{0,t}"] == 0
+        assert found["shiplog_sidecar_copy_stopped{0,t}"] == 0
+        assert found["shiplog_sidecar_connected"] == found["shiplog_ready"] == 1
+        assert found["shiplog_event_loop_delay_seconds_count"] > 0
 
 
 def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -204,6 +285,12 @@ def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path:
         [shipped] = asking.get(address, "/status")["sessions"]
         assert shipped["directory"].endswith("beside")
         assert shipped["nodes"][0]["node"] == NAME
+        assert described(address) == {metric.name for metric in (*COMMON, *PUBLISHER)}
+        found = values(address)
+        assert found["shiplog_sidecar_sessions"] == 1
+        assert found["shiplog_sidecar_session_stopped{beside}"] == 0
+        assert found["shiplog_sidecar_session_connected_nodes{beside}"] == 1
+        assert found["shiplog_sidecar_held_bytes{beside}"] > 0
 
 
 @pytest.mark.parametrize(

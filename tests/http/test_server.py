@@ -17,6 +17,7 @@ import pytest
 from shiplog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
 from shiplog.http import server as served
 from shiplog.http.asked import Nothing
+from shiplog.http.metrics.collector import Metrics
 from shiplog.http.openapi import openapi
 from shiplog.http.probes import probe_routes
 from shiplog.http.problem import Problem
@@ -48,7 +49,7 @@ class OneApi:
         look = Route("GET", "/look", "Look.", Access.LOOK, Nothing, Done, handle)
         change = Route("POST", "/change", "Change.", Access.CHANGE, Nothing, Done, handle)
         self.problem = ""
-        self.routes = (*probe_routes(self, lambda: self.problem), look, change)
+        self.routes = (*probe_routes(self, lambda: self.problem, Metrics({}, ())), look, change)
 
     def may_look(self, identity: str) -> bool:
         return identity == ADMIN
@@ -264,7 +265,14 @@ def test_a_place_that_is_taken_is_an_operators_mistake(authority: Authority) -> 
 
 def test_the_description_has_every_route() -> None:
     document = openapi(OneApi())
-    assert set(document["paths"]) == {"/healthz", "/readyz", "/openapi.json", "/look", "/change"}
+    assert set(document["paths"]) == {
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/metrics",
+        "/look",
+        "/change",
+    }
     assert document["components"]["schemas"]["Done"]["properties"] == {"done": {"type": "boolean"}}
 
 

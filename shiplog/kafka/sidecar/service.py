@@ -61,6 +61,7 @@ class PublisherListener:
         self._log = SessionLog(fs, writer, batch_bytes=kafka.message_max_bytes)
         broker = PublisherBroker(config.cluster, clock, kafka, self._log)
         self._listener = _listener(kafka.listen, broker, PUBLISHER_APIS, config)
+        self.tally = self._listener.tally
 
     async def start(self) -> None:
         """Listen. Raises ListenerFault."""
@@ -88,6 +89,7 @@ class SubscriberListener:
             config.cluster, clock, kafka.listen, copies, groups=self._groups
         )
         self._listener = _listener(kafka.listen, self._broker, SUBSCRIBER_APIS, config)
+        self.tally = self._listener.tally
 
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""

@@ -1,0 +1,1 @@
+"""What nodes and sidecars tell monitoring: /metrics, in Prometheus' text (docs/metrics.md)."""

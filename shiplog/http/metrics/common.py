@@ -1,0 +1,100 @@
+"""What nodes and sidecars have in common: build, certificates, disk, Kafka listeners.
+
+Invariant: a certificate is read again only when its file has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+
+from cryptography import x509
+
+import shiplog
+from shiplog.config.types import HttpConfig, TlsFiles
+from shiplog.http.metrics.collector import Sample
+from shiplog.runtime.histogram import Histogram
+from shiplog.runtime.tally import Tally
+
+
+def certificates_of(
+    own: TlsFiles, http: HttpConfig | None, others: Mapping[str, TlsFiles | None]
+) -> dict[str, str]:
+    """Name -> file: the own one and its authority's, and those of listeners that have their own."""
+    known = {"own": own.cert, "authority": own.ca}
+    listeners = {"http": None if http is None else http.tls, **others}
+    return known | {name: files.cert for name, files in listeners.items() if files is not None}
+
+
+class Certificates:
+    """When certificates expire."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+        self._known: dict[str, tuple[tuple[int, int], float]] = {}
+        """File -> (inode and time of change), when it expires."""
+
+    def samples(self) -> Iterator[Sample]:
+        """One that cannot be read has no sample."""
+        for name, path in self._files.items():
+            expiry = self._expiry(path)
+            if expiry is not None:
+                yield "shiplog_tls_certificate_expiry_timestamp_seconds", (name,), expiry
+
+    def _expiry(self, path: str) -> float | None:
+        try:
+            status = os.stat(path)
+            seen = status.st_ino, status.st_mtime_ns
+            known = self._known.get(path)
+            if known is None or known[0] != seen:
+                with open(path, "rb") as file:
+                    known = seen, earliest_expiry(file.read())
+                self._known[path] = known
+        except (OSError, ValueError):
+            return None
+        return known[1]
+
+
+def earliest_expiry(pem: bytes) -> float:
+    """When the first of the certificates in a file expires, in seconds of the epoch. Raises
+    ValueError where there is none.
+    """
+    found = x509.load_pem_x509_certificates(pem)
+    return min(each.not_valid_after_utc.timestamp() for each in found)
+
+
+def build() -> Iterator[Sample]:
+    """The version."""
+    yield "shiplog_build_info", (shiplog.__version__,), 1
+
+
+def disk(directory: str) -> Iterator[Sample]:
+    """Of the file system that a directory is on."""
+    try:
+        usage = shutil.disk_usage(directory)
+    except OSError:
+        return
+    yield "shiplog_disk_used_bytes", (), usage.used
+    yield "shiplog_disk_free_bytes", (), usage.free
+
+
+def kafka(tallies: Mapping[str, Tally]) -> Iterator[Sample]:
+    """What went through Kafka listeners."""
+    for name, tally in tallies.items():
+        yield "shiplog_kafka_connections", (name,), tally.connections
+        yield "shiplog_kafka_refused_connections_total", (name,), tally.refused
+        yield "shiplog_kafka_requests_total", (name,), tally.requests
+        yield "shiplog_kafka_received_bytes_total", (name,), tally.in_bytes
+        yield "shiplog_kafka_sent_bytes_total", (name,), tally.out_bytes
+        yield "shiplog_kafka_held_bytes", (name,), tally.held()
+
+
+def ready(not_ready: Callable[[], str]) -> Iterator[Sample]:
+    """What /readyz says."""
+    yield "shiplog_ready", (), not not_ready()
+
+
+def loop_delay(histogram: Histogram) -> Iterator[Sample]:
+    """Of the event loop."""
+    yield "shiplog_event_loop_delay_seconds", (), histogram

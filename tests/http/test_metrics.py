@@ -1,0 +1,143 @@
+"""How metrics are gathered and written, without a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from shiplog.http.metrics.collector import OTHER, SERIES_MAX, Labels, Metrics, Sample, bounded
+from shiplog.http.metrics.common import Certificates
+from shiplog.http.metrics.table import (
+    COMMON,
+    NODE,
+    PUBLISHER,
+    SUBSCRIBER,
+    Kind,
+    Metric,
+    by_name,
+)
+from shiplog.logformat.errors import InvariantError
+from shiplog.runtime.clock import ManualClock
+from shiplog.runtime.histogram import Histogram
+from shiplog.runtime.meter import WINDOW_S, Meter
+from shiplog.sequencer.measures import OLD_S, Measures
+from tests.runtime.pki import NOW, Authority
+
+GAUGE = Metric("g", Kind.GAUGE, "A gauge.", ("a",))
+COUNTER = Metric("c_total", Kind.COUNTER, "A counter.", ("a",))
+TIMES = Metric("t_seconds", Kind.HISTOGRAM, "Times.")
+
+
+def text_of(*samples: Sample) -> str:
+    async def main() -> str:
+        def gather() -> Iterator[Sample]:
+            return iter(samples)
+
+        return await Metrics(by_name((GAUGE, COUNTER, TIMES)), [gather]).text()
+
+    return asyncio.run(main())
+
+
+def test_samples_are_written_as_prometheus_reads_them() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        histogram.observe(value)
+    text = text_of(("g", ('x"y\n',), 1.5), ("c_total", ("b",), 3), ("t_seconds", (), histogram))
+    found = {each.name: each for each in text_string_to_metric_families(text)}
+    assert [(s.labels, s.value) for s in found["g"].samples] == [({"a": 'x"y\n'}, 1.5)]
+    assert [(s.name, s.value) for s in found["c"].samples] == [("c_total", 3.0)]
+    times = [(s.labels.get("le"), s.value) for s in found["t_seconds"].samples]
+    assert times == [("0.1", 2), ("1.0", 3), ("+Inf", 4), (None, 4), (None, 7.65)]
+    assert "process_open_fds" in found
+    assert text_of().count("# TYPE") >= 3  # also what has no series now
+
+
+@pytest.mark.parametrize("sample", [("unknown", (), 1), ("g", (), 1)])
+def test_what_is_not_in_the_table_is_a_defect(sample: Sample) -> None:
+    with pytest.raises(InvariantError, match="is not in the table"):
+        text_of(sample)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=3 * SERIES_MAX))
+def test_series_are_bounded_and_nothing_is_lost(values: list[int]) -> None:
+    series: dict[Labels, float | Histogram] = {(str(n),): value for n, value in enumerate(values)}
+    for metric in (GAUGE, COUNTER):
+        rows = list(bounded(metric, series))
+        assert len(rows) <= SERIES_MAX
+        assert sum(value for _, value in rows) == sum(values)
+        if len(values) > SERIES_MAX:
+            assert rows[-1][0] == (OTHER,)
+            kept = [value for _, value in rows[:-1]]
+            assert kept == (values if metric is COUNTER else sorted(values)[::-1])[: len(kept)]
+
+
+def test_gathering_leaves_the_loop_to_others() -> None:
+    async def main() -> None:
+        turns = 0
+
+        def gather() -> Iterator[Sample]:
+            for number in range(200_000):
+                yield "g", (str(number % 50),), number
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await Metrics(by_name((GAUGE,)), [gather]).text()
+        counting.cancel()
+        assert turns > 10
+
+    asyncio.run(main())
+
+
+def test_names_follow_the_conventions() -> None:
+    table = (*COMMON, *NODE, *PUBLISHER, *SUBSCRIBER)
+    assert len(by_name(table)) == len(table)
+    for metric in table:
+        assert metric.name.startswith("shiplog_")
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert metric.help.endswith(".")
+        if metric.kind is Kind.HISTOGRAM:
+            assert metric.name.endswith("_seconds")
+
+
+def test_certificates_are_read_again_when_they_change(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.node("n")
+    certificates = Certificates({"own": files.cert, "gone": str(tmp_path / "gone")})
+    [(_, name, first)] = certificates.samples()
+    assert name == ("own",)
+    assert isinstance(first, float)
+    assert NOW.timestamp() < first < NOW.timestamp() + 2 * 86_400
+    Path(files.cert).write_text("no certificate")
+    assert list(certificates.samples()) == []
+    authority.node("n")
+    assert [value for _, _, value in certificates.samples()] == [first]
+
+
+def test_old_records_and_clocks_that_differ_do_not_spoil_latencies() -> None:
+    measures = Measures(ManualClock(wall_ms=10_000_000))
+    for appended_ms in (9_999_980, 10_000_500, 10_000_000 - round(1000 * OLD_S), -1):
+        measures.merged(appended_ms)
+    assert measures.append_to_merged.count == 2
+    assert measures.append_to_merged.sum == pytest.approx(0.02)
+
+
+def test_a_meters_rate_is_that_of_the_last_window() -> None:
+    meter = Meter(100.0)
+    meter.add(500, 101.0)
+    assert meter.rate(105.0) == 100.0
+    meter.add(500, 100.0 + WINDOW_S - 0.1)
+    assert meter.rate(100.0 + WINDOW_S) == 1000 / WINDOW_S
+    assert meter.rate(101.0 + WINDOW_S) == 1000 / WINDOW_S
+    assert meter.rate(100.0 + 3 * WINDOW_S) == 0.0
+    assert meter.total == 1000

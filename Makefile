@@ -31,6 +31,7 @@ interop: setup ## Kafka clients in Java and Go against a cluster (ARGS=--record:
 docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
+	@$(PYTHON) -m tests.config.test_docs
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

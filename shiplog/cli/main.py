@@ -31,6 +31,7 @@ SUBCOMMANDS = (
     "verify",
     "spark",
     "pki",
+    "config",
     "cluster",
     "recover",
 )

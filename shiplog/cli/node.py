@@ -7,7 +7,6 @@ code 0; anything that ends it otherwise is one message and a non-zero exit.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import resource
 import signal
@@ -18,15 +17,17 @@ import click
 
 from shiplog.cli.membership import SUBCOMMANDS
 from shiplog.cli.output import fail, json_option, print_json, talk
-from shiplog.config.load import load_node
+from shiplog.cli.reload import NodeReload, take_over
 from shiplog.config.types import NodeConfig
 from shiplog.http.node_api import NodeApi
 from shiplog.http.server import HttpServer
 from shiplog.kafka.service import KafkaService, ListenerFault
 from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.log import start_log
 from shiplog.runtime.loop import handle_exception, run, settle_heap
 from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.members import NotAMember
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.node_dir import NodeDirectoryError, NodePlace
@@ -59,6 +60,8 @@ def command(
     is a node that joins, or that lost its memory: it asks the peers of its configuration for its
     place, waits until somebody has added it, and does not vote before the cluster lets it.
 
+    A changed configuration file, or SIGHUP, is taken over as far as docs/configuration.md says.
+
     \b
     Examples:
       shiplog node --config /etc/shiplog/node.toml --bootstrap
@@ -71,18 +74,19 @@ def command(
         return
     if config_file is None:
         raise click.UsageError("a node needs --config node.toml, or name a subcommand")
-    config = load_node(config_file)
+    reload = NodeReload(config_file)
+    config = reload.config
     if check:
         if as_json:
             print_json({"config": config_file, "valid": True, "node": config.name})
         else:
             talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
         return
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_log(config.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_many_files()
     try:
-        run(serve(config, bootstrap=bootstrap))
+        run(serve(reload, bootstrap=bootstrap))
     except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember, ListenerFault) as error:
         fail(str(error))
 
@@ -91,16 +95,23 @@ for subcommand in SUBCOMMANDS:
     command.add_command(subcommand)
 
 
-async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
+async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
+    config = reload.config
     fs, tls, stop = OsFileSystem(), ReloadingContext(config.tls), asyncio.Event()
     loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload.load)
+
+    def changed(config: NodeConfig) -> None:
+        start_log(config.log_level)
+        if api.node is not None:
+            take_over(api.node, config)
 
     def make(place: NodePlace | None) -> Node:
         node = Node(
-            config,
+            reload.config,
             fs=fs,
             clock=SystemClock(),
             tls=tls,
@@ -119,6 +130,8 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
         talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
         settle_heap()
 
+    reload.on_change = changed
+    watch = FileWatch((reload.path,), reload.load)
     http = None if config.http is None else HttpServer(config.http, config.tls, api)
     if http is not None:
         await http.start()  # before the node: its probes are to be answered while it starts
@@ -128,6 +141,7 @@ async def serve(config: NodeConfig, *, bootstrap: bool) -> None:
             config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started
         )
     finally:
+        watch.close()
         if http is not None:
             await http.close()
 

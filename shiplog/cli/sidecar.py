@@ -6,7 +6,6 @@ Invariant: runs until SIGTERM or SIGINT, then stops cleanly with exit code 0.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from dataclasses import replace
@@ -22,6 +21,7 @@ from shiplog.config.types import (
     Address,
     ClientConfig,
     HttpConfig,
+    LogLevel,
     PublisherKafka,
     SubscriberKafka,
 )
@@ -33,6 +33,7 @@ from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
 from shiplog.replicator.pull_copy import Copy
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.log import start_log
 from shiplog.runtime.loop import run, spawn
 from shiplog.runtime.loop_watch import watch_delay
 from shiplog.runtime.tally import Tally
@@ -228,7 +229,14 @@ async def serve_publisher(
     tallies = {} if listener is None else {"local": listener.tally}
     api = publisher_api(sidecar, Side(config, root, http, tallies))
     server = None if http is None else HttpServer(http, config.tls, api)
-    await serve(sidecar, listener, f"shipping the sessions below {root}", api=api, http=server)
+    await serve(
+        sidecar,
+        listener,
+        f"shipping the sessions below {root}",
+        api=api,
+        http=server,
+        level=config.log_level,
+    )
 
 
 async def serve_subscriber(
@@ -266,7 +274,7 @@ async def serve_subscriber(
     api = subscriber_api(sidecar, topics, Side(config, root, http, tallies))
     server = None if http is None else HttpServer(http, config.tls, api)
     what = f"keeping copies of {', '.join(topics)} in {root}"
-    await serve(sidecar, listener, what, api=api, http=server)
+    await serve(sidecar, listener, what, api=api, http=server, level=config.log_level)
 
 
 async def serve(
@@ -276,9 +284,10 @@ async def serve(
     *,
     api: SidecarApi,
     http: HttpServer | None,
+    level: LogLevel,
 ) -> None:
     """Run a sidecar, and its Kafka listener, until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_log(level)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

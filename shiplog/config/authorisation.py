@@ -31,6 +31,10 @@ class Rights:
         self._grants = tuple(grants)
         self._peers = frozenset(NODE_PREFIX + name for name in peers)
 
+    def grant(self, grants: Iterable[Grant]) -> None:
+        """These are the grants from now on."""
+        self._grants = tuple(grants)
+
     def follow(self, identities: Iterable[str]) -> None:
         """These are the members of the cluster from now on."""
         self._peers = frozenset(identities)

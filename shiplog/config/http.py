@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from shiplog.config.kafka import is_loopback
 from shiplog.config.table import Table
-from shiplog.config.tls_files import TLS_KEYS, load_tls
-from shiplog.config.types import HTTP_ADDRESS, HttpConfig, HttpSecurity
-
-HTTP_KEYS = ["listen", "security", "tls"]
+from shiplog.config.tls_files import load_tls
+from shiplog.config.types import HttpConfig, HttpSecurity
 
 
 def load_http(table: Table, key: str = "http") -> HttpConfig | None:
     """The table `key` inside `table`; None where there is none. Raises ConfigError."""
     if not table.has(key):
         return None
-    known = table.table(key, HTTP_KEYS)
-    listen = known.address("listen") if known.has("listen") else HTTP_ADDRESS
-    security = known.choice("security", HttpSecurity.PLAINTEXT)
+    known = table.table(key)
+    listen = known.address("listen")
+    security = known.choice("security", HttpSecurity)
     if security is HttpSecurity.PLAINTEXT and not is_loopback(listen):
         reason = f"{listen} is not a loopback address, and nothing protects plaintext: choose "
         raise known.error("security", reason + 'security = "mtls", or listen on 127.0.0.1')
-    tls = load_tls(known.table("tls", TLS_KEYS)) if known.has("tls") else None
+    tls = load_tls(known.table("tls")) if known.has("tls") else None
     return HttpConfig(listen=listen, security=security, tls=tls)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from shiplog.config.broker_defaults import NAMES, RACK, BrokerDefaults
-from shiplog.config.group_limits import SETTINGS, GroupLimits
+from shiplog.config.broker_defaults import RACK, BrokerDefaults
+from shiplog.config.group_limits import GroupLimits
 from shiplog.config.kafka_settings import read_defaults, read_groups
 from shiplog.config.table import Table
-from shiplog.config.tls_files import TLS_KEYS, check_secret, load_tls
+from shiplog.config.tls_files import check_secret, load_tls
 from shiplog.config.types import (
     Address,
     ClientQuota,
@@ -22,68 +22,39 @@ from shiplog.config.types import (
 )
 from shiplog.logformat.names import check_session_name
 
-KAFKA_KEYS = [
-    "listeners",
-    "users",
-    "quotas",
-    RACK,
-    *NAMES,
-    "groups",
-    "max_request_bytes",
-    "max_memory_bytes",
-    "max_connections",
-    "max_connections_per_host",
-    "idle_s",
-    "request_s",
-]
-LISTENER_KEYS = [
-    "name",
-    "listen",
-    "advertise",
-    "security",
-    "allow_plaintext_from_anywhere",
-    "tls",
-]
-USER_KEYS = ["name", "password_file"]
-QUOTA_KEYS = ["identity", "producer_byte_rate", "consumer_byte_rate", "request_rate"]
-RATE_MAX = 1 << 50
-REQUEST_BYTES_MIN = 64 << 10
-REQUEST_BYTES_MAX = 256 << 20
-MEMORY_BYTES_MAX = 1 << 40
-
 
 def load_kafka(table: Table) -> KafkaConfig:
     """The table [kafka]. Raises ConfigError."""
-    listeners = tuple(_listener(each) for each in table.tables("listeners", LISTENER_KEYS))
+    listeners = tuple(_listener(each) for each in table.tables("listeners"))
     for field in ("name", "listen"):
         seen = [str(getattr(listener, field)) for listener in listeners]
         for value in seen:
             if seen.count(value) > 1:
                 raise table.error("listeners", f"{value!r} is there twice")
-    users = tuple(_user(each) for each in table.tables("users", USER_KEYS))
+    users = tuple(_user(each) for each in table.tables("users"))
     if not users and any(each.security is Security.SASL_TLS for each in listeners):
         raise table.error("users", 'a listener has security = "sasl_tls", and there is nobody')
-    longest = table.size("max_request_bytes", 16 << 20, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
+    longest = table.size("max_request_bytes")
     return KafkaConfig(
         listeners=listeners,
         users=users,
-        quotas=tuple(_quota(each) for each in table.tables("quotas", QUOTA_KEYS)),
+        quotas=tuple(_quota(each) for each in table.tables("quotas")),
         rack=table.text(RACK) if table.has(RACK) else "",
         defaults=read_defaults(table, BrokerDefaults()),
-        groups=read_groups(table.table("groups", list(SETTINGS)), GroupLimits()),
+        groups=read_groups(table.table("groups"), GroupLimits()),
         max_request_bytes=longest,
-        max_memory_bytes=table.size("max_memory_bytes", 256 << 20, longest, MEMORY_BYTES_MAX),
-        max_connections=table.integer("max_connections", 4096, 1, 100_000),
-        max_connections_per_host=table.integer("max_connections_per_host", 4096, 1, 100_000),
-        idle_s=table.seconds("idle_s", 600.0, 1.0, 86_400.0),
-        request_s=table.seconds("request_s", 30.0, 0.1, 3600.0),
+        max_memory_bytes=table.size("max_memory_bytes", least=longest),
+        max_connections=table.integer("max_connections"),
+        max_connections_per_host=table.integer("max_connections_per_host"),
+        idle_s=table.seconds("idle_s"),
+        request_s=table.seconds("request_s"),
     )
 
 
 def _listener(table: Table) -> KafkaListener:
     listen = table.address("listen")
-    security = table.choice("security", Security.PLAINTEXT)
-    is_allowed = table.boolean("allow_plaintext_from_anywhere", default=False)
+    security = table.choice("security", Security)
+    is_allowed = table.boolean("allow_plaintext_from_anywhere")
     if security is Security.PLAINTEXT and not is_allowed and not is_loopback(listen):
         reason = (
             f"{listen} is not a loopback address, and nothing protects plaintext: choose "
@@ -99,7 +70,7 @@ def _listener(table: Table) -> KafkaListener:
         advertise=advertise,
         security=security,
         allow_plaintext_from_anywhere=is_allowed,
-        tls=load_tls(table.table("tls", TLS_KEYS)) if table.has("tls") else None,
+        tls=load_tls(table.table("tls")) if table.has("tls") else None,
     )
 
 
@@ -115,9 +86,9 @@ def _quota(table: Table) -> ClientQuota:
         raise table.error("identity", f"{identity!r} has a * that is not its last character")
     return ClientQuota(
         identity=identity,
-        producer_byte_rate=table.size("producer_byte_rate", 0, 0, RATE_MAX),
-        consumer_byte_rate=table.size("consumer_byte_rate", 0, 0, RATE_MAX),
-        request_rate=table.integer("request_rate", 0, 0, RATE_MAX),
+        producer_byte_rate=table.size("producer_byte_rate"),
+        consumer_byte_rate=table.size("consumer_byte_rate"),
+        request_rate=table.integer("request_rate"),
     )
 
 

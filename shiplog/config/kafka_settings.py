@@ -13,28 +13,30 @@ from typing import Any
 from shiplog.config.broker_defaults import (
     AUTO_CREATE,
     MESSAGE_MAX_BYTES,
-    NAMES,
     NUM_PARTITIONS,
     BrokerDefaults,
 )
+from shiplog.config.document import Document
 from shiplog.config.group_limits import SETTINGS, GroupLimits
+from shiplog.config.kafka_keys import DEFAULTS, GROUPS
+from shiplog.config.schema import Section, schema
 from shiplog.config.table import Table
 from shiplog.config.types import ConfigError, KafkaConfig
 
-PARTITIONS_MAX = 10_000
-MESSAGE_BYTES_MIN = 1 << 10
-MESSAGE_BYTES_MAX = (1 << 31) - 1
+_FLAT = schema(
+    [Section(name="", meaning="Kafka's own names, without tables", keys=DEFAULTS | GROUPS)]
+)
 
 
 def read_defaults(table: Table, before: BrokerDefaults) -> BrokerDefaults:
     """Raises ConfigError."""
     auto_create, longest = before.auto_create, before.message_max_bytes
     if table.has(AUTO_CREATE):
-        auto_create = table.boolean(AUTO_CREATE, default=True)
+        auto_create = table.boolean(AUTO_CREATE)
     if table.has(MESSAGE_MAX_BYTES):
-        longest = table.size(MESSAGE_MAX_BYTES, 0, MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX)
+        longest = table.size(MESSAGE_MAX_BYTES)
     return BrokerDefaults(
-        num_partitions=table.integer(NUM_PARTITIONS, before.num_partitions, 1, PARTITIONS_MAX),
+        num_partitions=table.integer(NUM_PARTITIONS, before.num_partitions),
         auto_create=auto_create,
         message_max_bytes=longest,
     )
@@ -43,7 +45,7 @@ def read_defaults(table: Table, before: BrokerDefaults) -> BrokerDefaults:
 def read_groups(table: Table, before: GroupLimits) -> GroupLimits:
     """Raises ConfigError."""
     values = {
-        bounds.field: table.integer(name, getattr(before, bounds.field), bounds.least, bounds.most)
+        bounds.field: table.integer(name, getattr(before, bounds.field))
         for name, bounds in SETTINGS.items()
     }
     limits = GroupLimits(**values)
@@ -59,7 +61,7 @@ def with_settings(config: KafkaConfig, texts: Iterable[str], source: str) -> Kaf
     from, for messages. Raises ConfigError.
     """
     values = dict(_setting(text, source) for text in texts)
-    table = Table(source, "", values, [*NAMES, *SETTINGS])
+    table = Table(Document(source, _FLAT, values))
     return replace(
         config,
         defaults=read_defaults(table, config.defaults),

@@ -7,15 +7,17 @@ wrong raises ConfigError, which names file, key, value and what is allowed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from shiplog.config import sidecar_kafka
+from shiplog.config.client_keys import CLIENT
 from shiplog.config.copy_url import check_copy_url, is_url
+from shiplog.config.document import Document, read_document
 from shiplog.config.http import load_http
-from shiplog.config.kafka import KAFKA_KEYS, load_kafka
+from shiplog.config.kafka import load_kafka
+from shiplog.config.node_keys import COPY_FORMATS, NODE
 from shiplog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
-from shiplog.config.table import Table, read_toml
-from shiplog.config.tls_files import TLS_KEYS, load_tls
+from shiplog.config.table import Table
+from shiplog.config.tls_files import load_tls
 from shiplog.config.types import (
     Address,
     ArchiveConfig,
@@ -23,6 +25,7 @@ from shiplog.config.types import (
     Expiry,
     Fsync,
     Grant,
+    LogLevel,
     NodeConfig,
     OnFull,
     PeerConfig,
@@ -35,70 +38,32 @@ from shiplog.config.types import (
 from shiplog.logformat.names import check_session_name
 
 VOTER_COUNTS = (1, 3, 5, 7)
-SEGMENT_BYTES_MIN = 1 << 10
-SEGMENT_BYTES_MAX = (1 << 31) - 1  # positions in Kafka's index files are signed 32-bit numbers
-RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
-DISK_BYTES_MAX = 1 << 60
-EXPIRY_S_MAX = 10 * 365 * 24 * 3600
-
-NODE_KEYS = [
-    "name",
-    "cluster",
-    "data",
-    "listen",
-    "advertise",
-    "fsync",
-    "fsync_interval_ms",
-    "segment_bytes",
-    "auto_create_topics",
-    "max_record_bytes",
-    "snapshot_interval_s",
-    "disk_stop_percent",
-]
-NODE_TABLES = [
-    "node",
-    "tls",
-    "peers",
-    "grants",
-    "quotas",
-    "expiry",
-    "scrub",
-    "archive",
-    "kafka",
-    "http",
-]
-ARCHIVE_KEYS = ["policy", "interval_s", "copy_to", "copy_formats"]
-COPY_FORMATS = ("segments", "parquet")
-SCRUB_KEYS = ["bytes_per_s", "interval_s"]
-EXPIRY_KEYS = ["producers_s", "sessions_s"]
-QUOTA_KEYS = ["sessions", "partitions", "unmerged_bytes"]
-PEER_KEYS = ["name", "address"]
-GRANT_KEYS = ["identity", "publish", "subscribe", "admin"]
-PUBLISH_KEYS = ["sessions", "topics", "dedup_ids"]
-SUBSCRIBE_KEYS = ["topics", "groups"]
-CLIENT_KEYS = [
-    "nodes",
-    "node_names",
-    "cluster",
-    *TLS_KEYS,
-    "kafka_bootstrap",
-    "kafka_security",
-    "publisher",
-    "subscriber",
-]
-PUBLISHER_KEYS = ["dir", "budget_bytes", "roll_bytes", "on_full", "kafka", "http"]
-SUBSCRIBER_KEYS = ["dir", "keep", "kafka", "http"]
 
 
-def load_node(path: str) -> NodeConfig:
+def read_node(path: str, environ: Mapping[str, str] | None = None) -> Document:
+    """A node's file and the environment's part of it (None: this process's); raises ConfigError."""
+    return read_document(path, NODE, CLIENT, environ)
+
+
+def read_client(path: str, environ: Mapping[str, str] | None = None) -> Document:
+    """A client's file and the environment's part of it; raises ConfigError."""
+    return read_document(path, CLIENT, NODE, environ)
+
+
+def load_node(path: str, environ: Mapping[str, str] | None = None) -> NodeConfig:
     """The configuration of a node; raises ConfigError."""
-    file = Table(
-        path,
-        "",
-        read_toml(path),
-        NODE_TABLES,
-    )
-    node = file.table("node", NODE_KEYS)
+    return node_config(read_node(path, environ))
+
+
+def load_client(path: str, environ: Mapping[str, str] | None = None) -> ClientConfig:
+    """The configuration of a publisher, subscriber or administrator; raises ConfigError."""
+    return client_config(read_client(path, environ))
+
+
+def node_config(document: Document) -> NodeConfig:
+    """What it says, checked; raises ConfigError."""
+    file = Table(document)
+    node = file.table("node")
     name = node.text("name", check_session_name)
     peers = _peers(file, name)
     own = next((peer.address for peer in peers if peer.name == name), None)
@@ -112,28 +77,29 @@ def load_node(path: str) -> NodeConfig:
         data=node.path("data"),
         listen=node.address("listen"),
         advertise=own if own and not node.has("advertise") else node.address("advertise"),
-        tls=load_tls(file.table("tls", TLS_KEYS)),
+        tls=load_tls(file.table("tls")),
         peers=peers,
-        grants=tuple(_grant(grant) for grant in file.tables("grants", GRANT_KEYS)),
-        fsync=node.choice("fsync", Fsync.ALWAYS),
-        fsync_interval_ms=node.integer("fsync_interval_ms", 50, 1, 60_000),
-        segment_bytes=node.size("segment_bytes", 1 << 30, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
-        auto_create_topics=node.boolean("auto_create_topics", default=True),
-        max_record_bytes=node.size("max_record_bytes", 1 << 20, 1, RECORD_BYTES_MAX),
-        snapshot_interval_s=node.seconds("snapshot_interval_s", 5.0, 0.1, 3600.0),
-        disk_stop_percent=node.integer("disk_stop_percent", 95, 1, 100),
-        quotas=_quotas(file.table("quotas", QUOTA_KEYS)),
-        expiry=_expiry(file.table("expiry", EXPIRY_KEYS)),
-        scrub=_scrub(file.table("scrub", SCRUB_KEYS)),
-        archive=_archive(file.table("archive", ARCHIVE_KEYS), node.path("data")),
-        kafka=load_kafka(file.table("kafka", KAFKA_KEYS)),
+        grants=tuple(_grant(grant) for grant in file.tables("grants")),
+        fsync=node.choice("fsync", Fsync),
+        fsync_interval_ms=node.integer("fsync_interval_ms"),
+        segment_bytes=node.size("segment_bytes"),
+        auto_create_topics=node.boolean("auto_create_topics"),
+        max_record_bytes=node.size("max_record_bytes"),
+        snapshot_interval_s=node.seconds("snapshot_interval_s"),
+        disk_stop_percent=node.integer("disk_stop_percent"),
+        quotas=_quotas(file.table("quotas")),
+        expiry=_expiry(file.table("expiry")),
+        scrub=_scrub(file.table("scrub")),
+        archive=_archive(file.table("archive"), node.path("data")),
+        kafka=load_kafka(file.table("kafka")),
         http=load_http(file),
+        log_level=_log_level(file),
     )
 
 
-def load_client(path: str) -> ClientConfig:
-    """The configuration of a publisher, subscriber or administrator; raises ConfigError."""
-    file = Table(path, "", read_toml(path), CLIENT_KEYS)
+def client_config(document: Document) -> ClientConfig:
+    """What it says, checked; raises ConfigError."""
+    file = Table(document)
     return ClientConfig(
         nodes=_nodes(file),
         node_names=_node_names(file),
@@ -141,32 +107,35 @@ def load_client(path: str) -> ClientConfig:
         tls=load_tls(file),
         kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
         kafka_security=_kafka_security(file),
-        publisher=_publisher(file.table("publisher", PUBLISHER_KEYS)),
-        subscriber=_subscriber(file.table("subscriber", SUBSCRIBER_KEYS)),
+        publisher=_publisher(file.table("publisher")),
+        subscriber=_subscriber(file.table("subscriber")),
+        log_level=_log_level(file),
     )
+
+
+def _log_level(file: Table) -> LogLevel:
+    return file.table("log").choice("level", LogLevel)
 
 
 def _quotas(table: Table) -> Quotas:
     return Quotas(
-        sessions=table.integer("sessions", 1_000, 1, 1_000_000),
-        partitions=table.integer("partitions", 10_000, 1, 1_000_000),
-        unmerged_bytes=table.size("unmerged_bytes", 0, 0, DISK_BYTES_MAX),
+        sessions=table.integer("sessions"),
+        partitions=table.integer("partitions"),
+        unmerged_bytes=table.size("unmerged_bytes"),
     )
 
 
 def _expiry(table: Table) -> Expiry:
-    default = Expiry()
     return Expiry(
-        producers_s=table.integer("producers_s", default.producers_s, 60, EXPIRY_S_MAX),
-        sessions_s=table.integer("sessions_s", default.sessions_s, 60, EXPIRY_S_MAX),
+        producers_s=table.integer("producers_s"),
+        sessions_s=table.integer("sessions_s"),
     )
 
 
 def _scrub(table: Table) -> Scrub:
-    default = Scrub()
     return Scrub(
-        bytes_per_s=table.size("bytes_per_s", default.bytes_per_s, 0, DISK_BYTES_MAX),
-        interval_s=table.integer("interval_s", default.interval_s, 1, EXPIRY_S_MAX),
+        bytes_per_s=table.size("bytes_per_s"),
+        interval_s=table.integer("interval_s"),
     )
 
 
@@ -181,7 +150,7 @@ def _archive(table: Table, data: str) -> ArchiveConfig:
         raise table.error("copy_formats", "has no meaning without copy_to")
     return ArchiveConfig(
         policy=table.path("policy") if table.has("policy") else None,
-        interval_s=table.seconds("interval_s", ArchiveConfig().interval_s, 0.1, 3600.0),
+        interval_s=table.seconds("interval_s"),
         copy_to=copy_to,
         copy_formats=formats or (COPY_FORMATS[:1] if copy_to is not None else ()),
     )
@@ -198,13 +167,13 @@ def _copy_to(table: Table, data: str) -> str:
 
 
 def _check_interval(node: Table) -> None:
-    interval = node.choice("fsync", Fsync.ALWAYS) is Fsync.INTERVAL
+    interval = node.choice("fsync", Fsync) is Fsync.INTERVAL
     if node.has("fsync_interval_ms") and not interval:
         raise node.error("fsync_interval_ms", 'has no meaning without fsync = "interval"')
 
 
 def _peers(file: Table, own_name: str) -> tuple[PeerConfig, ...]:
-    tables = file.tables("peers", PEER_KEYS)
+    tables = file.tables("peers")
     peers = tuple(
         PeerConfig(name=peer.text("name", check_session_name), address=peer.address("address"))
         for peer in tables
@@ -226,8 +195,8 @@ def _check_distinct(table: Table, key: str, values: Iterable[str]) -> None:
 
 
 def _grant(grant: Table) -> Grant:
-    publish = grant.table("publish", PUBLISH_KEYS)
-    subscribe = grant.table("subscribe", SUBSCRIBE_KEYS)
+    publish = grant.table("publish")
+    subscribe = grant.table("subscribe")
     if grant.has("publish") and not (publish.has("sessions") and publish.has("topics")):
         raise grant.error("publish", "needs both sessions and topics, or it allows nothing")
     if subscribe.has("groups") and not subscribe.has("topics"):
@@ -240,7 +209,7 @@ def _grant(grant: Table) -> Grant:
         publish_dedup_ids=_patterns(publish, "dedup_ids"),
         subscribe_topics=_patterns(subscribe, "topics"),
         subscribe_groups=groups,
-        admin=grant.boolean("admin", default=False),
+        admin=grant.boolean("admin"),
     )
 
 
@@ -282,14 +251,10 @@ def _node_names(file: Table) -> tuple[str, ...]:
 def _publisher(table: Table) -> PublisherConfig:
     publisher = PublisherConfig(
         directory=table.path("dir") if table.has("dir") else None,
-        budget_bytes=table.size("budget_bytes", 8 << 30, 1, DISK_BYTES_MAX),
-        roll_bytes=table.size("roll_bytes", 1 << 30, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
-        on_full=table.choice("on_full", OnFull.BLOCK),
-        kafka=(
-            load_publisher_kafka(table.table("kafka", sidecar_kafka.PUBLISHER_KEYS))
-            if table.has("kafka")
-            else None
-        ),
+        budget_bytes=table.size("budget_bytes"),
+        roll_bytes=table.size("roll_bytes"),
+        on_full=table.choice("on_full", OnFull),
+        kafka=(load_publisher_kafka(table.table("kafka")) if table.has("kafka") else None),
         http=load_http(table),
     )
     if publisher.budget_bytes < publisher.roll_bytes:
@@ -301,19 +266,15 @@ def _publisher(table: Table) -> PublisherConfig:
 def _subscriber(table: Table) -> SubscriberConfig:
     return SubscriberConfig(
         directory=table.path("dir") if table.has("dir") else None,
-        keep=table.boolean("keep", default=False),
-        kafka=(
-            load_subscriber_kafka(table.table("kafka", sidecar_kafka.SUBSCRIBER_KEYS))
-            if table.has("kafka")
-            else None
-        ),
+        keep=table.boolean("keep"),
+        kafka=(load_subscriber_kafka(table.table("kafka")) if table.has("kafka") else None),
         http=load_http(table),
     )
 
 
 def _kafka_security(file: Table) -> Security:
     """How a sidecar connects to the nodes' Kafka listeners."""
-    security = file.choice("kafka_security", Security.PLAINTEXT)
+    security = file.choice("kafka_security", Security)
     if security is Security.SASL_TLS:
         raise file.error("kafka_security", "sidecars have a certificate and no password: use mtls")
     return security

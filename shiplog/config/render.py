@@ -38,6 +38,7 @@ def render_node(config: NodeConfig) -> str:
     tables += [_kafka(config.kafka), *map(_listener, config.kafka.listeners)]
     tables += map(_user, config.kafka.users)
     tables += _http("http", config.http)
+    tables.append(_table("[log]", {"level": config.log_level.value}))
     tables += [_table("[[kafka.quotas]]", asdict(quota)) for quota in config.kafka.quotas]
     tables += [_peer(peer) for peer in config.peers]
     tables += [_grant(grant) for grant in config.grants]
@@ -67,6 +68,7 @@ def render_client(config: ClientConfig) -> str:
         listen = str(config.subscriber.kafka.listen)
         tables.append(_table("[subscriber.kafka]", {"listen": listen}))
     tables += _http("subscriber.http", config.subscriber.http)
+    tables.append(_table("[log]", {"level": config.log_level.value}))
     return "\n".join(tables)
 
 

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.kafka import is_loopback
-from shiplog.config.kafka_settings import MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, PARTITIONS_MAX
 from shiplog.config.table import Table
 from shiplog.config.types import Address, PublisherKafka, SubscriberKafka
 from shiplog.logformat.names import check_session_name, check_topic_name
 
-PUBLISHER_KEYS = ["listen", "session", NUM_PARTITIONS, MESSAGE_MAX_BYTES, "partitions"]
-SUBSCRIBER_KEYS = ["listen"]
-
 
 def load_publisher_kafka(table: Table) -> PublisherKafka:
     """Raises ConfigError."""
-    topics = table.open_table("partitions")
+    topics = table.table("partitions")
     for topic in topics.keys:
         table.checked("partitions", topic, check_topic_name)
-    counts = {topic: topics.integer(topic, 1, 1, PARTITIONS_MAX) for topic in topics.keys}
+    counts = {topic: topics.integer(topic) for topic in topics.keys}
     return PublisherKafka(
         listen=_listen(table),
         session=table.text("session", check_session_name),
-        num_partitions=table.integer(NUM_PARTITIONS, 1, 1, PARTITIONS_MAX),
+        num_partitions=table.integer(NUM_PARTITIONS),
         partitions=counts,
-        message_max_bytes=table.size(
-            MESSAGE_MAX_BYTES, 1 << 20, MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX
-        ),
+        message_max_bytes=table.size(MESSAGE_MAX_BYTES),
     )
 
 

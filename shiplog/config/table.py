@@ -7,41 +7,19 @@ key is an error, with the nearest known one, so that a typo never means "the def
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar
 
+from shiplog.config.document import Document
+from shiplog.config.schema import Key, Section, joined, known_keys
 from shiplog.config.sizes import parse_size
 from shiplog.config.types import Address, ConfigError
+from shiplog.config.words import nearest
 from shiplog.logformat.errors import InvalidName
 
 EnumT = TypeVar("EnumT", bound=Enum)
-
-FILE_LIMIT_BYTES = 1 << 20
-
-
-def read_toml(path: str) -> dict[str, Any]:
-    """The tables of a TOML file; raises ConfigError when it can't be read or parsed."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read(FILE_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: can't read the configuration: {error.strerror}") from error
-    if len(text) > FILE_LIMIT_BYTES:
-        raise ConfigError(f"{path}: larger than {FILE_LIMIT_BYTES} bytes: not a configuration file")
-    try:
-        return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-
-
-def nearest(word: str, words: list[str]) -> str:
-    """A hint at the known word that `word` may have been meant to be, or nothing."""
-    matches = get_close_matches(word, words, n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def parse_address(text: str) -> Address | None:
@@ -57,23 +35,50 @@ def parse_address(text: str) -> Address | None:
 
 
 class Table:
-    """One table of a TOML file; every method raises ConfigError."""
+    """One table of a TOML file; every method raises ConfigError.
 
-    def __init__(self, file: str, name: str, values: Mapping[str, Any], known: list[str]) -> None:
-        self.file = file
+    Defaults and ranges are those of the table of keys (schema.py), unless a caller knows better.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        name: str = "",
+        path: str = "",
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`name` is for messages, `path` where the table of keys has it."""
+        self._document = document
         self._name = name
-        self._values = values
-        for key in values:
-            if key not in known:
+        self._path = path
+        self._values = document.values if values is None else values
+        known = known_keys(document.tables, path)
+        for key in self._values:
+            if key not in known and self._section.anything is None:
                 text = f"unknown key{nearest(key, known)} Allowed are: {', '.join(known)}"
                 raise self.error(key, text)
 
+    @property
+    def file(self) -> str:
+        """The file's path."""
+        return self._document.file
+
+    @property
+    def _section(self) -> Section:
+        return self._document.tables[self._path]
+
+    def _key(self, key: str) -> Key:
+        return self._section.anything or self._section.keys[key]
+
     def error(self, key: str, reason: str) -> ConfigError:
         """What is wrong with a key of this table."""
-        return ConfigError(f"{self.file}: {self._at(key)}: {reason}")
+        at = self._at(key)
+        variable = self._document.variables.get(at)
+        found = f"{at} (from {variable})" if variable else at
+        return ConfigError(f"{self.file}: {found}: {reason}")
 
     def _at(self, key: str) -> str:
-        return f"{self._name}.{key}" if self._name else key
+        return joined(self._name, key)
 
     def _wrong(self, key: str, value: object, allowed: str) -> ConfigError:
         return self.error(key, f"{value!r} is not {allowed}")
@@ -92,7 +97,7 @@ class Table:
 
     def text(self, key: str, check: Callable[[str], str] | None = None) -> str:
         """A text that is not empty; `check` returns it or raises InvalidName."""
-        value: str = self._get(key, str, "a text")
+        value: str = self._get(key, str, "a text", self._key(key).default)
         if not value:
             raise self._wrong(key, value, "a text of at least one character")
         return self.checked(key, value, check) if check else value
@@ -113,42 +118,48 @@ class Table:
                 raise self._wrong(key, value, "a text of at least one character")
         return tuple(values)
 
-    def boolean(self, key: str, default: bool) -> bool:
+    def boolean(self, key: str, default: bool | None = None) -> bool:
         """True or false."""
-        value: bool = self._get(key, bool, "true or false", default)
+        known = self._key(key).default if default is None else default
+        value: bool = self._get(key, bool, "true or false", known)
         return value
 
-    def integer(self, key: str, default: int, least: int, most: int) -> int:
-        """A whole number between two bounds, both allowed."""
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A whole number in the key's range."""
+        spec = self._key(key)
+        least, most = int(spec.least), int(spec.most)
         allowed = f"a whole number from {least} to {most}"
-        value: int = self._get(key, int, allowed, default)
+        value: int = self._get(key, int, allowed, spec.default if default is None else default)
         if not least <= value <= most:
             raise self._wrong(key, value, allowed)
         return value
 
-    def seconds(self, key: str, default: float, least: float, most: float) -> float:
-        """A number of seconds between two bounds, both allowed."""
-        allowed = f"a number of seconds from {least:g} to {most:g}"
-        value: float = self._get(key, int | float, allowed, default)
-        if not least <= value <= most:
+    def seconds(self, key: str) -> float:
+        """A number of seconds in the key's range."""
+        spec = self._key(key)
+        allowed = f"a number of seconds from {spec.least:g} to {spec.most:g}"
+        value: float = self._get(key, int | float, allowed, spec.default)
+        if not spec.least <= value <= spec.most:
             raise self._wrong(key, value, allowed)
         return float(value)
 
-    def size(self, key: str, default: int, least: int, most: int) -> int:
-        """A number of bytes between two bounds, as a whole number or a text such as "64Mi"."""
+    def size(self, key: str, default: int | None = None, least: int | None = None) -> int:
+        """A number of bytes in the key's range, as a whole number or a text such as "64Mi"."""
+        spec = self._key(key)
+        least, most = int(spec.least) if least is None else least, int(spec.most)
         allowed = f'a size from {least} to {most} bytes, such as 1048576, "64Mi" or "1G"'
-        value = self._get(key, int | str, allowed, default)
+        value = self._get(key, int | str, allowed, spec.default if default is None else default)
         count = parse_size(value) if isinstance(value, str) else value
         if count is None or not least <= count <= most:
             raise self._wrong(key, value, allowed)
         return int(count)
 
-    def choice(self, key: str, default: EnumT) -> EnumT:
+    def choice(self, key: str, kind: type[EnumT]) -> EnumT:
         """One of an enum's values."""
-        members: dict[str, EnumT] = {member.value: member for member in type(default)}
-        value = self._get(key, str, " or ".join(f'"{name}"' for name in members), default.value)
+        members: dict[str, EnumT] = {member.value: member for member in kind}
+        allowed = " or ".join(f'"{name}"' for name in members)
+        value = self._get(key, str, allowed, self._key(key).plain_default)
         if value not in members:
-            allowed = " or ".join(f'"{name}"' for name in members)
             raise self._wrong(key, value, allowed + nearest(value, list(members)))
         return members[value]
 
@@ -180,29 +191,25 @@ class Table:
             raise self._wrong(key, path, "a file that this user may read")
         return path
 
-    def table(self, key: str, known: list[str]) -> Table:
+    def table(self, key: str) -> Table:
         """A table inside this one; empty when missing."""
         values = self._get(key, dict, f"a table: [{self._at(key)}]", {})
-        return Table(self.file, self._at(key), values, known)
-
-    def open_table(self, key: str) -> Table:
-        """A table inside this one whose keys are the operator's own; empty when missing."""
-        values = self._get(key, dict, f"a table: [{self._at(key)}]", {})
-        return Table(self.file, self._at(key), values, list(values))
+        return Table(self._document, self._at(key), joined(self._path, key), values)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that the file gives."""
         return tuple(self._values)
 
-    def tables(self, key: str, known: list[str]) -> list[Table]:
+    def tables(self, key: str) -> list[Table]:
         """A list of tables; empty when missing."""
         allowed = f"a list of tables: [[{self._at(key)}]]"
         values = self._get(key, list, allowed, [])
         for value in values:
             if not isinstance(value, dict):
                 raise self._wrong(key, value, allowed)
+        path = joined(self._path, key)
         return [
-            Table(self.file, f"{self._at(key)}[{index}]", value, known)
+            Table(self._document, f"{self._at(key)}[{index}]", path, value)
             for index, value in enumerate(values)
         ]

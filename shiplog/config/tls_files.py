@@ -11,8 +11,6 @@ import stat
 from shiplog.config.table import Table
 from shiplog.config.types import TlsFiles
 
-TLS_KEYS = ["ca", "cert", "key"]
-
 
 def load_tls(table: Table) -> TlsFiles:
     """The PEM files that a table names. Raises ConfigError."""

@@ -33,6 +33,15 @@ class OnFull(Enum):
     RAISE = "raise"
 
 
+class LogLevel(Enum):
+    """The least important lines of a log that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class Address(NamedTuple):
     """Where something listens; `host` is a name or an IP address (IPv6 without brackets)."""
 
@@ -237,6 +246,7 @@ class NodeConfig:
     archive: ArchiveConfig = ArchiveConfig()
     kafka: KafkaConfig = KafkaConfig()
     http: HttpConfig | None = None
+    log_level: LogLevel = LogLevel.INFO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,3 +310,4 @@ class ClientConfig:
     kafka_security: Security = Security.PLAINTEXT
     publisher: PublisherConfig = PublisherConfig()
     subscriber: SubscriberConfig = SubscriberConfig()
+    log_level: LogLevel = LogLevel.INFO

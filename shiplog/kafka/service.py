@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shiplog.config.types import Security
+from shiplog.config.types import ClientQuota, Security
 from shiplog.kafka.broker import Broker
 from shiplog.kafka.dispatch import Dispatcher
 from shiplog.kafka.listener import Listener, ListenerFault
@@ -45,13 +45,19 @@ class KafkaService:
         config = node.config.kafka
         self._broker = Broker(node)
         dispatcher = Dispatcher(self._broker, APIS)
-        allowances = Allowances(config.quotas) if config.quotas else None
+        self._allowances = Allowances(config.quotas)
         self.listeners = [
-            Listener(each, config, dispatcher, node_tls=node.config.tls, allowances=allowances)
+            Listener(
+                each, config, dispatcher, node_tls=node.config.tls, allowances=self._allowances
+            )
             for each in config.listeners
         ]
         node.measures.kafka = {each.config.name: each.tally for each in self.listeners}
         self._watch: FileWatch | None = None
+
+    def limit(self, quotas: Sequence[ClientQuota]) -> None:
+        """These are what clients may ask for from now on."""
+        self._allowances.change(quotas)
 
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""

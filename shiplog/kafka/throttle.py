@@ -45,6 +45,12 @@ class Allowance:
         rates = (quota.producer_byte_rate, quota.consumer_byte_rate, quota.request_rate)
         self._written, self._read, self._requests = (_Rate(rate, rate, now) for rate in rates)
 
+    def change(self, quota: ClientQuota) -> None:
+        """Other rates from now on; what is owed stays owed."""
+        self._written.per_s = quota.producer_byte_rate
+        self._read.per_s = quota.consumer_byte_rate
+        self._requests.per_s = quota.request_rate
+
     def take(self, now: float, *, written: int = 0, read: int = 0) -> float:
         """Count a request and its bytes: seconds for which nothing more is to be taken."""
         pause = max(
@@ -62,9 +68,18 @@ class Allowances:
         self._quotas = tuple(quotas)
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
+    def change(self, quotas: Sequence[ClientQuota]) -> None:
+        """These count from now on, for who is connected already too."""
+        self._quotas = tuple(quotas)
+        for identity, allowance in self._known.items():
+            allowance.change(self._quota(identity) or ClientQuota(identity=identity))
+
+    def _quota(self, identity: str) -> ClientQuota | None:
+        return next((each for each in self._quotas if matches(each.identity, identity)), None)
+
     def of(self, identity: str, now: float) -> Allowance | None:
         """What an identity has used, however many connections it has; None: it may have all."""
-        quota = next((each for each in self._quotas if matches(each.identity, identity)), None)
+        quota = self._quota(identity)
         if quota is None:
             return None
         found = self._known.get(identity)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import logging
 
+from shiplog.config.types import LogLevel
 from shiplog.runtime.clock import Clock
 
 FIELD_LIMIT_CHARACTERS = 200
+LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def format_event(event: str, **fields: object) -> str:
@@ -26,6 +28,12 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
     """Write one structured line."""
     if logger.isEnabledFor(level):
         logger.log(level, "%s", format_event(event, **fields))
+
+
+def start_log(level: LogLevel) -> None:
+    """Write lines to stderr; again: which lines from now on."""
+    logging.basicConfig(format=LINE)
+    logging.getLogger().setLevel(level.name)
 
 
 class RateLimitedLog:

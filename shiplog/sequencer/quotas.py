@@ -31,6 +31,11 @@ class QuotaKeeper:
         self._unmerged: Counter[str] = Counter()
         self._unmerged_limit = quotas.unmerged_bytes
 
+    def limit(self, quotas: Quotas) -> None:
+        """These count from now on; a share of the disk, from the next look at it."""
+        self._quotas = quotas
+        self._unmerged_limit = quotas.unmerged_bytes
+
     def look(self, disk_bytes: int) -> int:
         """Count anew what is held and not merged, on a disk of that size; the sum."""
         self._unmerged_limit = self._quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.load import NODE_KEYS, QUOTA_KEYS, load_client, load_node
+from shiplog.config.load import load_client, load_node
+from shiplog.config.node_keys import NODE as KEYS
 from shiplog.config.render import render_client, render_node
 from shiplog.config.sizes import parse_size
 from shiplog.config.table import parse_address
@@ -213,7 +214,7 @@ def test_any_value_of_any_key_is_taken_or_refused(write: Writer, value: str) -> 
     text = change("\n[tls]", EVERY_KEY) + GRANT
     load_node(write(text))
     found = list(re.finditer(r"^\w+ = (.*)$", text, re.MULTILINE))
-    assert len(found) == len(NODE_KEYS) + len(QUOTA_KEYS) + 3 + 6 + 4
+    assert len(found) == len(KEYS["node"].keys) + len(KEYS["quotas"].keys) + 3 + 6 + 4
     for match in found:
         with suppress(ConfigError):
             load_node(write(text[: match.start(1)] + value + text[match.end(1) :]))

@@ -1,0 +1,120 @@
+"""`shiplog config check|show|schema`: what configuration files say, and may say.
+
+Invariant: what `check` accepts, nodes and clients accept in the same environment.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from shiplog.cli.output import json_option, print_json, print_table, talk
+from shiplog.config.client_keys import CLIENT
+from shiplog.config.document import Document, Setting, read_toml, settings
+from shiplog.config.json_schema import json_schema
+from shiplog.config.load import client_config, node_config, read_client, read_node
+from shiplog.config.node_keys import NODE
+
+KINDS = ("node", "client")
+NODES_ONLY = ("node", "peers", "grants")
+
+file_argument = click.argument("file", type=click.Path(dir_okay=False))
+kind_option = click.option(
+    "--kind", type=click.Choice(KINDS), help="Whose file it is; else told by its tables."
+)
+
+
+@click.group()
+def command() -> None:
+    """Check and show configuration files: of nodes, and of clients (publishers, subscribers,
+    sidecars, administrators). docs/configuration.md has all keys.
+
+    \b
+    Examples:
+      shiplog config check /etc/shiplog/node.toml
+      SHIPLOG_NODE_FSYNC=interval shiplog config show /etc/shiplog/node.toml
+      shiplog config schema node > node.schema.json
+    """
+
+
+@command.command()
+@file_argument
+@kind_option
+@json_option
+def check(file: str, kind: str | None, *, as_json: bool) -> None:
+    """Check FILE, with the variables of this environment, and the files that it names.
+
+    \b
+    Examples:
+      shiplog config check /etc/shiplog/node.toml
+      shiplog config check client.toml --json
+    """
+    found, document = _read(file, kind)
+    if as_json:
+        print_json({"config": file, "kind": found, "valid": True})
+        return
+    talk(f"{file}: valid, of a {found}")
+    for name, variable in document.variables.items():
+        talk(f"  {name} is from {variable}")
+
+
+@command.command()
+@file_argument
+@kind_option
+@json_option
+def show(file: str, kind: str | None, *, as_json: bool) -> None:
+    """Show every key of FILE as it counts, and where that is from: the file, a variable of the
+    environment, or the default (-: the key is left out).
+
+    \b
+    Examples:
+      shiplog config show /etc/shiplog/node.toml
+      shiplog config show client.toml --json
+    """
+    _, document = _read(file, kind)
+    found = settings(document)
+    if as_json:
+        print_json([_plain(setting) for setting in found])
+        return
+    rows = [(each.name, _shown(each.value), each.source) for each in found]
+    print_table(("key", "value", "from"), rows)
+
+
+@command.command("schema")
+@click.argument("kind", type=click.Choice(KINDS))
+def schema_command(kind: str) -> None:
+    """Print the JSON Schema of a node's or a client's file, for editors.
+
+    \b
+    Example:
+      shiplog config schema node > node.schema.json
+    """
+    tables = NODE if kind == "node" else CLIENT
+    print_json(json_schema(tables, f"shiplog: the configuration of a {kind}"))
+
+
+def _read(file: str, kind: str | None) -> tuple[str, Document]:
+    """Whose file it is, and what it says, checked. Raises ConfigError."""
+    values = read_toml(file)
+    found = kind or ("node" if any(name in values for name in NODES_ONLY) else "client")
+    if found == "node":
+        document = read_node(file)
+        node_config(document)
+    else:
+        document = read_client(file)
+        client_config(document)
+    return found, document
+
+
+def _plain(setting: Setting) -> dict[str, object]:
+    return {
+        "key": setting.name,
+        "value": setting.value,
+        "from": setting.source,
+        "reloaded": setting.reload.value,
+    }
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,44 @@
+"""A node takes over what changes in its configuration file while it runs."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from shiplog.replicator.admin_client import AdminError, request
+from shiplog.wire.admin import GetStatus, Status
+from tests.e2e.harness import wait_for
+
+
+def is_allowed(cluster: LocalCluster) -> bool:
+    try:
+        request(cluster.client_config(), GetStatus(), Status)
+    except AdminError:
+        return False
+    return True
+
+
+def test_grants_change_and_what_is_wrong_changes_nothing(tmp_path: Path) -> None:
+    with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:
+        cluster.start()
+        [node] = cluster.nodes
+        file, log = Path(node.config_file), Path(node.log_file)
+        text = file.read_text()
+        assert is_allowed(cluster)
+
+        file.write_text(text.replace("admin = true", "admin = false"))
+        wait_for(lambda: not is_allowed(cluster), "the right is gone")
+
+        file.write_text(text.replace("[quotas]", "[qoutas]"))
+        wait_for(lambda: "configuration not taken, kept the old" in log.read_text(), "an error")
+        assert "did you mean 'quotas'" in log.read_text()
+        assert not is_allowed(cluster)
+
+        file.write_text(text.replace("snapshot_interval_s = 5.0", "snapshot_interval_s = 6.0"))
+        node.signal(signal.SIGHUP)
+        wait_for(lambda: is_allowed(cluster), "the right is back")
+        wait_for(lambda: "counts from the next start" in log.read_text(), "a warning")
+        assert 'keys="node.snapshot_interval_s"' in log.read_text()
+        node.stop()
+        assert node.exit_code() == 0

@@ -4,7 +4,7 @@ Several processes share them out by file; all that need Spark go to one: a sessi
 start, and more than one would not fit.
 
 Hypothesis measures no time (a shared machine would make tests fail at random) and always prints how
-to reproduce a failure. What tests mount vanishes with them.
+to reproduce a failure. What tests mount vanishes with them; their nodes are forked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from tests import mounts
+from tests import forking, mounts
 
 SPARK = "tests/spark/"
 
@@ -24,6 +24,7 @@ settings.register_profile("same", deadline=None, print_blob=True, derandomize=Tr
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("same")
 mounts.keep_to_ourselves()
+forking.take_over()
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import BinaryIO, Protocol
 
 from shiplog.config.authorisation import ANONYMOUS
 from shiplog.config.group_limits import GroupLimits
@@ -64,6 +65,29 @@ class ClusterOptions:
     """The first node's port; None: free ones."""
 
 
+class Process(Protocol):
+    """What is asked of a process: as subprocess.Popen has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def start_process(arguments: Sequence[str], log: BinaryIO) -> Process:
+    """Run `shiplog` with these arguments, in a session of its own; it writes to `log`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "shiplog", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
 class LocalNode:
     """One node process."""
 
@@ -88,7 +112,7 @@ class LocalNode:
         self.config_file = os.path.join(directory, name, "node.toml")
         self.data = os.path.join(directory, name, "data")
         self.log_file = os.path.join(directory, name, "node.log")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int | None:
@@ -101,19 +125,8 @@ class LocalNode:
         """Start the process; the first start of an empty directory is its bootstrap."""
         known = self.joins or os.path.exists(os.path.join(self.data, "node.json"))
         bootstrap = [] if known else ["--bootstrap"]
-        command = [
-            sys.executable,
-            "-m",
-            "shiplog",
-            "node",
-            "--config",
-            self.config_file,
-            *bootstrap,
-        ]
         with open(self.log_file, "ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            self._process = start_process(["node", "--config", self.config_file, *bootstrap], log)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process."""

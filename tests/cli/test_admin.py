@@ -138,7 +138,9 @@ def test_the_hint_to_the_leader_is_followed(cluster: FakeCluster) -> None:
     assert cluster.nodes[1].asked == []
 
 
-def test_waits_for_a_leader(cluster: FakeCluster) -> None:
+def test_waits_for_a_leader(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 60.0)  # it is the count that ends the wait
+
     def later(body: AdminRequest) -> Answer:
         return Topics(()) if len(cluster.nodes[0].asked) > 3 else NotLeader(None, None)
 

@@ -1,0 +1,164 @@
+"""Starts nodes quickly: as forks of a process that has imported all that a node imports.
+
+Importing takes a node most of a second of a processor, and tests start hundreds of nodes. What runs
+is the `shiplog` command in a process of its own all the same. Whatever else tests start (sidecars,
+commands, nodes under faults that are preloaded) are programs of their own.
+
+Invariant: a fork begins with one thread, in a session of its own, with no file of the test's open
+but its log; the test's process is its parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import BinaryIO
+
+from shiplog.cli import local_cluster
+from shiplog.cli.main import main
+
+MODULES = ("shiplog.cli.node", "shiplog.kafka.service")
+REQUEST_BYTES_MAX = 1 << 17
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+_turn = threading.Lock()
+
+
+class Forked:
+    """A child of this process. Implements local_cluster.Process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+        self._lock = threading.Lock()
+        self._end = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended; negative: the signal that ended it."""
+        with self._lock:
+            if self._code is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self._code = os.waitstatus_to_exitcode(status)
+                    os.close(self._end)
+            return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end. Raises TimeoutExpired."""
+        if self.poll() is None:
+            select.select([self._end], [], [], timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def take_over() -> None:
+    """Start nodes so from now on."""
+    local_cluster.start_process = fork
+
+
+def fork(arguments: Sequence[str], log: BinaryIO) -> local_cluster.Process:
+    """Run `shiplog` with these arguments."""
+    told = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
+    with _turn:
+        channel = _template()
+        socket.send_fds(channel, [told], [log.fileno()])
+        pid, is_ours = channel.recv(64), channel.recv(64)
+    if not is_ours:
+        raise RuntimeError("the process that nodes are forked from is gone")
+    return Forked(int(pid))
+
+
+@cache
+def _template() -> socket.socket:
+    """A channel to the process that forks; it ends when this process does."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    number = theirs.fileno()
+    command = [sys.executable, "-m", "tests.forking", str(number)]
+    process = subprocess.Popen(command, pass_fds=[number])
+    theirs.close()
+    atexit.register(_end, process, ours)
+    return ours
+
+
+def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    channel.close()
+    process.wait()
+
+
+# --- in the process that forks --------------------------------------------------------------------
+
+
+def serve(channel: socket.socket) -> list[str]:
+    """Fork whenever asked to; returns the arguments, in each fork alone."""
+    while True:
+        told, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 1)
+        if not told:
+            sys.exit()
+        middle = os.fork()
+        if middle == 0 and (child := os.fork()):
+            channel.send(str(child).encode())
+            os._exit(0)  # which makes the child the test's
+        if middle == 0:
+            channel.close()
+            arguments, directory, environment = json.loads(told)
+            become(files[0], directory, environment)
+            return list(arguments)
+        os.close(files[0])
+        os.waitpid(middle, 0)
+        channel.send(b"ours")
+
+
+def become(log: int, directory: str, environment: dict[str, str]) -> None:
+    """What a program begins with."""
+    os.setsid()
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(log)
+
+
+def run() -> None:
+    """Import everything, and fork."""
+    for name in MODULES:
+        import_module(name)
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("importing a node has started threads: it cannot be forked")
+    gc.freeze()
+    sys.argv[1:] = serve(socket.socket(fileno=int(sys.argv[1])))
+    main()
+
+
+if __name__ == "__main__":
+    run()

@@ -81,7 +81,7 @@ def spark_options(function: CommandT) -> CommandT:
         help="A setting of Spark's, as spark-submit's; may be repeated.",
     )(function)
     return click.option(
-        "--master", metavar="URL", help="As spark-submit's; default: local[*], this host."
+        "--master", metavar="URL", help="Spark's; default: what spark-submit says, else local[*]."
     )(function)
 
 

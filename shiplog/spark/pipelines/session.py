@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_WANTED = 17
+MASTER_HERE = "local[*]"
 LOOK_TIMEOUT_S = 30
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -35,6 +36,8 @@ ON_THIS_HOST = {
     "spark.sql.shuffle.partitions": "4",
 }
 """Where executors are threads of the driver: nobody reaches it from outside, and a few tasks do."""
+UNDER_SUBMIT = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it: then it says which master, and where executors find Python."""
 HOW_JAVA = "as root: apt-get install openjdk-17-jre-headless (or set JAVA_HOME)"
 
 
@@ -80,7 +83,7 @@ def spark_session(
 
     Args:
         name: of the application.
-        master: as spark-submit's; default: all cores of this host.
+        master: as spark-submit's; default: what spark-submit says, or all cores of this host.
         conf: more settings, as spark-submit's.
 
     Raises NoSpark.
@@ -102,9 +105,14 @@ def spark_session(
 def _start(
     builder: SparkSession.Builder, master: str | None, conf: Mapping[str, str]
 ) -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    where = master or conf.get("spark.master") or "local[*]"
-    settings = {**DEFAULTS, **(ON_THIS_HOST if where.startswith("local[") else {}), **conf}
-    for key, value in settings.items():
+    where = master or conf.get("spark.master")
+    if where is None and UNDER_SUBMIT not in os.environ:
+        where = MASTER_HERE
+    settings = dict(DEFAULTS)
+    if where is not None:
+        builder = builder.master(where)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings |= ON_THIS_HOST if where.startswith("local[") else {}
+    for key, value in {**settings, **conf}.items():
         builder = builder.config(key, value)
-    return builder.master(where).getOrCreate()
+    return builder.getOrCreate()

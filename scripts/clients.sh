@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian's kcat and Java, for the tests that use them; without them those are skipped. Never fails.
+# Debian's kcat and Java (or only those named), for the tests and pipelines that use them; without
+# them tests are skipped, and pipelines say so. Never fails.
 set -u
 
 say() { printf 'clients: %s\n' "$*" >&2; }
@@ -12,13 +13,17 @@ apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-re
 need() {
     command -v "$1" >/dev/null && return
     if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; }; then
-        say "$1 is not here, and cannot be installed: its tests are skipped (as root: apt-get install $2)"
+        say "$1 is not here, and cannot be installed: what needs it is left out (as root: apt-get install $2)"
         return
     fi
     say "installing Debian's $2"
-    apt install "$2" || { apt update && apt install "$2"; } || say "$2 cannot be installed: its tests are skipped"
+    apt install "$2" || { apt update && apt install "$2"; } || say "$2 cannot be installed: what needs it is left out"
 }
 
-need kcat kcat
-need java default-jre-headless
+for name in ${*:-kcat java}; do
+    case $name in
+    kcat) need kcat kcat ;;
+    java) need java default-jre-headless ;;
+    esac
+done
 exit 0

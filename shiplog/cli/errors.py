@@ -13,11 +13,11 @@ from shiplog.config.types import ConfigError
 from shiplog.logformat.errors import InvalidName, LogFormatError
 from shiplog.publisher.errors import PublisherError
 from shiplog.runtime.errors import RuntimeFault
-from shiplog.spark.errors import SourceError
+from shiplog.spark.errors import BadOption, SourceError
 from shiplog.subscriber.errors import SubscriberError
 from shiplog.wire.errors import ProtocolFault, WireError
 
-USAGE = (ConfigError, InvalidName)
+USAGE = (BadOption, ConfigError, InvalidName)
 FAILED = (
     CopyFault,
     PkiError,

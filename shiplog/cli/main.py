@@ -23,6 +23,7 @@ SUBCOMMANDS = (
     "sidecar",
     "topic",
     "group",
+    "pipeline",
     "session",
     "archive",
     "log-history",

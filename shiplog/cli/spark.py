@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from shiplog.spark.jobs.findings import Coverage, Report
 
-MASTER_HERE = "local[*]"
-UNDER_SUBMIT = "PYSPARK_GATEWAY_PORT"
-"""spark-submit sets it: then it says which master, and where executors find Python."""
-
 master_option = click.option(
     "--master",
     help="Spark's master URL.  [default: what spark-submit says, else local[*]]",
@@ -193,18 +189,7 @@ def _row(each: Coverage) -> tuple[object, ...]:
 @contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
     """A Spark session, which is stopped at the end if it was not there before."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        fail("this needs PySpark, which comes with: pip install 'shiplog[spark]'")
-    running = SparkSession.getActiveSession()
-    builder = SparkSession.builder.appName("shiplog")
-    if master is not None or UNDER_SUBMIT not in os.environ:
-        builder = builder.master(master or MASTER_HERE).config("spark.ui.enabled", "false")
-        builder = builder.config("spark.log.level", "ERROR")
-    spark = running or builder.getOrCreate()
-    try:
+    from shiplog.spark.pipelines.session import spark_session
+
+    with spark_session("shiplog", master=master) as spark:
         yield spark
-    finally:
-        if running is None:
-            spark.stop()

@@ -151,6 +151,18 @@ def _drop(options: SinkOptions, messages: Sequence[Staged | None]) -> None:
             drop_stage(_config(options), stage=message.stage, runs=message.runs)
 
 
+def _stage_of_query(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """On an executor: stage what one task of a micro-batch has, in the name of its query."""
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise BadOption(
+            "Spark does not say which query this is: the option batchId is for foreachBatch of a "
+            "streaming query; or this version of Spark is not supported"
+        )
+    return _stage(options, options.sink_id or f"spark-{query}", query, batches)
+
+
 class ShiplogStreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
@@ -159,11 +171,7 @@ class ShiplogStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor: stage the rows of one task."""
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        if query is None:
-            raise BadOption("Spark does not say which query this is; its version is not supported")
-        return _stage(self._options, self._options.sink_id or f"spark-{query}", query, iterator)
+        return _stage_of_query(self._options, iterator)
 
     def commit(  # type: ignore[override]
         self,
@@ -183,7 +191,9 @@ class ShiplogStreamWriter(DataSourceStreamArrowWriter):
 
 
 class ShiplogBatchWriter(DataSourceArrowWriter):
-    """The sink of a batch query; under a sinkId one is written once, however often it is run."""
+    """The sink of a batch query; under a sinkId one is written once, however often it is run. What
+    has a batchId is written once for that micro-batch, as by the sink of a streaming query.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -191,11 +201,14 @@ class ShiplogBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor: stage the rows of one task."""
+        if self._options.batch_id is not None:
+            return _stage_of_query(self._options, iterator)
         return _stage(self._options, self._name, self._name, iterator)
 
     def commit(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
         """On the driver: publish all of it."""
-        _publish(self._options, messages, BATCH_QUERY)
+        batch = self._options.batch_id
+        _publish(self._options, messages, BATCH_QUERY if batch is None else batch)
 
     def abort(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
         """On the driver: give it up."""

@@ -14,18 +14,20 @@ from shiplog.spark.errors import BadOption
 
 SINK_ID_MAX = 100
 """Characters; sessions are named after it."""
-_KNOWN = {name.lower(): name for name in ("topic", "sinkId", "config")}
+_KNOWN = {name.lower(): name for name in ("topic", "sinkId", "batchId", "config")}
 _SPARKS_OWN = ("checkpointlocation", "path")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """`topic`: of all rows, whatever their column says. `sink_id`: under which the cluster
-    remembers the last batch; by default that of the query, which its checkpoint keeps.
+    remembers the last batch; by default that of the query, which its checkpoint keeps. `batch_id`:
+    of the micro-batch that a batch query writes, within `foreachBatch`.
     """
 
     topic: str | None = None
     sink_id: str | None = None
+    batch_id: int | None = None
     config: str | None = None
 
 
@@ -49,4 +51,10 @@ def parse_sink_options(told: Mapping[str, str]) -> SinkOptions:
         raise BadOption(f"{'topic' if sink_id is None else 'topic or sinkId'}: {error}") from error
     if sink_id is not None and len(sink_id) > SINK_ID_MAX:
         raise BadOption(f"sinkId has {len(sink_id)} characters; {SINK_ID_MAX} are allowed")
-    return SinkOptions(topic, sink_id, texts.get("config"))
+    return SinkOptions(topic, sink_id, _batch_id(texts.get("batchId")), texts.get("config"))
+
+
+def _batch_id(text: str | None) -> int | None:
+    if text is not None and not (text.isascii() and text.isdigit()):
+        raise BadOption(f"batchId: {text!r} is no number of a batch, as foreachBatch gives it")
+    return None if text is None else int(text)

@@ -35,7 +35,7 @@ def print_report(report: dict[str, Any]) -> None:
         title="Arrival delay by carrier, from the merged log",
     )
     click.echo()
-    for line in _verdict(report):
+    for line in (*_verdict(report), *_pipeline(report["pipeline"])):
         click.echo(line)
 
 
@@ -49,6 +49,16 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         f"each airport's order kept: {_yes(report['order_kept'])}",
         f"leader {report['killed']} killed: new leader after {report['failover_seconds']:.2f} s",
         f"{rate:,.0f} records/s while publishing, {seconds:.1f} s in all",
+    ]
+
+
+def _pipeline(told: dict[str, Any] | None) -> list[str]:
+    if told is None or "error" in told:
+        return []
+    counts = f"{told['flights']:,} flights joined with the weather, {told['rows']:,} rows"
+    return [
+        f"pipeline flights: {counts} of weekly statistics, {told['seconds']:.1f} s",
+        f"picture: {told['picture']}",
     ]
 
 

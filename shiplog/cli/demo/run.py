@@ -1,5 +1,5 @@
-"""Runs the demo: starts the processes, kills the leader in the middle, waits, stops them, and
-gathers the report.
+"""Runs the demo: starts the processes, kills the leader in the middle, waits, runs the pipeline,
+stops them, and gathers the report.
 
 Invariant: every process started here is ended here, whatever happens.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from shiplog.cli.demo import proof
 from shiplog.cli.demo.flights import AIRPORTS, TOPIC, TOTAL
+from shiplog.cli.demo.pipeline import Pipeline, publish_weather
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from shiplog.cli.output import progress, talk
 from shiplog.replicator.admin_client import AdminError, node_status
@@ -81,7 +82,11 @@ class Child:
 class Demo:
     """One run of the demo in one directory."""
 
-    def __init__(self, directory: str, *, publish_seconds: float) -> None:
+    def __init__(
+        self, directory: str, *, publish_seconds: float, picture: str | None = None
+    ) -> None:
+        """`picture`: where the pipeline draws to; None: there is no pipeline."""
+        self._picture = picture
         self._directory = os.path.abspath(directory)
         self._publish_seconds = publish_seconds
         self._cluster = LocalCluster(self._directory, ClusterOptions(cluster="demo"))
@@ -104,12 +109,22 @@ class Demo:
             self._start_children()
             self._supervise()
             statuses = self._wait_equal()
+            pipeline = self._run_pipeline()
         finally:
             for child in (*self._publishers, *self._subscribers):
                 child.end()
             self._cluster.stop()
         talk("checking the files")
-        return self._report(statuses)
+        return {**self._report(statuses), "pipeline": pipeline}
+
+    def _run_pipeline(self) -> dict[str, Any] | None:
+        """What it reports, or why it could not be run."""
+        if self._picture is None:
+            return None
+        talk("running the pipeline flights: Spark starts, counts and draws")
+        publish_weather(self._cluster.client_file, self._path("publishers"))
+        pipeline = Pipeline(self._cluster.client_file, self._path("lake"), self._picture)
+        return pipeline.run(self._path("pipeline.log"))
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -248,7 +263,8 @@ class Demo:
         status = next(status for status in statuses if status.node == node.name)
         directory = proof.partition_directory(os.path.join(node.data, "merged"))
         role = "leader" if status.leader == node.name else "follower"
-        return _copy(node.name, role, directory, status.partitions[0].end_offset)
+        end = next(each.end_offset for each in status.partitions if each.topic == TOPIC)
+        return _copy(node.name, role, directory, end)
 
     def _copy_of_subscriber(self, name: str) -> dict[str, Any]:
         directory = proof.partition_directory(self._path("subscribers", name))

@@ -145,7 +145,7 @@ def test_java_that_is_missing_or_old_is_said(
 def test_a_demo_without_java_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipeline's command is run as the demo does; it fails before it looks for the cluster."""
     config, empty = tmp_path / "client.toml", tmp_path / "empty.pem"
-    empty.touch()
+    empty.touch(0o600)
     config.write_text(CLIENT.format(empty))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     made = demo_pipeline.Pipeline(str(config), str(tmp_path / "lake"), str(tmp_path / "p.png"))

@@ -1,5 +1,7 @@
 """Spark reading a merged log: rows per second from a local copy and from the nodes, what the Python
-side of that costs, decoding of JSON, and what a micro-batch costs beside Spark's own floor.
+side of that costs, decoding of JSON, writing to nodes, and what a micro-batch costs beside Spark's
+own floor. With --kafka, beside Spark's own Kafka source: from the nodes' Kafka listener (without
+TLS), and from Apache Kafka.
 
 The source feeds Spark's `noop` sink, on two local cores. Every rate is the best of some runs after
 one to warm up: starting Java and Python is not what is measured.
@@ -17,15 +19,19 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from bench.spark_kafka import Unavailable, apache_kafka, connector, produce
 from shiplog import Publisher
 from shiplog.cli.local_cluster import LocalCluster
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.files import OsFileSystem
 from shiplog.logformat.merged_log import MergedLog
+from shiplog.replicator.admin_client import request
 from shiplog.spark.source import ShiplogDataSource
+from shiplog.wire.admin import CreateTopic, TopicCreated
 
 RUNS = 3
 BATCH_BYTES = 64 << 10
@@ -130,8 +136,8 @@ def local(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
     }
 
 
-def remote(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
-    """From three nodes, over mutual TLS."""
+def remote(spark: SparkSession, directory: str, rows: int, *, kafka: bool) -> dict[str, object]:
+    """From three nodes and to them, over mutual TLS."""
     with LocalCluster(os.path.join(directory, "cluster")) as cluster:
         cluster.start()
         told = {"config": cluster.client_file, "subscribe": "far", "minPartitions": "2"}
@@ -140,16 +146,80 @@ def remote(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
         ) as publisher:
             publisher.append_many(binary_values(rows))
             publisher.wait_merged(timeout=600)
-        return {
+        found: dict[str, object] = {
             "remote_rows_per_s": best(lambda: to_noop(spark, told), rows),
             "remote_python_us_per_row": python_cpu(told),
         }
+        if kafka:
+            servers = cluster.client_config().kafka_bootstrap
+            found["kafka_source_from_shiplog_rows_per_s"] = from_kafka(spark, servers, "far", rows)
+        return found | sink(spark, directory, cluster, rows)
 
 
-def start() -> SparkSession:
+def sink(
+    spark: SparkSession, directory: str, cluster: LocalCluster, rows: int
+) -> dict[str, object]:
+    """From a local copy to three nodes: a batch query of two tasks, until it is published."""
+    write_log(directory, "sunk", binary_values(rows))
+    request(cluster.client_config(), CreateTopic("sunk", 2, {}), TopicCreated)
+    reader = spark.read.format("shiplog").option("directory", directory)
+    frame = reader.option("subscribe", "sunk").load().select("value", "partition")
+
+    def write() -> None:
+        writer = frame.write.format("shiplog").option("config", cluster.client_file)
+        writer.option("topic", "sunk").mode("append").save()
+
+    before = nodes_cpu_s(cluster)
+    rate = best(write, rows)
+    spent = nodes_cpu_s(cluster) - before
+    return {
+        "sink_rows_per_s": rate,
+        "sink_nodes_us_per_row": round(spent / (rows * (RUNS + 1)) * 1e6, 2),
+    }
+
+
+def nodes_cpu_s(cluster: LocalCluster) -> float:
+    """Processor time of all nodes, which here is taken from what Spark has."""
+    times = [psutil.Process(node.pid).cpu_times() for node in cluster.nodes]
+    return float(sum(each.user + each.system for each in times))
+
+
+def from_kafka(spark: SparkSession, servers: str, topic: str, rows: int) -> int:
+    """Rows per second of Spark's own Kafka source."""
+    told = {"kafka.bootstrap.servers": servers, "subscribe": topic, "minPartitions": "2"}
+    frame = spark.read.format("kafka").options(**told).load()
+    if frame.count() != rows:
+        raise RuntimeError(f"{servers} has other than {rows} records of {topic}")
+    return best(lambda: frame.write.format("noop").mode("overwrite").save(), rows)
+
+
+def beside_kafka(spark: SparkSession, rows: int) -> dict[str, object]:
+    """Spark's own source reading the same values from Apache Kafka."""
+    try:
+        with apache_kafka() as servers:
+            produce(servers, "far", binary_values(rows))
+            return {"kafka_source_from_kafka_rows_per_s": from_kafka(spark, servers, "far", rows)}
+    except Unavailable as error:
+        return {"apache_kafka": f"not measured: {error}"}
+
+
+def ratios(found: dict[str, Any]) -> dict[str, object]:
+    """Our source from nodes over Spark's own one, from whichever it read."""
+    ours, names = found["remote_rows_per_s"], ("shiplog", "kafka")
+    keys = {name: f"kafka_source_from_{name}_rows_per_s" for name in names}
+    return {
+        f"ratio_to_kafka_source_from_{name}": round(ours / found[key], 2)
+        for name, key in keys.items()
+        if key in found
+    }
+
+
+def start(jars: list[str]) -> SparkSession:
     """Two local cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
     return (
         builder.config("spark.driver.memory", "2g").config("spark.log.level", "ERROR").getOrCreate()
     )
@@ -159,12 +229,25 @@ def main() -> None:
     """Measure, and print a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument(
+        "--kafka", action="store_true", help="beside Spark's own Kafka source, which Maven fetches"
+    )
     arguments = parser.parse_args()
-    spark = start()
+    jars: list[str] = []
+    found: dict[str, Any] = {}
+    rows = arguments.rows
+    if arguments.kafka:
+        try:
+            jars = connector()
+        except Unavailable as error:
+            found["kafka_source"] = f"not measured: {error}"
+    spark = start(jars)
     with tempfile.TemporaryDirectory() as directory:
-        found = local(spark, directory, arguments.rows)
-        found |= remote(spark, directory, arguments.rows // 2)
-    print(json.dumps({"rows": arguments.rows, **found}))
+        found |= local(spark, directory, rows)
+        found |= remote(spark, directory, rows // 2, kafka=bool(jars))
+    if jars:
+        found |= beside_kafka(spark, rows // 2)
+    print(json.dumps({"rows": rows, **found, **ratios(found)}))
     spark.stop()
 
 

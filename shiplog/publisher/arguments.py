@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -50,7 +50,10 @@ def as_timestamps(timestamps: Timestamp | Iterable[Timestamp]) -> int | list[int
     """One timestamp for all records, or one for each."""
     if isinstance(timestamps, int | datetime):
         return as_milliseconds(timestamps)
-    return [as_milliseconds(timestamp) for timestamp in timestamps]
+    given = list(timestamps)
+    if {*map(type, given)} <= {int}:
+        return cast("list[int]", given)
+    return [as_milliseconds(timestamp) for timestamp in given]
 
 
 def not_bytes(value: object, key: object, error: TypeError) -> TypeError:

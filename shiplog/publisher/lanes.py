@@ -25,6 +25,8 @@ Part = tuple[Lane, Entries, Sequence[int] | None]
 """The records that take one lane, with their dedup numbers."""
 Piece = tuple[int | None, list[Part]]
 """Records that go into one run; a new one with this base, if that is not None."""
+Names = Sequence[TopicPartition] | TopicPartition
+"""Where each record goes, or all."""
 
 
 class Lanes:
@@ -83,11 +85,15 @@ class Lanes:
     def _choose(self, topic: str, key: Buffer | None, size: int) -> int:
         if self._options.partitions == 1:
             return 0
+        partitioner = self._partitioner(topic)
+        return partitioner.sticky(size) if key is None else partitioner.of_key(key)
+
+    def _partitioner(self, topic: str) -> Partitioner:
         partitioner = self._partitioners.get(topic)
         if partitioner is None:
             partitioner = Partitioner(self._options.partitions, self._options.limits.batch_bytes)
             self._partitioners[topic] = partitioner
-        return partitioner.sticky(size) if key is None else partitioner.of_key(key)
+        return partitioner
 
     # --- many records --------------------------------------------------------------------------
 
@@ -102,30 +108,35 @@ class Lanes:
 
         Raises InvalidId, InvalidName.
         """
-        names = self._names_of(entries, topic or self._options.topic, partition)
+        topic = topic or self._options.topic
+        chosen = self._partitions_of(entries, topic, partition)
         if numbers is None:
-            return [(None, self._by_lane(entries, None, names))]
+            return [(None, self._by_lane(entries, None, topic, chosen))]
         self._ids.check(numbers)
         pieces: list[Piece] = []
+        names = self._named(topic, chosen)
         for start, stop, is_new in self._ids.cut_into_runs(names, numbers):
-            own = names if isinstance(names, TopicPartition) else names[start:stop]
-            parts = self._by_lane(entries.cut(start, stop), numbers[start:stop], own)
+            own = chosen if isinstance(chosen, int) else chosen[start:stop]
+            parts = self._by_lane(entries.cut(start, stop), numbers[start:stop], topic, own)
             pieces.append((numbers[start] if is_new else None, parts))
         return pieces
 
-    def _names_of(
+    def _partitions_of(
         self, entries: Entries, topic: str, partition: int | None
-    ) -> Sequence[TopicPartition] | TopicPartition:
+    ) -> Sequence[int] | int:
         """Where each record goes, or all."""
         if partition is not None or self._options.partitions == 1:
-            return TopicPartition(topic, partition or 0)
-        keyless = TopicPartition(topic, self._choose_keyless(topic, entries.keys))
+            return partition or 0
+        keyless = self._choose_keyless(topic, entries.keys)
         if entries.keys is None:
             return keyless
+        return self._partitioner(topic).of_keys(entries.keys, keyless)
+
+    def _named(self, topic: str, chosen: Sequence[int] | int) -> Names:
+        if isinstance(chosen, int):
+            return TopicPartition(topic, chosen)
         names = [TopicPartition(topic, number) for number in range(self._options.partitions)]
-        return [
-            keyless if key is None else names[self._choose(topic, key, 0)] for key in entries.keys
-        ]
+        return [names[number] for number in chosen]
 
     def _choose_keyless(self, topic: str, keys: Sequence[Buffer | None] | None) -> int:
         if keys is not None and None not in keys:
@@ -136,20 +147,21 @@ class Lanes:
         self,
         entries: Entries,
         numbers: Sequence[int] | None,
-        names: Sequence[TopicPartition] | TopicPartition,
+        topic: str,
+        chosen: Sequence[int] | int,
     ) -> list[Part]:
-        if isinstance(names, TopicPartition):
-            return [(self.lane(*names), entries, numbers)]
-        places: dict[TopicPartition, list[int]] = {}
-        for place, name in enumerate(names):
-            places.setdefault(name, []).append(place)
+        if isinstance(chosen, int):
+            return [(self.lane(topic, chosen), entries, numbers)]
+        places: dict[int, list[int]] = {number: [] for number in dict.fromkeys(chosen)}
+        for place, number in enumerate(chosen):
+            places[number].append(place)
         return [
             (
-                self.lane(*name),
+                self.lane(topic, number),
                 entries.pick(own),
                 None if numbers is None else [numbers[place] for place in own],
             )
-            for name, own in places.items()
+            for number, own in places.items()
         ]
 
     def close(self) -> None:

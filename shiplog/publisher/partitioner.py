@@ -9,6 +9,7 @@ Kafka client and here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shiplog.logformat import _kernels as kernels
@@ -33,6 +34,11 @@ class Partitioner:
     def of_key(self, key: Buffer) -> int:
         """The partition of every record with this key."""
         return (kernels.murmur2(key) & _POSITIVE) % self.partitions
+
+    def of_keys(self, keys: Sequence[Buffer | None], keyless: int) -> list[int]:
+        """The partitions of records with these keys; of those without one, `keyless`."""
+        count, hashed = self.partitions, kernels.murmur2
+        return [keyless if key is None else (hashed(key) & _POSITIVE) % count for key in keys]
 
     def sticky(self, size_bytes: int) -> int:
         """The partition of `size_bytes` of records without a key."""

@@ -4,8 +4,8 @@ Latencies are counted from the timestamps of records, so they mean something whe
 time of appending; records that are older than OLD_S, as when a backlog is published, are not
 counted. Of a piece of a log the oldest batch counts.
 
-Invariant: nothing that the node does depends on what is here; it costs some additions for each piece,
-and each batch that is sent.
+Invariant: nothing that the node does depends on what is here; it costs some additions for each
+piece, and each batch that is sent.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from shiplog.config.authorisation import ANONYMOUS
 from shiplog.config.kafka import is_loopback
 from shiplog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
-from shiplog.http.connection import Refused, conversation
+from shiplog.http.connection import Conversation, Refused, conversation
 from shiplog.http.problem import Problem, problem_response
 from shiplog.http.routes import Access, Api, Asked, Route, Text, asked_of_get, asked_of_post
 from shiplog.logformat.errors import InvalidName, InvariantError
@@ -150,6 +150,9 @@ class HttpServer:
             text = f"{REQUESTS_MAX} requests are under way"
             return problem_response(Problem(HTTPStatus.SERVICE_UNAVAILABLE, text))
         self._under_way += 1
+        protocol = request.protocol
+        if isinstance(protocol, Conversation):
+            protocol.take()
         try:
             async with asyncio.timeout(REQUEST_S):
                 return await handler(request)
@@ -169,6 +172,8 @@ class HttpServer:
             return problem_response(self._defect(request, error))
         finally:
             self._under_way -= 1
+            if isinstance(protocol, Conversation):
+                protocol.wait()
 
     @staticmethod
     def _defect(request: web.Request, error: Exception) -> Problem:

@@ -92,7 +92,7 @@ class PullServer(ReplicatorHandler):
         self.since = self._loop.time()
         self.sent = Meter(self.since)
         """Bytes of batches."""
-        self.on_sent: Callable[[bytes], None] = lambda data: None
+        self.on_merged_sent: Callable[[bytes], None] = lambda data: None
         self.on_over: Callable[[], None] = lambda: None
         self._turns = Turns(connection, self._step, self._rest, clock or SystemClock())
 
@@ -302,7 +302,8 @@ class PullServer(ReplicatorHandler):
         self._sender.sent(handle.number, len(data))
         if data:
             self.sent.add(len(data), self._loop.time())
-            self.on_sent(data)
+            if isinstance(handle.served, ServedMerged):
+                self.on_merged_sent(data)
         self._sent_to.add(handle.number)
 
     @staticmethod

@@ -5,6 +5,7 @@ Invariant: what is listed is open; bytes that were sent stay counted when their 
 
 from __future__ import annotations
 
+from shiplog.config.authorisation import NODE_PREFIX
 from shiplog.replicator.pull_server import PullServer
 from shiplog.replicator.push_server import PushServer
 from shiplog.sequencer.measures import Measures
@@ -32,7 +33,8 @@ class Connections:
         """A subscriber, or a peer that mends its own, has connected."""
         self.pulls[server] = None
         server.on_over = lambda: self._pulled(server)
-        server.on_sent = self._measures.sent
+        if not server.link.identity.startswith(NODE_PREFIX):
+            server.on_merged_sent = self._measures.sent
         return server
 
     def _pushed(self, server: PushServer) -> None:

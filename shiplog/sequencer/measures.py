@@ -4,14 +4,16 @@ Latencies are counted from the timestamps of records, so they mean something whe
 time of appending; records that are older than OLD_S, as when a backlog is published, are not
 counted. Of a piece of a log the oldest batch counts.
 
-Invariant: nothing that the node does depends on what is here; per piece it costs some additions.
+Invariant: nothing that the node does depends on what is here; it costs some additions for each
+piece, and each batch that is sent.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shiplog.logformat.batch import max_timestamp
+from shiplog.logformat import _kernels as kernels
+from shiplog.logformat.batch import HELD_BATCH_BYTES, max_timestamp
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.histogram import FAST_S, LATENCY_S, Histogram
 from shiplog.runtime.tally import Tally
@@ -29,6 +31,7 @@ class Measures:
         self._clock = clock
         self.append_to_merged = Histogram(LATENCY_S)
         self.append_to_read = Histogram(LATENCY_S)
+        self.sent_records = 0
         self.loop_delay = Histogram(FAST_S)
         self.kafka: dict[str, Tally] = {}
         """By listener."""
@@ -38,7 +41,9 @@ class Measures:
         self._count(self.append_to_merged, appended_ms)
 
     def sent(self, data: Buffer) -> None:
-        """Batches were read by somebody."""
+        """Batches of a merged log were sent to a subscriber or a Kafka consumer."""
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        self.sent_records += scan.records
         self._count(self.append_to_read, max_timestamp(data))
 
     def _count(self, histogram: Histogram, appended_ms: int) -> None:

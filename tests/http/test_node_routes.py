@@ -220,6 +220,8 @@ def test_what_is_read_counts(cluster: LocalCluster, node: LocalNode, tmp_path: P
     after = values(node.http)
     for name in ("shiplog_sent_bytes_total", "shiplog_append_to_read_seconds_count"):
         assert after[name] > before[name]
+    sent = "shiplog_sent_records_total"
+    assert after[sent] - before[sent] >= 2 * RECORDS
     for name in ("requests_total", "received_bytes_total", "sent_bytes_total"):
         assert after[f"shiplog_kafka_{name}{{local}}"] > 0
     assert after["shiplog_kafka_refused_connections_total{local}"] == 0

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from shiplog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from shiplog.http import connection
 from shiplog.http import server as served
 from shiplog.http.asked import Nothing
 from shiplog.http.metrics.collector import Metrics
@@ -245,6 +246,25 @@ def test_requests_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -
             assert (await second)[0] == 503
             go_on.set()
             assert (await first)[0] == 200
+
+    asyncio.run(main())
+
+
+def test_who_keeps_a_request_waiting_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "WAIT_S", 0.2)
+
+    async def main() -> None:
+        async with serving(OneApi(), LOOPBACK, NO_FILES) as ask:
+            host, _, port = ask._base.removeprefix("http://").rpartition(":")
+            whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            for begun in (b"", b"GET /healthz HT", whole + b"GET /he"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(begun)
+                async with asyncio.timeout(20):
+                    said = await reader.read()
+                assert (b"alive" in said) == (begun.count(b"GET") == 2)
+                writer.close()
+                await writer.wait_closed()
 
     asyncio.run(main())
 

@@ -22,7 +22,6 @@ from prometheus_client.core import (
 )
 
 from shiplog.http.metrics.table import Kind, Metric
-from shiplog.logformat.errors import InvariantError
 from shiplog.runtime.histogram import Histogram
 
 SERIES_MAX = 500
@@ -75,9 +74,10 @@ class Metrics:
         return [_family(metric, series[metric.name]) for metric in self._metrics.values()]
 
     def _check(self, name: str, labels: Labels) -> None:
+        """A defect, but of monitoring alone: it fails the request, and nothing else."""
         metric = self._metrics.get(name)
         if metric is None or len(labels) != len(metric.labels):
-            raise InvariantError(f"metric {name}{labels} is not in the table")
+            raise LookupError(f"metric {name}{labels} is not in the table")
 
 
 def _family(metric: Metric, series: Mapping[Labels, float | Histogram]) -> Family:

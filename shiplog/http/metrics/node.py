@@ -65,6 +65,7 @@ def _traffic(node: Node) -> Iterator[Sample]:
     yield "shiplog_received_bytes_total", (), node.intake.traffic.total_bytes
     yield "shiplog_merged_bytes_total", (), node.merging.merged_bytes
     yield "shiplog_sent_bytes_total", (), node.connections.sent_bytes
+    yield "shiplog_sent_records_total", (), node.measures.sent_records
     yield "shiplog_connections", ("publisher",), len(node.connections.pushes)
     yield "shiplog_connections", ("reader",), len(node.connections.pulls)
 

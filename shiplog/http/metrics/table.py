@@ -78,6 +78,11 @@ NODE = (
     Metric("shiplog_merged_records_total", COUNTER, "Records in the merged log here, ever.", PART),
     Metric("shiplog_merged_bytes_total", COUNTER, "Merged here, not copied from peers."),
     Metric("shiplog_sent_bytes_total", COUNTER, "Of logs, to subscribers and peers."),
+    Metric(
+        "shiplog_sent_records_total",
+        COUNTER,
+        "Of merged logs, to subscribers and Kafka consumers; a copy restarted counts again.",
+    ),
     Metric("shiplog_partition_size_bytes", GAUGE, "Merged files that are kept.", PART),
     Metric("shiplog_connections", GAUGE, "Publishers' and readers' connections.", ("role",)),
     Metric(

@@ -1,0 +1,102 @@
+"""What nodes of one process say of themselves and each other: no server, no sockets of HTTP's."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shiplog.config.load import load_node
+from shiplog.http.asked import Leadership, Nothing
+from shiplog.http.node_api import NodeApi
+from shiplog.http.problem import Problem
+from shiplog.http.routes import Route
+from shiplog.sequencer.node import Node
+from shiplog.wire.admin import NodeState
+from tests.config.test_kafka import load
+from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
+
+
+def api_of(node: Node) -> NodeApi:
+    api = NodeApi(node.config, lambda: False)
+    api.node = node
+    return api
+
+
+def route(api: NodeApi, path: str) -> Route:
+    return next(each for each in api.routes if each.path == path)
+
+
+async def values(api: NodeApi) -> dict[tuple[str, str], float]:
+    """(name, label values) -> value."""
+    families = text_string_to_metric_families(await api.metrics.text())
+    samples = [sample for family in families for sample in family.samples]
+    return {(s.name, ",".join(s.labels.values())): s.value for s in samples}
+
+
+async def lags(api: NodeApi) -> dict[str, float]:
+    """Node -> how many records it is behind, as far as one node knows."""
+    found = await values(api)
+    return {key[1]: lag for key, lag in found.items() if key[0] == "shiplog_node_lag_records"}
+
+
+def test_three_nodes_in_one_process(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        follower = next(node for node in nodes if node is not leader)
+        await Session("s").send(nodes, batch(b"1", b"2"))
+        await until(lambda: all(offset(node) == 2 for node in nodes), "all have merged")
+        apis = {node.config.name: api_of(node) for node in nodes}
+        found = {name: await values(api) for name, api in apis.items()}
+        for name, own in found.items():
+            assert own["shiplog_raft_is_leader", ""] == (name == leader.config.name)
+            peers = [key[1] for key in own if key[0] == "shiplog_peer_connected"]
+            assert sorted(peers) == sorted(set(apis) - {name})
+
+        async with asyncio.timeout(20):
+            while await lags(apis[leader.config.name]) != dict.fromkeys(apis, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        api = apis[follower.config.name]
+        with pytest.raises(Problem, match=f"does not lead: ask {leader.config.name}") as problem:
+            await route(api, "/leadership").handle(Leadership())
+        assert problem.value.status is HTTPStatus.MISDIRECTED_REQUEST
+        assert problem.value.members["leader"] == leader.config.name
+        members: Any = await route(apis[leader.config.name], "/raft").handle(Nothing())
+        assert {each.progress for each in members.members} == {"", "replicate"}
+        check_readiness(api, follower)
+
+    run_with(tmp_path, 3, body)
+
+
+def check_readiness(api: NodeApi, node: Node) -> None:
+    """A node says why it is not ready."""
+    assert api.not_ready() == ""
+    for state in (NodeState.INITIALIZING, NodeState.SYNCING, NodeState.OFFLINE):
+        node.state = state
+        assert api.not_ready().startswith("the node")
+    node.state = NodeState.LIVE
+    node.group.leader_lost()
+    assert api.not_ready() == "no leader is known"
+
+
+def test_a_process_without_a_node_is_alive_and_not_ready(tmp_path: Path) -> None:
+    stopping = False
+    config = load_node(load(tmp_path, ""))
+
+    async def main() -> None:
+        nonlocal stopping
+        api = NodeApi(config, lambda: stopping)
+        assert (await values(api))["shiplog_ready", ""] == 0
+        for path in ("/status", "/sessions", "/latest-position"):
+            with pytest.raises(Problem, match="waits for its place") as problem:
+                await route(api, path).handle(route(api, path).asked())
+            assert problem.value.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert not api.may_look("shiplog://client/admin")
+        stopping = True
+        assert api.not_ready() == "the node stops"
+
+    asyncio.run(main())

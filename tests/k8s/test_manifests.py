@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ DIRECTORIES = (
     *(f"overlays/{name}" for name in OVERLAYS),
     *(f"examples/{name}" for name in ("publisher", "subscriber", "spark")),
 )
+ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
+OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
+RULE = """\
+# Written by `make docs` from deploy/prometheus/alerts.yaml.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: rt-sequencer
+spec:
+"""
 OTHERS = ("cert-manager.io/v1", "monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
 """Of operators, whose schemas the validator does not have."""
 
@@ -123,6 +134,20 @@ def test_only_a_new_cluster_is_bootstrapped() -> None:
     assert flags == {"dev": True, "prod": False, "prod-bootstrap": True, "five": False}
 
 
+def alerts() -> str:
+    """The PrometheusRule of deploy/prometheus/alerts.yaml."""
+    text = ALERTS.read_text(encoding="utf-8")
+    body = text[text.index("groups:") :]
+    return RULE + textwrap.indent(body, "  ")
+
+
+def test_the_alerts_are_those_of_prometheus() -> None:
+    """`make docs` writes them anew."""
+    assert OPERATORS_ALERTS.read_text(encoding="utf-8") == alerts()
+    rule = find(render("overlays/prod"), "PrometheusRule", "rt-sequencer")
+    assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("example", ["publisher", "subscriber"])
 def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> None:
     data = find(render(f"examples/{example}"), "ConfigMap", f"example-{example}")["data"]
@@ -157,3 +182,7 @@ def test_the_manifests_variables_are_ours() -> None:
     known = {name.replace("_N_", "_0_") for name in variable_names(NODE).values()}
     names = {each["name"] for each in container["env"] if each["name"].startswith("SHIPLOG_")}
     assert names - known == {"SHIPLOG_CA", "SHIPLOG_CERT", "SHIPLOG_KEY"}  # a client's
+
+
+if __name__ == "__main__":
+    OPERATORS_ALERTS.write_text(alerts(), encoding="utf-8")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
-import threading
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shiplog.config.pki import Role, create_authority, issue
+from shiplog.config.pki_rotation import rotate
 from tests.e2e.harness import wait_for
 from tests.k8s.render import Resource, find
 
@@ -51,6 +53,10 @@ class Secrets:
         found = {"ca.crt": f"{self._directory}/ca.pem", "tls.crt": f"{stem}.pem"}
         found["tls.key"] = f"{stem}.key"
         return {key: Path(path).read_bytes() for key, path in found.items()}
+
+    def renew(self, node: str) -> None:
+        """As cert-manager does before a certificate ends."""
+        rotate(self._directory, Role.NODE, node)
 
 
 class Pod:
@@ -88,6 +94,10 @@ class Pod:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def refresh(self) -> None:
+        """Mount what ConfigMaps and Secrets hold now, as a kubelet does every minute."""
+        self._mount()
 
     def wait_ready(self) -> None:
         """Until the startup probe has succeeded, and then the readiness probe."""
@@ -176,21 +186,35 @@ class Pod:
 
     def _fill(self, directory: Path, volume: Resource) -> None:
         """Of a volume claim or an empty directory nothing changes."""
+        found: dict[str, bytes] = {}
         if "configMap" in volume:
             data = find(self._resources, "ConfigMap", volume["configMap"]["name"])["data"]
-            for name, text in data.items():
-                _replace(directory / name, self._here(text).encode(), 0o644)
+            found = {name: self._here(text).encode() for name, text in data.items()}
         for source in volume.get("projected", {}).get("sources", []):
             files = self._secrets.files(source["secret"]["name"])
             for item in source["secret"]["items"]:
-                path = directory / item["path"]
-                path.parent.mkdir(exist_ok=True)
-                _replace(path, files[item["key"]], 0o600)
+                found[item["path"]] = files[item["key"]]
+        if found:
+            _put(directory, found)
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole, under another name first."""
-    beside = path.with_name(f".{path.name}.{threading.get_ident()}")
-    beside.write_bytes(data)
-    beside.chmod(mode)
-    beside.replace(path)
+def _put(directory: Path, files: dict[str, bytes]) -> None:
+    """Replace all files of a volume at once, as Kubernetes does: they are links through `..data`,
+    which swings to a new directory.
+    """
+    data = directory / "..data"
+    old = data.resolve() if data.exists() else None
+    new = Path(tempfile.mkdtemp(prefix="..", dir=directory))
+    for name, content in files.items():
+        path = new / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o600)
+        top = name.split("/", maxsplit=1)[0]
+        if not (directory / top).is_symlink():
+            (directory / top).symlink_to(Path("..data") / top)
+    beside = directory / "..data_tmp"
+    beside.symlink_to(new.name)
+    beside.replace(data)
+    if old is not None:
+        shutil.rmtree(old)

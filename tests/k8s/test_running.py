@@ -23,6 +23,7 @@ from tests.k8s.render import DEPLOY, find, render
 
 PAGE = DEPLOY.parent.parent / "docs" / "kubernetes.md"
 LIST = ("shiplog", "node", "list", "--config", "/etc/shiplog/client.toml")
+RELOADED = "certificates reloaded"
 KAFKA_PAUSE_S = 0.05
 
 
@@ -32,7 +33,7 @@ class Stateful:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.pki = directory / "pki"
-        self._secrets = Secrets(self.pki)
+        self.secrets = Secrets(self.pki)
         self.pods: list[Pod] = []
         self.config: ClientConfig | None = None
 
@@ -43,7 +44,7 @@ class Stateful:
         for number in range(
             len(running), find(resources, "StatefulSet", "rt-sequencer")["spec"]["replicas"]
         ):
-            pod = Pod(f"rt-sequencer-{number}", self.directory, self._secrets)
+            pod = Pod(f"rt-sequencer-{number}", self.directory, self.secrets)
             self.pods.append(pod)
             pod.start(resources)
         for pod in reversed(running):
@@ -94,6 +95,14 @@ class Stateful:
             pod.path("/var/lib/shiplog/data") / "merged" / f"{topic}-0" for pod in self.pods
         )
         return len({read_segments(str(directory)) for directory in directories}) == 1
+
+    def renew_certificates(self) -> None:
+        """Until every node has taken over another certificate."""
+        for pod in self.pods:
+            seen = pod.log.read_text().count(RELOADED)
+            self.secrets.renew(pod.name)
+            pod.refresh()
+            wait_for(lambda: pod.log.read_text().count(RELOADED) > seen, f"{pod.name}: {RELOADED}")  # noqa: B023
 
     def swap_volumes(self, one: int, other: int) -> None:
         """Let each of two pods have the other's volume."""
@@ -175,6 +184,8 @@ def test_rolling_fails_no_write_and_loses_no_record(
     with cluster.publisher() as publisher, KafkaLoad(cluster) as kafka:
         wait_for(lambda: kafka.delivered > 0, "the first order is acknowledged")
         with Pauses(publisher) as pauses:
+            cluster.renew_certificates()
+            cluster.renew_certificates()  # the second time something else is watched
             cluster.apply("prod")  # takes --bootstrap away: all pods roll
             longest = pauses.take()
         assert all(pod.probe("livenessProbe") for pod in cluster.pods)

@@ -28,6 +28,8 @@ class Pauses:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=work) for work in (self._write, self._watch)]
         self._longest = 0.0
+        self.appended = 0
+        """Records."""
 
     def __enter__(self) -> Pauses:
         for thread in self._threads:
@@ -47,6 +49,7 @@ class Pauses:
     def _write(self) -> None:
         while not self._stop.wait(1 / LOAD_PER_S):
             self._publisher.append(b"load")
+            self.appended += 1
 
     def _watch(self) -> None:
         last, moved_at = self._publisher.positions.acknowledged, time.monotonic()

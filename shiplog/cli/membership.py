@@ -150,20 +150,38 @@ def maintenance(
 
 @click.command()
 @click.argument("name", required=False)
+@click.option(
+    "--from", "leader", help="Only if this node leads and another can; else nothing is done."
+)
 @client_option
 @json_option
-def transfer(config: ClientConfig, *, name: str | None, as_json: bool) -> None:
+def transfer(config: ClientConfig, *, name: str | None, leader: str | None, as_json: bool) -> None:
     """Let the node NAME lead; without NAME, the one that is best suited besides the leader.
 
+    With --from, a node that is about to stop gives leadership away if it has it.
+
     \b
-    Example:
+    Examples:
       shiplog node transfer rt-sequencer-1 --config client.toml
+      shiplog node transfer --from rt-sequencer-0 --config client.toml
     """
+    if leader is not None:
+        status = request(config, GetStatus(), Status)
+        if status.leader != leader or sum(node.voter for node in status.nodes) == 1:
+            _nothing_to_move(status.leader or "", as_json=as_json)
+            return
     answer = request(config, MoveLeadership(name), LeadershipMoved)
     if as_json:
         print_json(answer)
     else:
         talk(f"{answer.leader} leads")
+
+
+def _nothing_to_move(leader: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(LeadershipMoved(leader))
+    else:
+        talk("another node leads, or there is no other: nothing to do")
 
 
 @click.command("list")

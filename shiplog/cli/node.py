@@ -1,47 +1,14 @@
-"""`shiplog node`: one sequencer node, in the foreground.
+"""`shiplog node`: one sequencer node, in the foreground; and which nodes a cluster has.
 
-Invariant: SIGTERM and SIGINT stop it cleanly (leadership handed over, everything durable) with exit
-code 0; anything that ends it otherwise is one message and a non-zero exit.
+Invariant: the subcommands, which are asked in a hurry when a pod stops, import nothing of a node.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-import resource
-import signal
-import sys
-from typing import Any
-
 import click
 
 from shiplog.cli.membership import SUBCOMMANDS
-from shiplog.cli.output import fail, json_option, print_json, talk
-from shiplog.cli.reload import NodeReload, take_over
-from shiplog.config.types import NodeConfig
-from shiplog.http.node_api import NodeApi
-from shiplog.http.server import HttpServer
-from shiplog.kafka.service import KafkaService, ListenerFault
-from shiplog.logformat.files import DiskFault, OsFileSystem
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.log import start_log
-from shiplog.runtime.loop import handle_exception, run, settle_heap
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.watch import FileWatch
-from shiplog.sequencer.members import NotAMember
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.node_dir import NodeDirectoryError, NodePlace
-from shiplog.sequencer.raft_store import RaftStoreError
-from shiplog.sequencer.serving import serve_node
-
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""
-
-
-def _allow_many_files() -> None:
-    """Every partition and input has files open: take what the system allows, not Debian's 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+from shiplog.cli.output import json_option, print_json, talk
 
 
 @click.group(invoke_without_command=True)
@@ -74,81 +41,19 @@ def command(
         return
     if config_file is None:
         raise click.UsageError("a node needs --config node.toml, or name a subcommand")
-    reload = NodeReload(config_file)
-    config = reload.config
     if check:
+        from shiplog.config.load import load_node
+
+        config = load_node(config_file)
         if as_json:
             print_json({"config": config_file, "valid": True, "node": config.name})
         else:
             talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
         return
-    start_log(config.log_level)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _allow_many_files()
-    try:
-        run(serve(reload, bootstrap=bootstrap))
-    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember, ListenerFault) as error:
-        fail(str(error))
+    from shiplog.cli.node_process import run_node
+
+    run_node(config_file, bootstrap=bootstrap)
 
 
 for subcommand in SUBCOMMANDS:
     command.add_command(subcommand)
-
-
-async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
-    """Run a node until it is told to stop. Raises whatever a part of it fails with."""
-    config = reload.config
-    fs, tls, stop = OsFileSystem(), ReloadingContext(config.tls), asyncio.Event()
-    loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload.load)
-
-    def changed(config: NodeConfig) -> None:
-        start_log(config.log_level)
-        if api.node is not None:
-            take_over(api.node, config)
-
-    def make(place: NodePlace | None) -> Node:
-        node = Node(
-            reload.config,
-            fs=fs,
-            clock=SystemClock(),
-            tls=tls,
-            rng=random.Random(),
-            bootstrap=bootstrap,
-            place=place,
-        )
-        if config.kafka.listeners:
-            node.services.append(KafkaService(node))
-        api.node = node
-        return node
-
-    def started(node: Node, port: int) -> None:
-        loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
-        where = f"{config.listen.host}:{port}"
-        talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
-        settle_heap()
-
-    reload.on_change = changed
-    watch = FileWatch((reload.path,), reload.load)
-    http = None if config.http is None else HttpServer(config.http, config.tls, api)
-    if http is not None:
-        await http.start()  # before the node: its probes are to be answered while it starts
-        talk(f"node {config.name} answers HTTP on {http.address}")
-    try:
-        await serve_node(
-            config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started
-        )
-    finally:
-        watch.close()
-        if http is not None:
-            await http.close()
-
-
-def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An error in a callback: the part it came from stopped half way, so the node cannot go on."""
-    handle_exception(loop, context)
-    error = context.get("exception")
-    if error is not None:
-        node.fail(error)

@@ -1,6 +1,6 @@
 """`shiplog pki`: certificates for a private cluster.
 
-Invariant: nothing is overwritten; the keys never leave the directory.
+Invariant: nothing is lost that was there; the keys never leave the directory.
 """
 
 from __future__ import annotations
@@ -20,6 +20,14 @@ from shiplog.config.pki import (
     describe,
     issue,
     list_certificates,
+)
+from shiplog.config.pki_rotation import (
+    finish_authority,
+    refresh_lists,
+    revoke,
+    revoked_serials,
+    rotate,
+    rotate_authority,
 )
 
 directory_option = click.option(
@@ -42,6 +50,8 @@ def command() -> None:
       shiplog pki issue node rt-sequencer-0 --host rt0.example.com --host 10.0.0.7
       shiplog pki issue publisher ewr
       shiplog pki list --json
+      shiplog pki rotate node rt-sequencer-0
+      shiplog pki revoke pki/publisher-ewr.pem
     """
 
 
@@ -50,7 +60,7 @@ def command() -> None:
 @click.option("--name", default="development", show_default=True, help="Name of the authority.")
 @json_option
 def init(directory: str, name: str, as_json: bool) -> None:
-    """Make a new authority: ca.pem and ca.key.
+    """Make a new authority: ca.pem and ca.key, and crl.pem, on which nobody is yet.
 
     Whoever has ca.key can become any identity: keep it off the machines of the cluster.
 
@@ -58,7 +68,9 @@ def init(directory: str, name: str, as_json: bool) -> None:
     Example:
       shiplog pki init --dir pki --name demo
     """
-    _report(create_authority(directory, name), as_json=as_json)
+    files = create_authority(directory, name)
+    refresh_lists(directory)
+    _report(files, as_json=as_json)
 
 
 @command.command("issue")
@@ -83,6 +95,72 @@ def issue_command(
     _report(issue(directory, Role(role), name, hosts=hosts, days=days), as_json=as_json)
 
 
+@command.command("rotate")
+@directory_option
+@click.argument("role", type=click.Choice([AUTHORITY, *(role.value for role in Role)]))
+@click.argument("name", required=False)
+@click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
+@click.option("--finish", is_flag=True, help="With ca: let the old authority go.")
+@json_option
+def rotate_command(
+    directory: str, *, role: str, name: str | None, days: int, finish: bool, as_json: bool
+) -> None:
+    """Make a new key and certificate in the place of an old one, with the same identity and hosts;
+    or, with ca, a new authority. What was there before is kept in DIR/replaced.
+
+    Processes take new files over while they run. An authority changes in four steps: rotate ca;
+    copy ca.pem, which then holds both, to everybody; rotate every certificate, and copy those;
+    rotate ca --finish, and copy ca.pem again.
+
+    \b
+    Examples:
+      shiplog pki rotate node rt-sequencer-0
+      shiplog pki rotate ca demo
+      shiplog pki rotate ca --finish
+    """
+    if role == AUTHORITY:
+        _rotate_authority(directory, name, finish=finish, as_json=as_json)
+        return
+    if name is None or finish:
+        raise click.UsageError("a certificate is rotated by ROLE and NAME; --finish is for ca")
+    _report(rotate(directory, Role(role), name, days=days), as_json=as_json)
+
+
+def _rotate_authority(directory: str, name: str | None, *, finish: bool, as_json: bool) -> None:
+    if not finish:
+        _report(rotate_authority(directory, name or "development"), as_json=as_json)
+        return
+    gone = finish_authority(directory)
+    if as_json:
+        print_json({"gone": gone})
+    else:
+        talk(f"{directory}/ca.pem holds the new authority alone; copy it to everybody")
+
+
+@command.command("revoke")
+@directory_option
+@click.argument("cert_or_serial")
+@json_option
+def revoke_command(directory: str, *, cert_or_serial: str, as_json: bool) -> None:
+    """Revoke a certificate: its file, or its serial number (shiplog pki list --json).
+
+    It goes on the list DIR/crl.pem. Whoever has that file as `crl` in [tls] lets it in no more;
+    connections that exist stay until they end.
+
+    \b
+    Examples:
+      shiplog pki revoke pki/publisher-ewr.pem
+      shiplog pki revoke 3fa9c1 --dir pki
+    """
+    is_file = os.path.exists(cert_or_serial)
+    serial = describe(cert_or_serial).serial if is_file else cert_or_serial
+    path = revoke(directory, serial)
+    if as_json:
+        print_json({"crl": path, "serial": serial})
+    else:
+        talk(f"{serial} is on the list {path}; copy it to everybody")
+
+
 @command.command("list")
 @directory_option
 @json_option
@@ -97,8 +175,13 @@ def list_command(directory: str, as_json: bool) -> None:
     if as_json:
         print_json(certificates)
         return
+    revoked = revoked_serials(directory)
     rows = [
-        (os.path.basename(found.path), _identity(found), f"{found.not_after:%Y-%m-%d}")
+        (
+            os.path.basename(found.path),
+            _identity(found),
+            "revoked" if found.serial in revoked else f"{found.not_after:%Y-%m-%d}",
+        )
         for found in certificates
     ]
     print_table(("file", "identity", "valid until"), rows)

@@ -1,8 +1,9 @@
 """A private certificate authority: what mutual TLS between the parts of one cluster needs.
 
 EC P-256 keys and X.509 v3 certificates (RFC 5280). The identity is the URI subject alternative
-name `shiplog://<role>/<name>`; the common name is only for people. Invariant: no file is ever
-overwritten, each is whole or absent, and a private key is never readable by anyone but its owner.
+name `shiplog://<role>/<name>`; the common name is only for people. Invariant: no file is replaced
+here (pki_rotation.py does that), each is whole or absent, and a private key is never readable
+by anyone but its owner.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ CERTIFICATE_DAYS = 825
 CLOCK_SKEW = timedelta(minutes=5)  # a host whose clock is a little behind accepts a new certificate
 
 AUTHORITY = "ca"
+CRL = "crl.pem"
 
 
 class PkiError(Exception):
@@ -68,12 +70,17 @@ class IssuedFiles:
 def create_authority(directory: str, name: str) -> IssuedFiles:
     """Make `ca.pem` and `ca.key` in `directory`; raises PkiError when they exist."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
+    return _write(directory, AUTHORITY, *make_authority(name))
+
+
+def make_authority(name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The certificate and key of a new authority, written nowhere yet."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name(f"{check_session_name(name)} shiplog authority")
     builder = _builder(subject, subject, key.public_key(), AUTHORITY_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(authority=True), critical=True)
-    return _write(directory, AUTHORITY, builder.sign(key, hashes.SHA256()), key)
+    return builder.sign(key, hashes.SHA256()), key
 
 
 def issue(
@@ -89,7 +96,7 @@ def issue(
     `hosts` are DNS names and IP addresses for clients that verify host names. Raises PkiError and,
     for a name outside the grammar, InvalidName.
     """
-    authority, authority_key = _read_authority(directory)
+    authority, authority_key = read_authority(directory)
     identity = f"shiplog://{role.value}/{check_session_name(name)}"
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name(f"{role.value} {name}")
@@ -108,7 +115,9 @@ def issue(
 def list_certificates(directory: str) -> list[CertificateInfo]:
     """Every certificate in `directory`, by file name; raises PkiError."""
     try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(".pem"))
+        names = sorted(
+            name for name in os.listdir(directory) if name.endswith(".pem") and name != CRL
+        )
     except OSError as error:
         raise PkiError(f"{directory}: can't be listed: {error.strerror}") from error
     return [describe(os.path.join(directory, name)) for name in names]
@@ -235,7 +244,8 @@ def _read_certificate(path: str) -> x509.Certificate:
         raise PkiError(f"{path}: not a certificate in PEM form") from error
 
 
-def _read_authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def read_authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The authority that signs, and its key. Raises PkiError."""
     path = os.path.join(directory, AUTHORITY)
     if not os.path.exists(f"{path}.pem"):
         raise PkiError(f"{directory}: no authority here: run `shiplog pki init` first")
@@ -259,18 +269,22 @@ def _write(
     for existing in (files.cert, files.key):
         if os.path.lexists(existing):
             raise PkiError(f"{existing}: exists already, and is never overwritten")
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    _write_new(files.key, private, 0o600)
+    _write_new(files.key, private_bytes(key), 0o600)
     try:
         _write_new(files.cert, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     except PkiError:
         os.unlink(files.key)  # a key without its certificate would only stand in the way
         raise
     return files
+
+
+def private_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _write_new(path: str, data: bytes, mode: int) -> None:

@@ -24,6 +24,7 @@ from shiplog.config.types import (
     PeerConfig,
     PublisherConfig,
     PublisherKafka,
+    TlsFiles,
 )
 
 Value = str | int | float | bool
@@ -31,7 +32,7 @@ Value = str | int | float | bool
 
 def render_node(config: NodeConfig) -> str:
     """The TOML text of a node's configuration."""
-    tables = [_node(config), _table("[tls]", _tls(config))]
+    tables = [_node(config), _table("[tls]", _tls(config.tls))]
     tables += [_table("[quotas]", asdict(config.quotas)), _table("[expiry]", asdict(config.expiry))]
     tables += [_table("[scrub]", asdict(config.scrub))]
     tables += [_archive(config.archive)]
@@ -54,7 +55,7 @@ def render_client(config: ClientConfig) -> str:
     if config.kafka_bootstrap:
         head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
     head.append(f"kafka_security = {_value(config.kafka_security.value)}")
-    tables = ["\n".join(head) + "\n" + _lines(_tls(config))]
+    tables = ["\n".join(head) + "\n" + _lines(_tls(config.tls))]
     tables.append(_publisher(config.publisher))
     tables += _http("publisher.http", config.publisher.http)
     subscriber: dict[str, Value] = {}
@@ -121,7 +122,7 @@ def _listener(listener: KafkaListener) -> str:
     }
     text = _table("[[kafka.listeners]]", values)
     if listener.tls is not None:
-        text += _table("[kafka.listeners.tls]", asdict(listener.tls))
+        text += _table("[kafka.listeners.tls]", _tls(listener.tls))
     return text
 
 
@@ -133,12 +134,12 @@ def _http(name: str, http: HttpConfig | None) -> list[str]:
     if http is None:
         return []
     values: dict[str, Value] = {"listen": str(http.listen), "security": http.security.value}
-    tls = [] if http.tls is None else [_table(f"[{name}.tls]", asdict(http.tls))]
+    tls = [] if http.tls is None else [_table(f"[{name}.tls]", _tls(http.tls))]
     return [_table(f"[{name}]", values), *tls]
 
 
-def _tls(config: NodeConfig | ClientConfig) -> dict[str, Value]:
-    return {"ca": config.tls.ca, "cert": config.tls.cert, "key": config.tls.key}
+def _tls(files: TlsFiles) -> dict[str, Value]:
+    return {name: value for name, value in asdict(files).items() if value is not None}
 
 
 def _peer(peer: PeerConfig) -> str:

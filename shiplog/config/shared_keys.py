@@ -19,6 +19,12 @@ TLS = {
         meaning="Its private key, PEM, for nobody else to read (0600; 0640 if it is root's)",
         reload=Reload.CONTENTS,
     ),
+    "crl": Key(
+        kind=Kind.FILE,
+        meaning="The authorities' revocation lists, PEM: who is on them is not let in",
+        without="nobody is revoked",
+        reload=Reload.CONTENTS,
+    ),
 }
 
 

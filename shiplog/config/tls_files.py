@@ -18,6 +18,7 @@ def load_tls(table: Table) -> TlsFiles:
         ca=table.existing_file("ca"),
         cert=table.existing_file("cert"),
         key=table.existing_file("key"),
+        crl=table.existing_file("crl") if table.has("crl") else None,
     )
     check_secret(table, "key", files.key)
     return files

@@ -55,11 +55,20 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Paths of the PEM files for mutual TLS: authority, own certificate, its private key."""
+    """Paths of the PEM files for mutual TLS: authority, own certificate, its private key, and what
+    the authority has revoked (None: nothing).
+    """
 
     ca: str
     cert: str
     key: str
+    crl: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them, for whoever watches them."""
+        found = (self.ca, self.cert, self.key)
+        return found if self.crl is None else (*found, self.crl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

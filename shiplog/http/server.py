@@ -120,7 +120,7 @@ class HttpServer:
             raise HttpFault(f"cannot answer HTTP on {self._config.listen}: {fault}") from fault
         hand_on(first, lambda: self._newest or first)
         files = self._files
-        self._watch = FileWatch((files.ca, files.cert, files.key), self._reload)
+        self._watch = FileWatch(files.paths, self._reload)
         return first
 
     def _context(self) -> ssl.SSLContext:

@@ -74,7 +74,7 @@ class KafkaService:
         """Files that may be replaced while the node runs."""
         secure = [x for x in self.listeners if x.config.security is not Security.PLAINTEXT]
         for listener in secure:
-            yield from (listener.files.ca, listener.files.cert, listener.files.key)
+            yield from listener.files.paths
         yield from (user.password_file for user in self._node.config.kafka.users)
 
     def _reload(self) -> None:

@@ -25,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from shiplog.config.types import TlsFiles
 from shiplog.logformat.errors import InvalidName
 from shiplog.logformat.names import check_session_name
+from shiplog.runtime.crl import check_revocations
 from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 
 ALPN = "shiplog/1"
@@ -65,7 +66,7 @@ def open_context(
         context.verify_mode = ssl.CERT_OPTIONAL if may_lack else ssl.CERT_REQUIRED
         context.num_tickets = 0  # a resumed session would skip the check of the certificate
         context.options |= ssl.OP_NO_TICKET
-        _load_authority(context, files.ca)
+        _load_authority(context, files)
     _load_own(context, files)
     return context
 
@@ -76,7 +77,7 @@ def open_client_context(files: TlsFiles, *, show_certificate: bool) -> ssl.SSLCo
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load_authority(context, files.ca)
+    _load_authority(context, files)
     if show_certificate:
         _check_key_is_private(files.key)
         _load_own(context, files)
@@ -176,7 +177,7 @@ class ReloadingContext:
         return True
 
     def _signatures(self) -> tuple[_Signature, ...]:
-        return tuple(_signature(path) for path in _paths(self._files))
+        return tuple(_signature(path) for path in self._files.paths)
 
 
 def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
@@ -186,12 +187,13 @@ def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols([ALPN])
     _check_key_is_private(files.key)
-    _load_authority(context, files.ca)
+    _load_authority(context, files)
     _load_own(context, files)
     return context
 
 
-def _load_authority(context: ssl.SSLContext, path: str) -> None:
+def _load_authority(context: ssl.SSLContext, files: TlsFiles) -> None:
+    path = files.ca
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:
@@ -199,6 +201,10 @@ def _load_authority(context: ssl.SSLContext, path: str) -> None:
             f"authority file {path!r} cannot be used: {_reason(error)}",
             remedy="it must hold the certificates of the authority, as PEM",
         ) from error
+    if files.crl is not None:
+        check_revocations(path, files.crl)
+        context.load_verify_locations(cafile=files.crl)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -234,10 +240,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or "not PEM"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _paths(files: TlsFiles) -> tuple[str, str, str]:
-    return files.ca, files.cert, files.key
 
 
 def _signature(path: str) -> _Signature:

@@ -1,8 +1,8 @@
 """Noticing that small files changed, without hurry: certificates, policies.
 
 watchdog watches the directories, not the files: editors rename over them, and mounted secrets swing
-a link beside them. A burst of changes gives one call. Changes can be missed; who cannot live with
-that also looks now and then.
+a link beside them, or above the directory that they seem to be in. A burst of changes gives one
+call. Changes can be missed; who cannot live with that also looks now and then.
 
 Invariant: `on_change` runs in the event loop of whoever made the watch, never in watchdog's thread,
 never after `close`.
@@ -23,6 +23,22 @@ SETTLE_S = 0.2
 _CHANGES = frozenset({"created", "modified", "moved", "deleted", "closed"})
 
 
+def watched_directories(paths: Iterable[str]) -> list[str]:
+    """The directories in which something happens when one of these files changes: its own, and
+    those of links on the way to it.
+    """
+    found = set()
+    for path in paths:
+        directory = os.path.dirname(os.path.abspath(path))
+        found.add(directory)
+        while directory != os.path.dirname(directory):
+            above = os.path.dirname(directory)
+            if os.path.islink(directory):
+                found.add(above)
+            directory = above
+    return sorted(found)
+
+
 class FileWatch(FileSystemEventHandler):
     """Calls `on_change` some time after anything happened in the directories of `paths`."""
 
@@ -36,7 +52,7 @@ class FileWatch(FileSystemEventHandler):
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._observer = Observer()
-        for directory in sorted({os.path.dirname(os.path.abspath(path)) for path in paths}):
+        for directory in watched_directories(paths):
             self._observer.schedule(self, directory)
         self._observer.start()
 

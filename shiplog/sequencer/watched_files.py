@@ -27,7 +27,7 @@ class WatchedFiles:
         self._tls = tls
         self._cert = files.cert
         policy.load()
-        self._watches = [host.watch((files.ca, files.cert, files.key), self._reload_tls)]
+        self._watches = [host.watch(files.paths, self._reload_tls)]
         if policy.path is not None:
             self._watches.append(host.watch((policy.path,), policy.load))
 

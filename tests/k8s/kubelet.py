@@ -1,0 +1,220 @@
+"""Runs the pods of a rendered StatefulSet as processes of this host: exactly their command,
+arguments, environment, mounted files, probes and preStop.
+
+What a host has only one of is translated, in the texts of environment and configuration: a mount's
+path becomes a directory of the pod, `0.0.0.0` and the pod's DNS name an address in 127.0.0.0/8.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shiplog.config.pki import Role, create_authority, issue
+from shiplog.config.pki_rotation import rotate
+from tests.e2e.harness import wait_for
+from tests.k8s.render import Resource, find
+
+VARIABLE = re.compile(r"\$\(([A-Z0-9_]+)\)")
+POD_DNS = re.compile(r"[a-z-]+-(\d+)\.rt-sequencer\.shiplog\.svc(\.cluster\.local)?")
+SUCCESS = range(200, 400)
+
+
+def address(number: int) -> str:
+    """The address of the pod of this number; test processes beside this one have others."""
+    own = os.getpid()
+    return f"127.{1 + own % 250}.{1 + own // 250 % 250}.{1 + number}"
+
+
+class Secrets:
+    """The Secrets that cert-manager makes, or `shiplog pki` and `kubectl create secret`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        create_authority(self._directory, "test")
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """The contents of the Secret `<pod>-tls`, made when first asked for."""
+        node = name.removesuffix("-tls")
+        number = int(node.rpartition("-")[2])
+        stem = os.path.join(self._directory, f"node-{node}")
+        if not os.path.exists(f"{stem}.pem"):
+            issue(self._directory, Role.NODE, node, hosts=(address(number),))
+        found = {"ca.crt": f"{self._directory}/ca.pem", "tls.crt": f"{stem}.pem"}
+        found["tls.key"] = f"{stem}.key"
+        return {key: Path(path).read_bytes() for key, path in found.items()}
+
+    def renew(self, node: str) -> None:
+        """As cert-manager does before a certificate ends."""
+        rotate(self._directory, Role.NODE, node)
+
+
+class Pod:
+    """One pod. Its volume claims outlive its processes."""
+
+    def __init__(self, name: str, directory: Path, secrets: Secrets) -> None:
+        self.name = name
+        self.number = int(name.rpartition("-")[2])
+        self.ip = address(self.number)
+        self.log = directory / f"{name}.log"
+        self._directory = directory / name
+        self._secrets = secrets
+        self._process: subprocess.Popen[bytes] | None = None
+        self._resources: list[Resource] = []
+        self._spec: Resource = {}
+        self._container: Resource = {}
+        self._env: dict[str, str] = {}
+
+    def start(self, resources: list[Resource]) -> None:
+        """Start it as these manifests say."""
+        self._resources = resources
+        self._spec = find(resources, "StatefulSet", "rt-sequencer")["spec"]
+        [self._container] = self._spec["template"]["spec"]["containers"]
+        self._mount()
+        self._set_environment()
+        command = [
+            self._expanded(x) for x in (*self._container["command"], *self._container["args"])
+        ]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [self._here(part) for part in command],
+                **self._process_options(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def refresh(self) -> None:
+        """Mount what ConfigMaps and Secrets hold now, as a kubelet does every minute."""
+        self._mount()
+
+    def wait_ready(self) -> None:
+        """Until the startup probe has succeeded, and then the readiness probe."""
+        wait_for(lambda: self.probe("startupProbe"), f"{self.name} has started ({self.log})")
+        wait_for(lambda: self.probe("readinessProbe"), f"{self.name} is ready ({self.log})")
+
+    def probe(self, which: str) -> bool:
+        """What the kubelet would find; like it, without looking at the certificate."""
+        probe = self._container[which]
+        asked = probe["httpGet"]
+        [port] = [
+            x["containerPort"] for x in self._container["ports"] if x["name"] == asked["port"]
+        ]
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        url = f"{asked['scheme'].lower()}://{self.ip}:{port}{asked['path']}"
+        timeout = probe.get("timeoutSeconds", 1)
+        try:
+            with urllib.request.urlopen(url, timeout=timeout, context=context) as answer:
+                return answer.status in SUCCESS
+        except (OSError, urllib.error.HTTPError):
+            return False
+
+    def stop(self) -> None:
+        """As a kubelet does: preStop, SIGTERM, and no more time than the grace period."""
+        assert self._process is not None
+        if "lifecycle" in self._container:
+            done = self.execute(self._container["lifecycle"]["preStop"]["exec"]["command"])
+            assert done.returncode == 0, done.stderr
+        self._process.terminate()
+        grace_s = self._spec["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert self._process.wait(grace_s) == 0, self.log.read_text()
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def execute(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """`kubectl exec` in its container."""
+        told = [self._here(part) for part in command]
+        return subprocess.run(
+            told, **self._process_options(), check=False, capture_output=True, text=True, timeout=60
+        )
+
+    def path(self, mounted: str) -> Path:
+        """Where a path of the container is on this host."""
+        return Path(self._here(mounted))
+
+    def _process_options(self) -> dict[str, Any]:
+        path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
+        env = {name: self._here(value) for name, value in self._env.items()}
+        return {"env": {**env, "PATH": path}, "cwd": self._directory}
+
+    # --- what the kubelet makes -------------------------------------------------------------------
+
+    def _set_environment(self) -> None:
+        fields = {"metadata.name": self.name, "metadata.namespace": "shiplog"}
+        self._env = {}
+        for each in self._container["env"]:
+            if "valueFrom" in each:
+                value = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+            else:
+                value = self._expanded(each["value"])
+            self._env[each["name"]] = value
+
+    def _expanded(self, text: str) -> str:
+        """`$(NAME)` is a variable that was defined before; else it stays."""
+        return VARIABLE.sub(lambda match: self._env.get(match[1], match[0]), text)
+
+    def _here(self, text: str) -> str:
+        """What means in the pod what `text` means there, on this host."""
+        mounts = sorted((x["mountPath"] for x in self._container["volumeMounts"]), key=len)
+        anyone = "|".join(re.escape(mount) for mount in reversed(mounts))
+        text = re.sub(rf"(?<![\w/])({anyone})(?![\w-])", rf"{self._directory}\1", text)
+        text = POD_DNS.sub(lambda match: address(int(match[1])), text)
+        return text.replace("0.0.0.0", self.ip)
+
+    def _mount(self) -> None:
+        volumes = {x["name"]: x for x in self._spec["template"]["spec"]["volumes"]}
+        for mount in self._container["volumeMounts"]:
+            directory = Path(f"{self._directory}{mount['mountPath']}")
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fill(directory, volumes.get(mount["name"], {}))
+
+    def _fill(self, directory: Path, volume: Resource) -> None:
+        """Of a volume claim or an empty directory nothing changes."""
+        found: dict[str, bytes] = {}
+        if "configMap" in volume:
+            data = find(self._resources, "ConfigMap", volume["configMap"]["name"])["data"]
+            found = {name: self._here(text).encode() for name, text in data.items()}
+        for source in volume.get("projected", {}).get("sources", []):
+            files = self._secrets.files(source["secret"]["name"])
+            for item in source["secret"]["items"]:
+                found[item["path"]] = files[item["key"]]
+        if found:
+            _put(directory, found)
+
+
+def _put(directory: Path, files: dict[str, bytes]) -> None:
+    """Replace all files of a volume at once, as Kubernetes does: they are links through `..data`,
+    which swings to a new directory.
+    """
+    data = directory / "..data"
+    old = data.resolve() if data.exists() else None
+    new = Path(tempfile.mkdtemp(prefix="..", dir=directory))
+    for name, content in files.items():
+        path = new / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o600)
+        top = name.split("/", maxsplit=1)[0]
+        if not (directory / top).is_symlink():
+            (directory / top).symlink_to(Path("..data") / top)
+    beside = directory / "..data_tmp"
+    beside.symlink_to(new.name)
+    beside.replace(data)
+    if old is not None:
+        shutil.rmtree(old)

@@ -1,0 +1,188 @@
+"""deploy/k8s renders, is what Kubernetes takes, and keeps its promises about security."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from shiplog.config.document import variable_names
+from shiplog.config.load import client_config, node_config, read_client, read_node
+from shiplog.config.node_keys import NODE
+from shiplog.config.types import ConfigError
+from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
+
+OVERLAYS = ("dev", "prod", "prod-bootstrap", "five")
+DIRECTORIES = (
+    *(f"overlays/{name}" for name in OVERLAYS),
+    *(f"examples/{name}" for name in ("publisher", "subscriber", "spark")),
+)
+ALERTS = DEPLOY.parent / "prometheus" / "alerts.yaml"
+OPERATORS_ALERTS = DEPLOY / "components" / "monitoring" / "alerts.yaml"
+RULE = """\
+# Written by `make docs` from deploy/prometheus/alerts.yaml.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: rt-sequencer
+spec:
+"""
+OTHERS = ("cert-manager.io/v1", "monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
+"""Of operators, whose schemas the validator does not have."""
+
+
+@pytest.fixture(scope="module", params=DIRECTORIES)
+def rendered(request: pytest.FixtureRequest) -> list[Resource]:
+    return render(request.param)
+
+
+def test_kubernetes_takes_them(rendered: list[Resource]) -> None:
+    for resource in rendered:
+        assert resource["metadata"]["name"]
+        if resource["apiVersion"] not in OTHERS:
+            version = kubernetes_validate.latest_version()
+            kubernetes_validate.validate(resource, version, strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_kustomize_renders_the_same(directory: str) -> None:
+    command = ["kubectl", "kustomize", str(DEPLOY / directory)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert _sorted(list(yaml.safe_load_all(output))) == _sorted(render(directory))
+
+
+def _sorted(resources: list[Resource]) -> list[Resource]:
+    return sorted(resources, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+def test_containers_may_do_as_little_as_possible(rendered: list[Resource]) -> None:
+    for resource in rendered:
+        pod = pod_of(resource)
+        if pod is None:
+            continue
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not pod["automountServiceAccountToken"]
+        assert not pod["enableServiceLinks"]  # they would look like variables of ours
+        for container in containers(resource):
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"]
+            assert not own["allowPrivilegeEscalation"]
+            assert own["capabilities"]["drop"] == ["ALL"]
+            assert own.get("runAsNonRoot", True) or own["capabilities"]["add"] == ["CHOWN"]
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+
+
+def test_what_is_referred_to_is_there(rendered: list[Resource]) -> None:
+    named = {(x["kind"], x["metadata"]["name"]) for x in rendered}
+    for resource in rendered:
+        for volume in (pod_of(resource) or {}).get("volumes", []):
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in named
+            if "persistentVolumeClaim" in volume:
+                assert (
+                    "PersistentVolumeClaim",
+                    volume["persistentVolumeClaim"]["claimName"],
+                ) in named
+        for container in containers(resource):
+            ports = {port["name"] for port in container.get("ports", [])}
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                assert probe not in container or container[probe]["httpGet"]["port"] in ports
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_node_has_a_certificate_of_its_identity(overlay: str) -> None:
+    resources = render(f"overlays/{overlay}")
+    spec = find(resources, "StatefulSet", "rt-sequencer")["spec"]
+    for number in range(spec["replicas"]):
+        name = f"rt-sequencer-{number}"
+        certificate = find(resources, "Certificate", name)["spec"]
+        assert certificate["uris"] == [f"shiplog://node/{name}"]
+        assert f"{name}.rt-sequencer.shiplog.svc" in certificate["dnsNames"]
+        assert {"server auth", "client auth"} <= set(certificate["usages"])
+        assert certificate["secretName"] in _secrets(spec)
+
+
+def _secrets(spec: dict[str, Any]) -> list[str]:
+    [tls] = [x for x in spec["template"]["spec"]["volumes"] if x["name"] == "tls"]
+    return [source["secret"]["name"] for source in tls["projected"]["sources"]]
+
+
+def test_dev_differs_from_prod_by_its_peers_only() -> None:
+    dev, prod = (
+        find(render(f"overlays/{name}"), "ConfigMap", "rt-sequencer")["data"]["node.toml"]
+        for name in ("dev", "prod")
+    )
+    others = r'\[\[peers\]\]\nname = "rt-sequencer-[12]"\naddress = ".*"\n\n'
+    assert re.sub(others, "", prod) == dev
+
+
+def test_only_a_new_cluster_is_bootstrapped() -> None:
+    flags = {
+        name: "--bootstrap"
+        in containers(find(render(f"overlays/{name}"), "StatefulSet", "rt-sequencer"))[0]["args"]
+        for name in OVERLAYS
+    }
+    assert flags == {"dev": True, "prod": False, "prod-bootstrap": True, "five": False}
+
+
+def alerts() -> str:
+    """The PrometheusRule of deploy/prometheus/alerts.yaml."""
+    text = ALERTS.read_text(encoding="utf-8")
+    body = text[text.index("groups:") :]
+    return RULE + textwrap.indent(body, "  ")
+
+
+def test_the_alerts_are_those_of_prometheus() -> None:
+    """`make docs` writes them anew."""
+    assert OPERATORS_ALERTS.read_text(encoding="utf-8") == alerts()
+    rule = find(render("overlays/prod"), "PrometheusRule", "rt-sequencer")
+    assert rule["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("example", ["publisher", "subscriber"])
+def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> None:
+    data = find(render(f"examples/{example}"), "ConfigMap", f"example-{example}")["data"]
+    for name in ("ca.crt", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text("pem")
+        (tmp_path / name).chmod(0o600)
+    text = data["client.toml"].replace("/etc/shiplog-tls", str(tmp_path))
+    (tmp_path / "client.toml").write_text(text)
+    config = client_config(read_client(str(tmp_path / "client.toml"), {}))
+    assert (config.publisher if example == "publisher" else config.subscriber).http is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"SHIPLOG_NODE_NAME": "Rt/0"}, "is not a valid name"),
+        ({"SHIPLOG_NODE_ADVERTISE": "$(POD_NAME)"}, 'is not "host:port"'),
+        ({"SHIPLOG_TLS_CA": "/nowhere"}, "is not an existing file"),
+        ({"SHIPLOG_NODE_NAME": ""}, "node.name (from SHIPLOG_NODE_NAME): '' is not a text"),
+    ],
+)
+def test_impossible_values_are_told(tmp_path: Path, value: dict[str, str], message: str) -> None:
+    data = find(render("overlays/prod"), "ConfigMap", "rt-sequencer")["data"]
+    (tmp_path / "node.toml").write_text(data["node.toml"])
+    path = str(tmp_path / "node.toml")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        node_config(read_node(path, {"SHIPLOG_NODE_NAME": "rt-sequencer-0", **value}))
+
+
+def test_the_manifests_variables_are_ours() -> None:
+    [container] = containers(find(render("overlays/prod"), "StatefulSet", "rt-sequencer"))
+    known = {name.replace("_N_", "_0_") for name in variable_names(NODE).values()}
+    names = {each["name"] for each in container["env"] if each["name"].startswith("SHIPLOG_")}
+    assert names - known == {"SHIPLOG_CA", "SHIPLOG_CERT", "SHIPLOG_KEY"}  # a client's
+
+
+if __name__ == "__main__":
+    OPERATORS_ALERTS.write_text(alerts(), encoding="utf-8")

@@ -1,0 +1,224 @@
+"""What deploy/k8s starts, run as processes: rolled one by one under load, and scaled by the steps
+of docs/kubernetes.md.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from bench.rolling import Pauses
+from shiplog import Publisher, Subscriber
+from shiplog.config.pki import Role, issue
+from shiplog.config.types import Address, ClientConfig, TlsFiles
+from tests.e2e.harness import DEADLINE_S, read_segments, wait_for
+from tests.k8s.kubelet import Pod, Secrets
+from tests.k8s.render import DEPLOY, find, render
+
+PAGE = DEPLOY.parent.parent / "docs" / "kubernetes.md"
+LIST = ("shiplog", "node", "list", "--config", "/etc/shiplog/client.toml")
+RELOADED = "certificates reloaded"
+KAFKA_PAUSE_S = 0.05
+
+
+class Stateful:
+    """The StatefulSet's pods, and clients of the cluster."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.pki = directory / "pki"
+        self.secrets = Secrets(self.pki)
+        self.pods: list[Pod] = []
+        self.config: ClientConfig | None = None
+
+    def apply(self, overlay: str) -> None:
+        """`kubectl apply -k`: pods that run are rolled, highest first; missing ones are started."""
+        resources = render(f"overlays/{overlay}")
+        running = list(self.pods)
+        for number in range(
+            len(running), find(resources, "StatefulSet", "rt-sequencer")["spec"]["replicas"]
+        ):
+            pod = Pod(f"rt-sequencer-{number}", self.directory, self.secrets)
+            self.pods.append(pod)
+            pod.start(resources)
+        for pod in reversed(running):
+            pod.stop()
+            pod.start(resources)
+            pod.wait_ready()
+
+    def wait_ready(self) -> None:
+        for pod in self.pods:
+            pod.wait_ready()
+
+    def client(self) -> ClientConfig:
+        """An administrator, publisher and subscriber in one: as the examples, all on this host."""
+        found = []
+        for role in (Role.PUBLISHER, Role.SUBSCRIBER):
+            if not (self.pki / f"{role.value}-test.pem").exists():
+                issue(str(self.pki), role, "test")
+            stem = str(self.pki / f"{role.value}-test")
+            found.append(
+                TlsFiles(ca=str(self.pki / "ca.pem"), cert=f"{stem}.pem", key=f"{stem}.key")
+            )
+        self.publisher_tls, self.subscriber_tls = found
+        nodes = tuple(Address(pod.ip, 7000) for pod in self.pods)
+        return ClientConfig(nodes=nodes, cluster="rt", tls=self.publisher_tls)
+
+    def publisher(self) -> Publisher:
+        directory = str(self.directory / "publisher")
+        return Publisher("ticks", session="load", directory=directory, config=self.client())
+
+    def read(self, count: int, *, topic: str = "ticks") -> list[bytes]:
+        """The records of a topic, of which there are so many."""
+        config = self.client()
+        config = ClientConfig(nodes=config.nodes, cluster="rt", tls=self.subscriber_tls)
+        found: list[bytes] = []
+        directory = str(self.directory / "copies")
+        with Subscriber(topic, directory=directory, config=config, start="earliest") as copies:
+
+            def more() -> bool:
+                found.extend(bytes(x.value or b"") for x in copies.batch(timeout=0.5))
+                return len(found) >= count
+
+            wait_for(more, f"{count} records")
+        return found
+
+    def is_equal(self, topic: str) -> bool:
+        """Whether every node's merged log is the same."""
+        directories = (
+            pod.path("/var/lib/shiplog/data") / "merged" / f"{topic}-0" for pod in self.pods
+        )
+        return len({read_segments(str(directory)) for directory in directories}) == 1
+
+    def renew_certificates(self) -> None:
+        """Until every node has taken over another certificate."""
+        for pod in self.pods:
+            seen = pod.log.read_text().count(RELOADED)
+            self.secrets.renew(pod.name)
+            pod.refresh()
+            wait_for(lambda: pod.log.read_text().count(RELOADED) > seen, f"{pod.name}: {RELOADED}")  # noqa: B023
+
+    def swap_volumes(self, one: int, other: int) -> None:
+        """Let each of two pods have the other's volume."""
+        first, second = (self.pods[x].path("/var/lib/shiplog") for x in (one, other))
+        beside = first.with_name("beside")
+        first.rename(beside)
+        second.rename(first)
+        beside.rename(second)
+
+    def follow(self, title: str) -> None:
+        """Do what a part of the documentation says."""
+        part = PAGE.read_text(encoding="utf-8").split(f"\n{title}:\n", 1)[1].split("```")[1]
+        for line in part.strip().splitlines():
+            words = shlex.split(line)
+            if words[:2] == ["kubectl", "apply"]:
+                self.apply(Path(words[-1]).name)
+                continue
+            assert words[:5] == ["kubectl", "exec", "-n", "shiplog", "rt-sequencer-0"]
+            done = self.pods[0].execute(words[words.index("--") + 1 :])
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Stateful]:
+    made = Stateful(tmp_path)
+    yield made
+    for pod in made.pods:
+        pod.kill()
+
+
+class KafkaLoad:
+    """A Kafka client that produces with acks=all, and counts what failed."""
+
+    def __init__(self, cluster: Stateful) -> None:
+        tls = cluster.client().tls
+        servers = ",".join(f"{pod.ip}:9093" for pod in cluster.pods)
+        self.delivered, self.failed = 0, list[str]()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "security.protocol": "ssl",
+                "ssl.ca.location": tls.ca,
+                "ssl.certificate.location": tls.cert,
+                "ssl.key.location": tls.key,
+                "enable.idempotence": True,
+            }
+        )
+
+    def __enter__(self) -> KafkaLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(DEADLINE_S)
+        del self._producer  # its threads end with it
+
+    def _run(self) -> None:
+        while not self._stop.wait(KAFKA_PAUSE_S):
+            self._producer.produce("orders", b"order", on_delivery=self._done)
+            self._producer.poll(0)
+
+    def _done(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.failed.append(str(error))
+
+
+@pytest.mark.timeout(300)
+def test_rolling_fails_no_write_and_loses_no_record(
+    cluster: Stateful, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.apply("prod-bootstrap")
+    cluster.wait_ready()
+    with cluster.publisher() as publisher, KafkaLoad(cluster) as kafka:
+        wait_for(lambda: kafka.delivered > 0, "the first order is acknowledged")
+        with Pauses(publisher) as pauses:
+            cluster.renew_certificates()
+            cluster.renew_certificates()  # the second time something else is watched
+            cluster.apply("prod")  # takes --bootstrap away: all pods roll
+            longest = pauses.take()
+        assert all(pod.probe("livenessProbe") for pod in cluster.pods)
+        publisher.wait_merged(timeout=DEADLINE_S)
+    with capsys.disabled():
+        click.echo(
+            f"\nrolling three pods: longest wait for an acknowledgement {longest * 1000:.0f} ms"
+        )
+    assert kafka.failed == []
+    assert cluster.read(pauses.appended) == [b"load"] * pauses.appended
+    assert cluster.read(kafka.delivered, topic="orders") == [b"order"] * kafka.delivered
+    wait_for(lambda: cluster.is_equal("ticks") and cluster.is_equal("orders"), "equal logs")
+    done = cluster.pods[0].execute([*LIST, "--json"])
+    assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
+    cluster.apply("dev")
+    cluster.wait_ready()
+    with cluster.publisher() as publisher:
+        publisher.append_many([b"%d" % n for n in range(100)])
+        publisher.wait_merged(timeout=DEADLINE_S)
+    cluster.follow("From `dev` to `prod`")
+    cluster.wait_ready()
+    cluster.follow("From `prod` to `five`")
+    cluster.wait_ready()
+    assert cluster.read(100) == [b"%d" % n for n in range(100)]
+    wait_for(lambda: cluster.is_equal("ticks"), "five equal logs")
+    cluster.pods[1].stop()
+    cluster.pods[2].stop()
+    wait_for(lambda: cluster.pods[0].probe("readinessProbe"), "three of five are a majority")
+    cluster.swap_volumes(1, 2)
+    cluster.pods[1].start(render("overlays/five"))
+    refusal = "belongs to node 'rt-sequencer-2'"
+    wait_for(lambda: refusal in cluster.pods[1].log.read_text(), "whose the volume is")

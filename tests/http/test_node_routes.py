@@ -367,7 +367,7 @@ def test_the_description_fits_what_is_answered(node: LocalNode) -> None:
     assert len(operations) >= 20
     for operation in operations:
 
-        @settings(max_examples=8)
+        @settings(max_examples=5)
         @given(case=operation.as_strategy())
         def check(case: Any) -> None:
             if case.path == "/reset":

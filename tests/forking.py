@@ -29,7 +29,7 @@ from typing import BinaryIO
 from shiplog.cli import local_cluster
 from shiplog.cli.main import main
 
-MODULES = ("shiplog.cli.node", "shiplog.kafka.service")
+MODULES = ("shiplog.cli.main", "shiplog.cli.node", "shiplog.cli.node_process")
 REQUEST_BYTES_MAX = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 

@@ -34,6 +34,7 @@ def start_log(level: LogLevel) -> None:
     """Write lines to stderr; again: which lines from now on."""
     logging.basicConfig(format=LINE)
     logging.getLogger().setLevel(level.name)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line for every probe
 
 
 class RateLimitedLog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import asdict
 
 from shiplog.archiver.policy import Policy, PolicyError, parse_policy
@@ -40,7 +41,9 @@ class PolicyFile:
         if self.path is None:
             return
         try:
-            found = parse_policy(self._fs.read_file(self.path, LIMIT_BYTES).decode())
+            # The operator's file may be a link, as mounted ones are; the node's own files may not.
+            path = os.path.realpath(self.path)
+            found = parse_policy(self._fs.read_file(path, LIMIT_BYTES).decode())
         except (PolicyError, LogFormatError, UnicodeDecodeError) as error:
             self._refuse(f"{self.path}: {error}")
             return

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from bench.rolling import Pauses
-from shiplog.cli.local_cluster import LocalCluster, LocalNode
-from shiplog.config.pki import Role
-from shiplog.config.pki_rotation import finish_authority, rotate, rotate_authority
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from shiplog.config.pki import Role, describe
+from shiplog.config.pki_rotation import (
+    finish_authority,
+    refresh_lists,
+    revoke,
+    rotate,
+    rotate_authority,
+)
 from tests.e2e.harness import World, wait_for
 
 RELOADED = "certificates reloaded"
@@ -61,6 +67,23 @@ def test_everything_rotates_under_load(world: World) -> None:
     values = [bytes(record.value or b"") for record in world.read(pauses.appended + 1)]
     assert values == [b"load"] * (pauses.appended + 1)
     world.assert_identical()
+
+
+def test_who_is_revoked_is_let_in_no_more(tmp_path: Path) -> None:
+    with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:
+        cluster.start()
+        pki, [node] = f"{cluster.directory}/pki", cluster.nodes
+        refresh_lists(pki)
+        node.stop()
+        file = Path(node.config_file)
+        file.write_text(file.read_text().replace("[tls]", f'[tls]\ncrl = "{pki}/crl.pem"', 1))
+        node.start()
+        world = World(cluster, tmp_path)
+        wait_for(lambda: world.status(node) is not None, "it is let in")
+        revoke(pki, describe(f"{pki}/client-local.pem").serial)
+        wait_for(lambda: world.status(node) is None, "it is refused")
+        rotate(pki, Role.CLIENT, "local")
+        wait_for(lambda: world.status(node) is not None, "the new certificate is not")
 
 
 def test_a_certificate_that_does_not_match_its_key_changes_nothing(world: World) -> None:

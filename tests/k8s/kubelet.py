@@ -1,8 +1,9 @@
-"""Runs the pods of a rendered StatefulSet as processes of this host: exactly their command,
+"""Runs the containers of rendered manifests as processes of this host: exactly their command,
 arguments, environment, mounted files, probes and preStop.
 
 What a host has only one of is translated, in the texts of environment and configuration: a mount's
-path becomes a directory of the pod, `0.0.0.0` and the pod's DNS name an address in 127.0.0.0/8.
+path becomes a directory of the pod; `0.0.0.0`, `127.0.0.1` and the DNS names of nodes addresses in
+127.0.0.0/8; the image's programs those that run the tests.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from tests.k8s.render import Resource, find
 VARIABLE = re.compile(r"\$\(([A-Z0-9_]+)\)")
 POD_DNS = re.compile(r"[a-z-]+-(\d+)\.rt-sequencer\.shiplog\.svc(\.cluster\.local)?")
 SUCCESS = range(200, 400)
+IMAGE_PROGRAMS = "/opt/shiplog/bin"
+SEQUENCER = ("StatefulSet", "rt-sequencer", "node")
+EXAMPLES = {
+    "shiplog-publisher-tls": (Role.PUBLISHER, "example"),
+    "shiplog-subscriber-tls": (Role.SUBSCRIBER, "example"),
+}
+"""Who the Secrets of the examples are for."""
 
 
 def address(number: int) -> str:
@@ -44,12 +52,13 @@ class Secrets:
         create_authority(self._directory, "test")
 
     def files(self, name: str) -> dict[str, bytes]:
-        """The contents of the Secret `<pod>-tls`, made when first asked for."""
-        node = name.removesuffix("-tls")
-        number = int(node.rpartition("-")[2])
-        stem = os.path.join(self._directory, f"node-{node}")
+        """The contents of a Secret, made when first asked for."""
+        role, identity = EXAMPLES.get(name, (Role.NODE, name.removesuffix("-tls")))
+        stem = os.path.join(self._directory, f"{role.value}-{identity}")
         if not os.path.exists(f"{stem}.pem"):
-            issue(self._directory, Role.NODE, node, hosts=(address(number),))
+            number = identity.rpartition("-")[2]
+            hosts = (address(int(number)),) if role is Role.NODE else ()
+            issue(self._directory, role, identity, hosts=hosts)
         found = {"ca.crt": f"{self._directory}/ca.pem", "tls.crt": f"{stem}.pem"}
         found["tls.key"] = f"{stem}.key"
         return {key: Path(path).read_bytes() for key, path in found.items()}
@@ -60,13 +69,24 @@ class Secrets:
 
 
 class Pod:
-    """One pod. Its volume claims outlive its processes."""
+    """One container of a pod. Its volumes outlive its processes."""
 
-    def __init__(self, name: str, directory: Path, secrets: Secrets) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        secrets: Secrets,
+        *,
+        what: tuple[str, str, str] = SEQUENCER,
+        number: int | None = None,
+    ) -> None:
+        """`what`: kind and name of the resource, and the container's; `number`: for its address,
+        without it that in its name.
+        """
         self.name = name
-        self.number = int(name.rpartition("-")[2])
-        self.ip = address(self.number)
-        self.log = directory / f"{name}.log"
+        self.ip = address(int(name.rpartition("-")[2]) if number is None else number)
+        self.log = directory / f"{name}-{what[2]}.log"
+        self._what = what
         self._directory = directory / name
         self._secrets = secrets
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,12 +98,18 @@ class Pod:
     def start(self, resources: list[Resource]) -> None:
         """Start it as these manifests say."""
         self._resources = resources
-        self._spec = find(resources, "StatefulSet", "rt-sequencer")["spec"]
-        [self._container] = self._spec["template"]["spec"]["containers"]
+        kind, name, container = self._what
+        self._spec = find(resources, kind, name)["spec"]
+        [self._container] = [
+            each
+            for each in self._spec["template"]["spec"]["containers"]
+            if each["name"] == container
+        ]
         self._mount()
         self._set_environment()
         command = [
-            self._expanded(x) for x in (*self._container["command"], *self._container["args"])
+            self._expanded(x)
+            for x in (*self._container["command"], *self._container.get("args", []))
         ]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
@@ -128,7 +154,7 @@ class Pod:
             done = self.execute(self._container["lifecycle"]["preStop"]["exec"]["command"])
             assert done.returncode == 0, done.stderr
         self._process.terminate()
-        grace_s = self._spec["template"]["spec"]["terminationGracePeriodSeconds"]
+        grace_s = self._spec["template"]["spec"].get("terminationGracePeriodSeconds", 30)
         assert self._process.wait(grace_s) == 0, self.log.read_text()
 
     def kill(self) -> None:
@@ -158,7 +184,7 @@ class Pod:
     def _set_environment(self) -> None:
         fields = {"metadata.name": self.name, "metadata.namespace": "shiplog"}
         self._env = {}
-        for each in self._container["env"]:
+        for each in self._container.get("env", []):
             if "valueFrom" in each:
                 value = fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             else:
@@ -171,11 +197,13 @@ class Pod:
 
     def _here(self, text: str) -> str:
         """What means in the pod what `text` means there, on this host."""
-        mounts = sorted((x["mountPath"] for x in self._container["volumeMounts"]), key=len)
+        containers = self._spec["template"]["spec"]["containers"]
+        mounts = sorted({x["mountPath"] for y in containers for x in y["volumeMounts"]}, key=len)
         anyone = "|".join(re.escape(mount) for mount in reversed(mounts))
         text = re.sub(rf"(?<![\w/])({anyone})(?![\w-])", rf"{self._directory}\1", text)
         text = POD_DNS.sub(lambda match: address(int(match[1])), text)
-        return text.replace("0.0.0.0", self.ip)
+        text = text.replace(IMAGE_PROGRAMS, os.path.dirname(sys.executable))
+        return text.replace("0.0.0.0", self.ip).replace("127.0.0.1", self.ip)
 
     def _mount(self) -> None:
         volumes = {x["name"]: x for x in self._spec["template"]["spec"]["volumes"]}
@@ -194,6 +222,8 @@ class Pod:
             files = self._secrets.files(source["secret"]["name"])
             for item in source["secret"]["items"]:
                 found[item["path"]] = files[item["key"]]
+        if "secret" in volume:
+            found = self._secrets.files(volume["secret"]["secretName"])
         if found:
             _put(directory, found)
 

@@ -35,6 +35,7 @@ class Stateful:
         self.pki = directory / "pki"
         self.secrets = Secrets(self.pki)
         self.pods: list[Pod] = []
+        self.others: list[Pod] = []
         self.config: ClientConfig | None = None
 
     def apply(self, overlay: str) -> None:
@@ -96,6 +97,17 @@ class Stateful:
         )
         return len({read_segments(str(directory)) for directory in directories}) == 1
 
+    def beside(self, name: str, what: tuple[str, str, str], number: int) -> Pod:
+        """A container that is none of the cluster's."""
+        pod = Pod(name, self.directory, self.secrets, what=what, number=number)
+        self.others.append(pod)
+        return pod
+
+    def topics(self) -> set[str]:
+        """Those that have a merged log."""
+        merged = self.pods[0].path("/var/lib/shiplog/data") / "merged"
+        return {path.name.rpartition("-")[0] for path in merged.iterdir()}
+
     def renew_certificates(self) -> None:
         """Until every node has taken over another certificate."""
         for pod in self.pods:
@@ -129,7 +141,7 @@ class Stateful:
 def cluster(tmp_path: Path) -> Iterator[Stateful]:
     made = Stateful(tmp_path)
     yield made
-    for pod in made.pods:
+    for pod in (*made.others, *made.pods):
         pod.kill()
 
 
@@ -198,6 +210,7 @@ def test_rolling_fails_no_write_and_loses_no_record(
     assert cluster.read(pauses.appended) == [b"load"] * pauses.appended
     assert cluster.read(kafka.delivered, topic="orders") == [b"order"] * kafka.delivered
     wait_for(lambda: cluster.is_equal("ticks") and cluster.is_equal("orders"), "equal logs")
+    assert all("archiving policy file" in pod.log.read_text() for pod in cluster.pods)
     done = cluster.pods[0].execute([*LIST, "--json"])
     assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
 
@@ -222,3 +235,26 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
     cluster.pods[1].start(render("overlays/five"))
     refusal = "belongs to node 'rt-sequencer-2'"
     wait_for(lambda: refusal in cluster.pods[1].log.read_text(), "whose the volume is")
+
+
+@pytest.mark.timeout(300)
+def test_the_examples_publish_and_copy(cluster: Stateful) -> None:
+    """The program and its sidecar, and the copy of what they publish."""
+    cluster.apply("dev")
+    cluster.wait_ready()
+    publisher, subscriber = render("examples/publisher"), render("examples/subscriber")
+    kind, name = "Deployment", "example-publisher"
+    program = cluster.beside(name, (kind, name, "program"), 10)
+    sidecar = cluster.beside(name, (kind, name, "sidecar"), 10)
+    for container in (sidecar, program):
+        container.start(publisher)
+    sidecar.wait_ready()
+    name = "example-subscriber"
+    copies = cluster.beside(name, ("DaemonSet", name, "sidecar"), 11)
+    copies.start(subscriber)
+    wait_for(lambda: cluster.topics() == {"ticks"}, "the topic is there")
+    copies.wait_ready()
+    directory = copies.path("/var/lib/shiplog-copies") / "ticks-0"
+    wait_for(lambda: b"tick 3" in read_segments(str(directory)), "records are copied")
+    copies.stop()
+    sidecar.stop()

@@ -131,6 +131,19 @@ def test_a_bad_edit_keeps_the_policy_and_says_why(tmp_path: Path, text: str) -> 
     assert (file.policy.time, file.problem) == (8, "")
 
 
+def test_a_policy_behind_links_is_followed(tmp_path: Path) -> None:
+    """As Kubernetes mounts ConfigMaps."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "policy.json").write_text('{"time": 7}')
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "policy.json").symlink_to("..data/policy.json")
+    file = PolicyFile(OsFileSystem(), str(tmp_path / "policy.json"))
+    file.load()
+    assert file.problem == ""
+    assert file.policy is not None
+    assert file.policy.time == 7
+
+
 def test_without_a_readable_file_there_is_no_policy(tmp_path: Path) -> None:
     for make in (lambda path: None, lambda path: path.mkdir(), os.mkfifo):
         path = tmp_path / f"policy-{len(list(tmp_path.iterdir()))}"

@@ -1,11 +1,11 @@
-"""Starts nodes quickly: as forks of a process that has imported all that a node imports.
+"""Starts nodes and commands quickly: as forks of a process that has imported all that a node does.
 
 Importing takes a node most of a second of a processor, and tests start hundreds of nodes. What runs
 is the `shiplog` command in a process of its own all the same. Whatever else tests start (sidecars,
-commands, nodes under faults that are preloaded) are programs of their own.
+`up`, nodes under faults that are preloaded) are programs of their own.
 
 Invariant: a fork begins with one thread, in a session of its own, with no file of the test's open
-but its log; the test's process is its parent.
+but its standard ones; the test's process is its parent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import BinaryIO
+from tempfile import TemporaryFile
+from typing import IO, BinaryIO
 
 from shiplog.cli import local_cluster
 from shiplog.cli.main import main
@@ -84,11 +85,32 @@ def take_over() -> None:
 
 
 def fork(arguments: Sequence[str], log: BinaryIO) -> local_cluster.Process:
-    """Run `shiplog` with these arguments."""
+    """Start `shiplog` with these arguments."""
+    with open(os.devnull, "rb") as nothing:
+        return _begin(arguments, (nothing, log, log))
+
+
+def run(
+    arguments: Sequence[str], *, stdin: str = "", timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `shiplog` with these arguments. Raises TimeoutExpired."""
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        process = _begin(arguments, (given, out, err))
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        told = (os.pread(each.fileno(), os.fstat(each.fileno()).st_size, 0) for each in (out, err))
+        return subprocess.CompletedProcess(arguments, code, *(text.decode() for text in told))
+
+
+def _begin(arguments: Sequence[str], files: Sequence[IO[bytes]]) -> Forked:
     told = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
     with _turn:
         channel = _template()
-        socket.send_fds(channel, [told], [log.fileno()])
+        socket.send_fds(channel, [told], [file.fileno() for file in files])
         pid, is_ours = channel.recv(64), channel.recv(64)
     if not is_ours:
         raise RuntimeError("the process that nodes are forked from is gone")
@@ -119,7 +141,7 @@ def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
 def serve(channel: socket.socket) -> list[str]:
     """Fork whenever asked to; returns the arguments, in each fork alone."""
     while True:
-        told, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 1)
+        told, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 3)
         if not told:
             sys.exit()
         middle = os.fork()
@@ -129,27 +151,26 @@ def serve(channel: socket.socket) -> list[str]:
         if middle == 0:
             channel.close()
             arguments, directory, environment = json.loads(told)
-            become(files[0], directory, environment)
+            become(files, directory, environment)
             return list(arguments)
-        os.close(files[0])
+        for file in files:
+            os.close(file)
         os.waitpid(middle, 0)
         channel.send(b"ours")
 
 
-def become(log: int, directory: str, environment: dict[str, str]) -> None:
+def become(files: Sequence[int], directory: str, environment: dict[str, str]) -> None:
     """What a program begins with."""
     os.setsid()
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+    for source, target in zip(files, (0, 1, 2), strict=True):
         os.dup2(source, target)
-    os.close(nothing)
-    os.close(log)
+        os.close(source)
 
 
-def run() -> None:
+def fork_whenever_asked() -> None:
     """Import everything, and fork."""
     for name in MODULES:
         import_module(name)
@@ -161,4 +182,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    run()
+    fork_whenever_asked()

@@ -12,8 +12,8 @@ import pytest
 from shiplog import Subscriber, log_history
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.subscriber import OffsetOutOfRange
+from tests.e2e.commands import as_json, shiplog
 from tests.e2e.harness import World, wait_for
-from tests.e2e.test_cli import as_json, shiplog
 
 RECORD = b"x" * 30_000
 
@@ -59,7 +59,7 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
     with world.subscriber() as subscriber:
         assert len(subscriber.batch(max_records=20, timeout=20)) > 0
         subscriber.wait_caught_up(20)
-        assert as_json(world, "archive", "plan", *config)["planned"] == []
+        assert as_json("archive", "plan", *config)["planned"] == []
         policy.write_text('{"time": 0, "limit": "100Ki", "disk": 100}')
         copy = world.directory / "subscribers" / "s" / "t-0"
         wait_for(
@@ -71,13 +71,13 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
     policy.write_text('{"time": 0, "limit": -3}')
 
     def complains() -> bool:
-        found = as_json(world, "archive", "plan", *config)
+        found = as_json("archive", "plan", *config)
         return "limit is -3" in found["problem"] and "102400" in found["policy"]
 
     wait_for(complains, "the plan says what is wrong, and what counts")
-    assert "limit is -3" in shiplog(world, "status", *config).stdout
+    assert "limit is -3" in shiplog("status", *config).stdout
     copies = [os.path.join(node.data) for node in world.cluster.nodes]
-    verified = as_json(world, "verify", *copies, str(copy.parent))
+    verified = as_json("verify", *copies, str(copy.parent))
     assert verified["verified"]
     assert len({each["checksum"] for each in verified["copies"]}) == 1
     with (
@@ -111,11 +111,11 @@ def check_history(world: World, sizes_now: list[int]) -> None:
         assert 0 < file.rolled_ms <= file.archived_ms
         assert file.size_bytes > 0
     config = ("--config", world.cluster.client_file)
-    lines = shiplog(world, "log-history", "t", *config, "--json").stdout.splitlines()
+    lines = shiplog("log-history", "t", *config, "--json").stdout.splitlines()
     assert [json.loads(line)["sha256"] for line in lines] == [file.sha256 for file in found]
-    table = shiplog(world, "log-history", *config).stdout
+    table = shiplog("log-history", *config).stdout
     assert f"{0:020d}.log" in table
-    unknown = shiplog(world, "log-history", "nothing", *config)
+    unknown = shiplog("log-history", "nothing", *config)
     assert (unknown.returncode, "no topic 'nothing'" in unknown.stderr) == (1, True)
 
 
@@ -123,15 +123,15 @@ def test_settings_of_topics_are_altered(archiving: World) -> None:
     world = archiving
     config = ("--config", world.cluster.client_file)
     write(world, 6)
-    altered = as_json(world, "topic", "alter", "t", "--set", "retention.bytes=70000", *config)
+    altered = as_json("topic", "alter", "t", "--set", "retention.bytes=70000", *config)
     assert altered["settings"] == {"retention.bytes": "70000"}
     wait_for(lambda: all(sum(each) < 140_000 for each in on_nodes(world)), "archived")
-    altered = as_json(world, "topic", "alter", "t", "--unset", "retention.bytes", *config)
+    altered = as_json("topic", "alter", "t", "--unset", "retention.bytes", *config)
     assert altered["settings"] == {}
     for bad, reason in (("retention.ms=-2", "retention.ms"), ("retention.days=1", "unknown")):
-        refused = shiplog(world, "topic", "alter", "t", "--set", bad, *config)
+        refused = shiplog("topic", "alter", "t", "--set", bad, *config)
         assert (refused.returncode, reason in refused.stderr) == (1, True)
-    nothing = shiplog(world, "topic", "alter", "t", *config)
+    nothing = shiplog("topic", "alter", "t", *config)
     assert nothing.returncode == 2
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_was_down_comes_back_to_the_same(archiving: World) -> None:
 
     wait_for(is_same, "the same files everywhere")
     data = [node.data for node in world.cluster.nodes]
-    verified = as_json(world, "verify", *data)
+    verified = as_json("verify", *data)
     assert verified["verified"]
     assert len({(each["start_offset"], each["checksum"]) for each in verified["copies"]}) == 1
     found = list(log_history(world.cluster.client_file, "t"))

@@ -19,9 +19,9 @@ from shiplog.logformat.merged_check import check_all, find_copies
 from shiplog.logformat.merged_names import segment_bases
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
+from tests.e2e.commands import as_json, shiplog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.object_store import ENVIRONMENT, object_store, url_of
-from tests.e2e.test_cli import as_json, shiplog
 
 RECORD = b"x" * 40_000
 """Two of them fill a segment."""
@@ -103,7 +103,7 @@ def records_in(directory: Path) -> list[Record]:
 
 
 def restore(world: World, to: Path, *arguments: str) -> Any:
-    return as_json(world, "restore", "t", "--to", str(to), *arguments)
+    return as_json("restore", "t", "--to", str(to), *arguments)
 
 
 def test_a_target_that_is_not_there_holds_everything_back(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_a_target_that_is_not_there_holds_everything_back(tmp_path: Path) -> Non
         everything = write(world)
         config = ("--config", world.cluster.client_file)
         wait_for(lambda: "is it mounted" in state(world).problem, "the plan says why it waits")
-        assert "is not a directory" in shiplog(world, "status", *config).stdout
-        assert "is it mounted" in shiplog(world, "archive", "plan", *config).stderr
+        assert "is not a directory" in shiplog("status", *config).stdout
+        assert "is it mounted" in shiplog("archive", "plan", *config).stderr
         world.leader().kill()
         wait_for(lambda: "is it mounted" in state(world).problem, "the next leader says so too")
         assert truncated(world) == set()
@@ -156,7 +156,7 @@ def check_damage(world: World, target: Path) -> None:
     data = bytearray(copy.read_bytes())
     data[-1] ^= 1
     copy.write_bytes(data)
-    bad = shiplog(world, "restore", "t", *where, "--to", str(world.directory / "bad"))
+    bad = shiplog("restore", "t", *where, "--to", str(world.directory / "bad"))
     assert bad.returncode == 1
     assert copy.name in bad.stderr
     assert not (world.directory / "bad" / "t-0").exists()

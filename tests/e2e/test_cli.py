@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from typing import Any
-
+from tests.e2e.commands import as_json, shiplog
 from tests.e2e.harness import World
-
-
-def shiplog(world: World, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run one command."""
-    command = [sys.executable, "-m", "shiplog", *arguments]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=90, check=False
-    )
-
-
-def as_json(world: World, *arguments: str, stdin: str = "") -> Any:
-    """Run one command with --json; its output."""
-    ended = shiplog(world, *arguments, "--json", stdin=stdin)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
 
 
 def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
@@ -30,19 +11,17 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     where = str(world.directory / "pub")
     lines = "".join(f"line {number}\n" for number in range(1_000))
     published = as_json(
-        world,
         "publish",
         *config,
         *("--topic", "lines", "--session", "s", "--dir", where, "--wait"),
         stdin=lines,
     )
     assert published["records"] == 1_000
-    nowhere = shiplog(world, "publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
+    nowhere = shiplog("publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
     assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (1, False)
     assert "--dir" in nowhere.stderr
     copy = str(world.directory / "sub")
     read = shiplog(
-        world,
         "subscribe",
         *config,
         *("--topic", "lines", "--dir", copy, "--from", "earliest", "--max", "1000"),
@@ -50,28 +29,28 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     assert read.returncode == 0, read.stderr
     assert read.stdout == lines
 
-    topics = as_json(world, "topic", "list", *config)
+    topics = as_json("topic", "list", *config)
     assert [topic["name"] for topic in topics] == ["lines"]
-    described = as_json(world, "topic", "describe", "lines", *config)
+    described = as_json("topic", "describe", "lines", *config)
     assert described["partitions"][0]["end_offset"] == 1_000
-    status = as_json(world, "status", *config)
+    status = as_json("status", *config)
     assert len(status["nodes"]) == 3
 
     world.wait_offset(1_000, topic="lines")
     nodes = [node.data for node in world.cluster.nodes]
-    verified = shiplog(world, "verify", *nodes, copy)
+    verified = shiplog("verify", *nodes, copy)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_topics_are_created_and_deleted(single: World) -> None:
     config = ("--config", single.cluster.client_file)
-    assert shiplog(single, "topic", "create", "t", *config, "--partitions", "3").returncode == 0
-    again = shiplog(single, "topic", "create", "t", *config)
+    assert shiplog("topic", "create", "t", *config, "--partitions", "3").returncode == 0
+    again = shiplog("topic", "create", "t", *config)
     assert again.returncode == 1
     assert "exists" in again.stderr
-    assert as_json(single, "topic", "describe", "t", *config)["topic"]["partitions"] == 3
-    assert shiplog(single, "topic", "delete", "t", *config).returncode == 0
-    assert as_json(single, "topic", "list", *config) == []
+    assert as_json("topic", "describe", "t", *config)["topic"]["partitions"] == 3
+    assert shiplog("topic", "delete", "t", *config).returncode == 0
+    assert as_json("topic", "list", *config) == []
 
 
 def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> None:
@@ -79,7 +58,7 @@ def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> 
     with single.publisher("a") as publisher:
         publisher.append(b"old")
         publisher.wait_merged(timeout=30)
-    assert shiplog(single, "topic", "delete", "t", *config).returncode == 0
+    assert shiplog("topic", "delete", "t", *config).returncode == 0
     with single.publisher("b") as publisher:
         publisher.append(b"new")
         publisher.wait_merged(timeout=30)
@@ -91,18 +70,18 @@ def test_what_is_not_there_is_said(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     session = (*config, "--session", "s", "--dir", str(single.directory / "pub"), "--wait")
     publish = ("publish", "--timeout", "30")
-    assert shiplog(single, "topic", "create", "t", *config).returncode == 0
+    assert shiplog("topic", "create", "t", *config).returncode == 0
     refused = shiplog(
-        single, *publish, *session, "--topic", "t", "--partition", "3", "--timeout", "1", stdin="x"
+        *publish, *session, "--topic", "t", "--partition", "3", "--timeout", "1", stdin="x"
     )
     assert refused.returncode == 1
     assert "'t' has 1 partitions, no partition 3" in refused.stderr
-    assert shiplog(single, *publish, *session, "--topic", "t", stdin="y").returncode == 0
+    assert shiplog(*publish, *session, "--topic", "t", stdin="y").returncode == 0
     copy = ("--dir", str(single.directory / "copy"), "--no-follow")
-    unknown = shiplog(single, "subscribe", *config, *copy, "--topic", "other")
+    unknown = shiplog("subscribe", *config, *copy, "--topic", "other")
     assert unknown.returncode == 1
     assert "other" in unknown.stderr
-    known = shiplog(single, "subscribe", *config, *copy, "--topic", "t")
+    known = shiplog("subscribe", *config, *copy, "--topic", "t")
     assert (known.returncode, known.stdout) == (0, "y\n")
 
 
@@ -111,8 +90,8 @@ def test_a_retired_session_can_be_taken_over(single: World) -> None:
     with single.publisher("a", directory=str(single.directory / "one")) as publisher:
         publisher.append(b"first")
         publisher.wait_merged(timeout=30)
-    assert [row["session"] for row in as_json(single, "session", "list", *config)] == ["a"]
-    assert shiplog(single, "session", "retire", "a", *config).returncode == 0
+    assert [row["session"] for row in as_json("session", "list", *config)] == ["a"]
+    assert shiplog("session", "retire", "a", *config).returncode == 0
     with single.publisher("a", directory=str(single.directory / "two")) as publisher:
         publisher.append(b"second")
         publisher.wait_merged(timeout=30)
@@ -126,7 +105,7 @@ def test_verify_finds_a_difference(world: World) -> None:
     world.wait_offset(500)
     world.cluster.stop()
     nodes = [node.data for node in world.cluster.nodes]
-    assert shiplog(world, "verify", *nodes).returncode == 0
+    assert shiplog("verify", *nodes).returncode == 0
     import os
     from pathlib import Path
 
@@ -135,4 +114,4 @@ def test_verify_finds_a_difference(world: World) -> None:
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
     os.sync()
-    assert shiplog(world, "verify", *nodes).returncode == 1
+    assert shiplog("verify", *nodes).returncode == 1

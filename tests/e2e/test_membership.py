@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shiplog import Publisher
+from tests.e2e.commands import as_json
 from tests.e2e.harness import World, wait_for
 
 RATE_S = 0.004
@@ -19,11 +17,7 @@ RATE_S = 0.004
 
 def shiplog(world: World, *arguments: str) -> Any:
     """What a command prints as JSON; it has to succeed."""
-    command = [sys.executable, "-m", "shiplog", *arguments]
-    command += ["--config", world.cluster.client_file, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return as_json(*arguments, "--config", world.cluster.client_file)
 
 
 class Writer:

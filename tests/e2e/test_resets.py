@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from shiplog import Record, Subscriber
 from shiplog.cli.local_cluster import LocalNode
 from shiplog.subscriber import LogReset
+from tests.e2e.commands import as_json, shiplog
 from tests.e2e.harness import World, read_segments, wait_for
-from tests.e2e.test_cli import as_json, shiplog
 
 
 def publish(world: World, *values: str, session: str = "p") -> None:
@@ -33,7 +33,7 @@ def values(records: list[Record]) -> list[str]:
 
 def reset(world: World, kind: str) -> dict[str, Any]:
     done: dict[str, Any] = as_json(
-        world, "cluster", "reset", kind, "--yes", "--config", world.cluster.client_file
+        "cluster", "reset", kind, "--yes", "--config", world.cluster.client_file
     )
     return done
 
@@ -51,11 +51,11 @@ def test_nothing_is_done_without_a_yes(world: World) -> None:
     publish(world, *numbers("old", 3))
     world.wait_offset(3)
     config = ("--config", world.cluster.client_file)
-    asked = shiplog(world, "cluster", "reset", "--hard", *config)
+    asked = shiplog("cluster", "reset", "--hard", *config)
     assert asked.returncode == 1
     assert "THE 3 RECORDS" in asked.stderr
-    assert shiplog(world, "cluster", "reset", "--soft", *config).returncode == 1
-    assert shiplog(world, "cluster", "reset", "--yes", *config).returncode == 2
+    assert shiplog("cluster", "reset", "--soft", *config).returncode == 1
+    assert shiplog("cluster", "reset", "--yes", *config).returncode == 2
     world.wait_offset(3)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.commands import shiplog
 from tests.e2e.harness import World, wait_for
 
 SMALL_BATCHES = 40
@@ -16,9 +15,7 @@ SMALL_BATCHES = 40
 
 def run(world: World, *arguments: str) -> tuple[int, Any, str]:
     """(exit code, JSON, talk) of a command."""
-    command = [sys.executable, "-m", "shiplog", *arguments]
-    command += ["--config", world.cluster.client_file, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = shiplog(*arguments, "--config", world.cluster.client_file, "--json")
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.e2e.commands import as_json, shiplog
 from tests.e2e.harness import World
-from tests.e2e.test_cli import as_json, shiplog
 from tests.kafka.test_groups import Member
 from tests.kafka.wire import Wire
 
@@ -24,9 +24,9 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         member.ask(14, 0, {"assignments": mine})
         assert member.commit(5, topic="flights", partition=0) == 0
 
-        listed = as_json(world, "group", "list", *config)
+        listed = as_json("group", "list", *config)
         assert [(each["group"], each["state"]) for each in listed] == [(member.group, "Stable")]
-        found = as_json(world, "group", "describe", member.group, *config)
+        found = as_json("group", "describe", member.group, *config)
         [partition] = found["partitions"]
         shown = [partition[key] for key in ("topic", "begin", "end", "committed", "lag")]
         assert shown == ["flights", 0, 20, 5, 15]
@@ -34,17 +34,17 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assert found["members"][0]["partitions"] == [["flights", 0]]
 
         reset = ("group", "reset", member.group, "--topic", "flights", *config, "--to")
-        refused = shiplog(world, *reset, "latest")
+        refused = shiplog(*reset, "latest")
         assert refused.returncode == 1
         assert "has members" in refused.stderr
         member.ask(13, 0, {})
-        assert as_json(world, *reset, "latest")["partitions"][0]["lag"] == 0
-        assert as_json(world, *reset, "7")["partitions"][0]["committed"] == 7
-        assert "0 to 20" in shiplog(world, *reset, "21").stderr
+        assert as_json(*reset, "latest")["partitions"][0]["lag"] == 0
+        assert as_json(*reset, "7")["partitions"][0]["committed"] == 7
+        assert "0 to 20" in shiplog(*reset, "21").stderr
         where = reset[:-1]
 
         def moved(*options: str) -> int:
-            found: int = as_json(world, *where, *options)["partitions"][0]["committed"]
+            found: int = as_json(*where, *options)["partitions"][0]["committed"]
             return found
 
         assert moved("--shift-by", "-3") == 4
@@ -52,16 +52,16 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assert moved("--to-datetime", "2023-11-14T22:13:25") == 5
         assert moved("--to-datetime", "2023-11-14T23:13:25.500+01:00") == 6
         assert moved("--to-datetime", "2030-01-01") == 20
-        assert shiplog(world, *where).returncode == 2
-        assert shiplog(world, *where, "--to", "3", "--shift-by", "1").returncode == 2
-        assert shiplog(world, *where, "--to-datetime", "soon").returncode == 2
-        table = shiplog(world, *reset, "earliest").stdout.splitlines()
+        assert shiplog(*where).returncode == 2
+        assert shiplog(*where, "--to", "3", "--shift-by", "1").returncode == 2
+        assert shiplog(*where, "--to-datetime", "soon").returncode == 2
+        table = shiplog(*reset, "earliest").stdout.splitlines()
         assert table[-1].split() == ["flights", "0", "0", "20", "0", "20"]
-    assert "no group 'x'" in shiplog(world, "group", "describe", "x", *config).stderr
+    assert "no group 'x'" in shiplog("group", "describe", "x", *config).stderr
     assert (
         "no topic 'x'"
-        in shiplog(world, "group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
+        in shiplog("group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
     )
     fresh = ("group", "reset", "fresh", "--topic", "flights", "--shift-by", "1", *config)
-    assert "committed nothing" in shiplog(world, *fresh).stderr
-    assert shiplog(world, *reset, "sometime").returncode == 2
+    assert "committed nothing" in shiplog(*fresh).stderr
+    assert shiplog(*reset, "sometime").returncode == 2

@@ -24,8 +24,8 @@ from shiplog.config.load import load_client
 from shiplog.config.render import render_client
 from shiplog.config.types import Address, ClientConfig
 from shiplog.publisher.sidecar import find_sessions
+from tests.e2e.commands import shiplog
 from tests.e2e.harness import World, wait_for
-from tests.e2e.test_cli import shiplog
 from tests.kafka.batches import batch
 from tests.kafka.group_clients import kafka_python_member
 from tests.kafka.wire import FETCH, Wire, fetch, fetch_tree, metadata, request, response
@@ -340,14 +340,14 @@ def test_wrong_options_are_told(
     world: World, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
     options = ["--config", world.cluster.client_file, "--dir", str(tmp_path)]
-    ended = shiplog(world, "sidecar", *arguments, *options)
+    ended = shiplog("sidecar", *arguments, *options)
     assert (ended.returncode, said in ended.stderr) == (code, True)
 
 
 def test_a_port_that_is_taken_is_told(world: World, tmp_path: Path, written: Sidecar) -> None:
     options = ["--config", world.cluster.client_file, "--dir", str(tmp_path / "sessions")]
     listen = ["--kafka", written.bootstrap, "--kafka-session", "other"]
-    ended = shiplog(world, "sidecar", "publisher", *options, *listen)
+    ended = shiplog("sidecar", "publisher", *options, *listen)
     assert (ended.returncode, "cannot listen on" in ended.stderr) == (1, True)
     assert "Traceback" not in ended.stderr
 

@@ -29,6 +29,18 @@ CONF = {
 }
 
 
+TIMEOUT_S = 400
+"""The first also starts the session; one that is interrupted leaves it unusable for all others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a session get more time."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if "spark" in names and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
 def start_session(master: str, **conf: str) -> SparkSession:
     """A session on this machine, which nobody outside it can reach."""
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -318,6 +320,17 @@ def test_one_job_verifies_all_kinds_of_places(
     assert (code, told["verified"]) == (1, False)
     files = {each["file"].rpartition(".")[2] for each in told["findings"]}
     assert files == {"log", "parquet"}
+
+
+def test_a_log_whose_first_records_were_deleted_passes(world: World) -> None:
+    publish(world, "shorter", 0, 6_000)
+    kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
+    for each in kafka.delete_records([TopicPartition("shorter", 0, 2_345)]).values():
+        each.result(30)
+    found = verified(Places(clusters=[config(world)], topics=["shorter"]))
+    assert found.findings == ()
+    assert {each.behind for each in found.checked} == {6_000}
+    assert len(found.checked) == 3
 
 
 def test_nothing_to_check_is_no_success(tmp_path: Path, spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import NamedTuple
 
 from shiplog.config.load import load_client
@@ -57,7 +58,7 @@ class NodeFile(NamedTuple):
         )
         try:
             with closing(Nodes(self.config, timeout_s=TIMEOUT_S, only=self.node)) as node:
-                read = read_segment(_within(node.read(wanted), wanted), self.first)
+                read = _read(node.read(wanted), wanted)
         except SourceError as error:
             return unreadable(whose, self.first, file, error)
         return outcome_of(whose, file, read, self.behind, self._findings(file, read))
@@ -67,6 +68,14 @@ class NodeFile(NamedTuple):
         if self.sha256 and self.sha256 != read.sha256:
             wanted = f"SHA-256 {self.sha256}, as the cluster's log-history says"
             yield finding(self.series, self.first, file, wanted=wanted, found=read.sha256)
+
+
+def _read(chunks: Iterator[Chunk], wanted: Range) -> Read:
+    """Check a range; its first batch may begin before it, where records were deleted."""
+    pieces = _within(chunks, wanted)
+    first = next(pieces, b"")
+    base = int.from_bytes(first[:8], "big") if first else wanted.start
+    return read_segment(chain([first], pieces), min(base, wanted.start))
 
 
 def _within(chunks: Iterator[Chunk], wanted: Range) -> Iterator[bytes]:
@@ -101,6 +110,13 @@ def plan_cluster(path: str, topics: Sequence[str]) -> Plan:
     return plan
 
 
+def _piece(file: LogFile, start: int) -> tuple[int, int, int, str]:
+    """What can be read of a file: (first offset, next one, bytes, SHA-256 if it is the whole)."""
+    if file.first_offset < start:
+        return start, file.next_offset, file.size_bytes, ""
+    return file.first_offset, file.next_offset, file.size_bytes, file.sha256
+
+
 def _of(topic: str, partition: int, state: TopicState) -> Series:
     return Series("", topic, state.topic_id, partition)
 
@@ -121,9 +137,9 @@ def _plan_partition(
     whole = series._replace(where="log-history")
     plan.findings += broken_links(whole, links)
     pieces = [
-        (file.first_offset, file.next_offset, file.size_bytes, file.sha256)
+        _piece(file, bounds.start)
         for file in sealed
-        if file.archived_ms < 0 and file.first_offset >= bounds.start
+        if file.archived_ms < 0 and file.next_offset > bounds.start
     ]
     begin = max([bounds.start, *(file.next_offset for file in sealed)])
     if begin < bounds.end:

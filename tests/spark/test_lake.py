@@ -178,6 +178,22 @@ def refuses(spark: SparkSession, lake: Lake) -> None:
     assert values(spark, lake) == numbers(0, 200)
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+def test_of_two_that_create_a_file_one_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """By a hard link, and by Hadoop's rename, as on file systems that are not this host's."""
+    files = HadoopFiles(spark, str(tmp_path / "a b"))
+    monkeypatch.setattr(files, "_is_local", is_local)
+    (tmp_path / "a b" / "log").mkdir(parents=True)
+    assert files.read("log/0.json") is None
+    assert [files.create("log/0.json", text) for text in ("é", "other")] == [True, False]
+    assert files.read("log/0.json") == "é"
+    assert [each.path for each in files.walk() if ".crc" not in each.path] == ["log/0.json"]
+    files.remove("log")
+    assert list(files.walk()) == []
+
+
 def reached(table: LakeTable, version: int) -> bool:
     return table.snapshot().version >= version
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from shiplog.cli.output import fail, talk
 from shiplog.cli.reload import NodeReload, take_over
-from shiplog.config.types import NodeConfig
 from shiplog.http.node_api import NodeApi
 from shiplog.http.server import HttpServer
 from shiplog.kafka.service import KafkaService, ListenerFault
@@ -62,10 +61,10 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload.load)
 
-    def changed(config: NodeConfig) -> None:
-        start_log(config.log_level)
+    def changed() -> None:
+        start_log(reload.config.log_level)
         if api.node is not None:
-            take_over(api.node, config)
+            take_over(api.node, reload)
 
     def make(place: NodePlace | None) -> Node:
         node = Node(

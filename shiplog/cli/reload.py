@@ -29,8 +29,9 @@ class NodeReload:
         self.path = path
         self._document = read_node(path)
         self.config = node_config(self._document)
-        self.on_change: Callable[[NodeConfig], None] = lambda config: None
-        self._problem = ""
+        self.on_change: Callable[[], None] = lambda: None
+        self.problem = ""
+        """Why the newest file does not count."""
 
     def load(self) -> None:
         """Take over what has changed."""
@@ -38,11 +39,14 @@ class NodeReload:
             document = read_node(self.path)
             found = node_config(document)
         except ConfigError as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
+            if str(error) != self.problem:
+                self.problem = str(error)
                 log_event(log, logging.ERROR, "configuration not taken, kept the old", why=error)
+                self.on_change()
             return
-        self._problem = ""
+        if self.problem:
+            self.problem = ""
+            self.on_change()
         changed = changes(self._document, document)
         self._document = document
         if changed:
@@ -50,7 +54,7 @@ class NodeReload:
 
     def _take(self, found: NodeConfig, changed: list[Setting]) -> None:
         self.config = with_reloadable(self.config, found)
-        self.on_change(self.config)
+        self.on_change()
         for reload, event in (
             (Reload.YES, "configuration reloaded"),
             (Reload.NO, "configuration changed: counts from the next start"),
@@ -84,9 +88,10 @@ def with_reloadable(config: NodeConfig, found: NodeConfig) -> NodeConfig:
     )
 
 
-def take_over(node: Node, config: NodeConfig) -> None:
+def take_over(node: Node, reload: NodeReload) -> None:
     """Let a node go by it from now on."""
-    node.config = config
+    config = node.config = reload.config
+    node.config_problem = reload.problem
     node.rights.grant(config.grants)
     node.quotas.limit(config.quotas)
     for service in node.services:

@@ -96,6 +96,8 @@ class Node:
         self.clock = clock
         self.state = NodeState.INITIALIZING
         self.rights = Rights(config.grants, ())
+        self.config_problem = ""
+        """Why a newer configuration does not count; empty: there is none, or it does."""
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self._tls = tls

@@ -74,6 +74,8 @@ def trouble(node: Node) -> str:
         troubles.append(f"intake stopped: {node.intake.stopped}")
     for number, reason in node.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
+    if node.config_problem:
+        troubles.append(f"configuration not taken: {node.config_problem}")
     if node.archive.policy.problem:
         troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
     if others := node.archive.disagreements():

@@ -19,6 +19,12 @@ def is_allowed(cluster: LocalCluster) -> bool:
     return True
 
 
+def detail(cluster: LocalCluster) -> str:
+    """What the node says is wrong with it."""
+    [node] = request(cluster.client_config(), GetStatus(), Status).nodes
+    return node.detail
+
+
 def test_grants_change_and_what_is_wrong_changes_nothing(tmp_path: Path) -> None:
     with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:
         cluster.start()
@@ -30,14 +36,18 @@ def test_grants_change_and_what_is_wrong_changes_nothing(tmp_path: Path) -> None
         file.write_text(text.replace("admin = true", "admin = false"))
         wait_for(lambda: not is_allowed(cluster), "the right is gone")
 
-        file.write_text(text.replace("[quotas]", "[qoutas]"))
+        file.write_text(text)
+        wait_for(lambda: is_allowed(cluster), "the right is back")
+        file.write_text(text.replace("[quotas]", "[qoutas]").replace("admin = true", ""))
         wait_for(lambda: "configuration not taken, kept the old" in log.read_text(), "an error")
         assert "did you mean 'quotas'" in log.read_text()
-        assert not is_allowed(cluster)
+        told = "configuration not taken: "
+        wait_for(lambda: told in detail(cluster), "its status says so")
+        assert "did you mean 'quotas'" in detail(cluster)
 
         file.write_text(text.replace("snapshot_interval_s = 5.0", "snapshot_interval_s = 6.0"))
         node.signal(signal.SIGHUP)
-        wait_for(lambda: is_allowed(cluster), "the right is back")
+        wait_for(lambda: told not in detail(cluster), "all is well")
         wait_for(lambda: "counts from the next start" in log.read_text(), "a warning")
         assert 'keys="node.snapshot_interval_s"' in log.read_text()
         node.stop()

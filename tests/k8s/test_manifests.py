@@ -125,6 +125,18 @@ def test_dev_differs_from_prod_by_its_peers_only() -> None:
     assert re.sub(others, "", prod) == dev
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_any_overlay_may_follow_any_other(overlay: str) -> None:
+    """Kubernetes refuses changes of everything else of a StatefulSet."""
+    may_change = {"replicas", "template", "updateStrategy", "minReadySeconds"}
+    specs = [
+        find(render(directory), "StatefulSet", "rt-sequencer")["spec"]
+        for directory in ("base", f"overlays/{overlay}")
+    ]
+    one, other = ({k: v for k, v in spec.items() if k not in may_change} for spec in specs)
+    assert one == other
+
+
 def test_only_a_new_cluster_is_bootstrapped() -> None:
     flags = {
         name: "--bootstrap"

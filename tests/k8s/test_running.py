@@ -197,7 +197,6 @@ def test_rolling_fails_no_write_and_loses_no_record(
         wait_for(lambda: kafka.delivered > 0, "the first order is acknowledged")
         with Pauses(publisher) as pauses:
             cluster.renew_certificates()
-            cluster.renew_certificates()  # the second time something else is watched
             cluster.apply("prod")  # takes --bootstrap away: all pods roll
             longest = pauses.take()
         assert all(pod.probe("livenessProbe") for pod in cluster.pods)

@@ -137,6 +137,8 @@ def test_a_publisher_goes_on_across_it_exactly_once(world: World) -> None:
     with world.publisher("p") as publisher:
         for n in range(total):
             publisher.append(f"{n:06d}".encode())
+            if n == total // 4:
+                publisher.wait_merged(60)
             if n == total // 2:
                 reset(world, "--hard")
         publisher.wait_merged(60)
@@ -166,6 +168,8 @@ def test_an_idempotent_producer_goes_on_across_it(world: World) -> None:
     for n in range(600):
         producer.produce("t", b"%06d" % n, on_delivery=note)
         producer.poll(0.001)
+        if n == 150:
+            assert producer.flush(30) == 0
         if n == 300:
             reset(world, "--hard")
     assert producer.flush(30) == 0

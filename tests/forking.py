@@ -59,7 +59,9 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end. Raises TimeoutExpired."""
         if self.poll() is None:
-            select.select([self._end], [], [], timeout)
+            ended = select.poll()
+            ended.register(self._end, select.POLLIN)
+            ended.poll(None if timeout is None else timeout * 1000)
         code = self.poll()
         if code is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,21 @@ def copying(tmp_path: Path, copy_to: str) -> Iterator[World]:
 
 
 def write(world: World) -> list[Record]:
-    """Records, each of which is merged by itself; as a subscriber reads them."""
-    with world.publisher("p") as publisher:
+    """Records, each of which is merged by itself; as a subscriber reads them, before any can be
+    archived.
+    """
+    found: list[Record] = []
+    subscriber: Subscriber | None = None
+    with world.publisher("p") as publisher, ExitStack() as stack:
         for number in range(COUNT):
             text = b"%d" % number
             publisher.append(text + RECORD, key=text, headers=[("n", text), ("none", None)])
             publisher.wait_merged(20)
-    return world.read(COUNT)
+            if subscriber is None:
+                subscriber = stack.enter_context(world.subscriber())
+            found += subscriber.batch(max_records=1, timeout=20)
+    assert len(found) == COUNT
+    return found
 
 
 def truncated(world: World) -> set[int]:

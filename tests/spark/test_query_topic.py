@@ -60,11 +60,11 @@ def run(world: World, checkpoint: Path, *arguments: str) -> Result:
 def test_rows_of_a_filter_are_published_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    arguments = ["--from", f"flights={FLIGHTS}", "--to", "late", "--key", "carrier"]
-    sql = "SELECT carrier, delay, cast(null AS STRING) AS note FROM flights WHERE delay >= 5"
+    arguments = ["--from", f"departures={FLIGHTS}", "--to", "late", "--key", "carrier"]
+    sql = "SELECT carrier, delay, cast(null AS STRING) AS note FROM departures WHERE delay >= 5"
     for stop in (10, 20):
-        publish(world, "flights", *map(flight, range(stop - 10, stop)))
-        world.wait_offset(stop, "flights")
+        publish(world, "departures", *map(flight, range(stop - 10, stop)))
+        world.wait_offset(stop, "departures")
         done = run(world, tmp_path / "c", *arguments, "--sql", sql)
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["rows"] == 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +12,7 @@ from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.merged_log import MergedLog
 from shiplog.sequencer import coordinator, merger, state
 from shiplog.sequencer.commands import Merge, OpenRun, Place, Range, Verdict
-from shiplog.sequencer.coordinator import Coordinator, Ends
+from shiplog.sequencer.coordinator import Coordinator, Ends, NodeView
 from shiplog.sequencer.dispatch import Dispatcher
 from shiplog.sequencer.group import Group
 from shiplog.sequencer.intake import Intake
@@ -37,21 +37,14 @@ def plan_without_majority() -> Iterator[None]:
 def plan_what_the_leader_lacks() -> Iterator[None]:
     """What a majority holds is planned, whether the leader has it or not."""
 
-    def available(self: Coordinator) -> dict[int, Place]:
-        own = self.views[self._node].places
-        with patch.object(self.views[self._node], "places", _Everything(own)):
-            return original(self)
+    def reach(
+        self: Coordinator, entry: Input, own: Mapping[int, Place], views: Sequence[NodeView]
+    ) -> Place | None:
+        return original(self, entry, {entry.number: Place(1 << 30, 0, 0)}, views)
 
-    original = Coordinator._available
-    with patch.object(Coordinator, "_available", available):
+    original = Coordinator._reach
+    with patch.object(Coordinator, "_reach", reach):
         yield
-
-
-class _Everything(dict[int, Place]):
-    """Places, all of them reached."""
-
-    def __getitem__(self, number: int) -> Place:
-        return Place(1 << 30, 0, 0)
 
 
 @contextmanager

@@ -104,6 +104,7 @@ def run(
             code = process.wait(timeout)
         finally:
             process.kill()
+            process.wait()
         told = (os.pread(each.fileno(), os.fstat(each.fileno()).st_size, 0) for each in (out, err))
         return subprocess.CompletedProcess(arguments, code, *(text.decode() for text in told))
 

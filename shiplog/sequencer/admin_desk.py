@@ -81,7 +81,7 @@ class AdminDesk:
             return admin.Failed(FaultCode.TIMEOUT, "no leader confirmed it in time", "ask again")
         except InvariantError:
             raise
-        except Exception:
+        except Exception:  # the seam: a defect is logged, whoever asked told so, the node goes on
             log.exception("a request failed")
             what = f"the node could not answer {type(request).__name__}"
             return admin.Failed(FaultCode.INTERNAL, what, "see the node's log")

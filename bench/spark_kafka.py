@@ -19,6 +19,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from shiplog.cli.local_cluster import free_ports
+
 JARS = Path("build", "bench")
 MAVEN_S = 600
 START_S = 60.0
@@ -104,7 +106,7 @@ def apache_kafka() -> Iterator[str]:
     name = f"kafka-{KAFKA_VERSION}"
     jars = fetch(name, [("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)])
     with tempfile.TemporaryDirectory() as directory:
-        broker, controller = _free_port(), _free_port()
+        broker, controller = free_ports(2)
         settings = os.path.join(directory, "server.properties")
         places = {"broker": broker, "controller": controller, "directory": f"{directory}/logs"}
         Path(settings).write_text(SETTINGS.format(**places))
@@ -122,13 +124,6 @@ def apache_kafka() -> Iterator[str]:
             process.terminate()
             process.wait()
             log.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind((HOST, 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ Invariant: `client.toml` is written only when every node is Live; `stop` leaves 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -41,6 +42,8 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
+PORTS = range(12_000, 32_000)
+"""Below those that Linux gives to outgoing connections: a node that starts again finds its own."""
 LOCAL_KAFKA = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0))
 """As Kafka's own quickstart."""
 
@@ -341,10 +344,16 @@ class LocalCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for entry in sockets:
-        entry.bind((HOST, 0))
+    """Ports that nobody listens on now, and that the system gives to nobody who lets it choose."""
+    sockets: list[socket.socket] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if len(sockets) == count:
+            break
+        sockets.append(socket.socket())
+        try:
+            sockets[-1].bind((HOST, port))
+        except OSError:
+            sockets.pop().close()
     ports = [int(entry.getsockname()[1]) for entry in sockets]
     for entry in sockets:
         entry.close()

@@ -73,6 +73,7 @@ class Snapshotter:
         """The log up to this entry is not kept, once it is not needed."""
         self._woken = asyncio.Event()
         self._nudges = 0
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Take snapshots until cancelled."""
@@ -112,8 +113,16 @@ class Snapshotter:
             forget_outcome(self._group.propose([])[1])
 
     async def take(self) -> int:
-        """Write one snapshot of this moment; its size in bytes."""
-        index = self._replica.applied_index
+        """Write one snapshot of this moment, once the one that is being written is; its size in
+        bytes.
+        """
+        async with self._turn:
+            index = self._replica.applied_index
+            if not self._taken or self._taken[-1].snapshot.last_index < index:
+                await self._write(index)
+            return len(self._taken[-1].snapshot.data)
+
+    async def _write(self, index: int) -> None:
         raft = self._group.raft
         term = raft.term_at(index)
         if term is None:
@@ -129,7 +138,6 @@ class Snapshotter:
         await self._store.save_snapshot(snapshot)
         self._last_index = index
         self._taken.append(_Taken(snapshot, offsets))
-        return len(snapshot.data)
 
     def _cut(self) -> None:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it

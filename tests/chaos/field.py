@@ -272,7 +272,10 @@ class Field:
     def wait_live(self, timeout_s: float = HEAL_S) -> None:
         """Wait until all nodes are Live. Raises NotInTime."""
         for node in self.nodes:
-            self.wait_for(partial(self.is_live, node), f"{node.name} is Live", timeout_s)
+            try:
+                self.wait_for(partial(self.is_live, node), f"{node.name} is Live", timeout_s)
+            except NotInTime as error:
+                raise NotInTime(f"{error}; it says: {node.last_log_line()}") from None
 
     # --- healing ----------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+from shiplog.cli.local_cluster import free_ports
 from tests.chaos.faults.disks import Disks, LoopDisk, loop_disks, need_loop
 from tests.chaos.field import Field
 from tests.chaos.nats_client import Client, NatsError
@@ -49,16 +49,6 @@ def need_server() -> str | None:
     if shutil.which("nats-server") is None:
         return "needs nats-server, Debian's package of that name"
     return need_loop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for entry in sockets:
-        entry.bind(("127.0.0.1", 0))
-    ports = [int(entry.getsockname()[1]) for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return ports
 
 
 class Server:
@@ -194,7 +184,7 @@ def _count_lost(server: Server, acknowledged: set[int]) -> dict[str, object]:
 def nats_row(case: str, sync: str, seconds: float) -> dict[str, object]:
     """One run against NATS."""
     directory = Path(tempfile.mkdtemp(prefix="chaos-nats-"))
-    ports = _free_ports(2 * NODES)
+    ports = free_ports(2 * NODES)
     servers: list[Server] = []
     try:
         servers.extend(Server(directory, number, ports, sync) for number in range(NODES))

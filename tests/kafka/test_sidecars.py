@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from shiplog.cli.local_cluster import free_ports
 from shiplog.config.load import load_client
 from shiplog.config.render import render_client
 from shiplog.config.types import Address, ClientConfig
@@ -35,17 +36,11 @@ PRODUCE, FIND_COORDINATOR = 0, 10
 RECORDS = 200
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Sidecar:
     """A process and its Kafka listener."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
-        self.address = ("127.0.0.1", free_port())
+        self.address = Address("127.0.0.1", *free_ports(1))
         self.bootstrap = "{}:{}".format(*self.address)
         command = [sys.executable, "-m", "shiplog", "sidecar", *arguments, "--kafka"]
         with log.open("ab") as out:
@@ -138,7 +133,7 @@ def test_an_idempotent_producer_is_answered_without_a_cluster_and_shipped_later(
 ) -> None:
     nowhere = tmp_path / "nowhere.toml"
     config = world.cluster.client_config()
-    away = dataclasses.replace(config, nodes=(Address("127.0.0.1", free_port()),), node_names=())
+    away = dataclasses.replace(config, nodes=(Address("127.0.0.1", *free_ports(1)),), node_names=())
     nowhere.write_text(render_client(away))
     with writing(world, tmp_path, "alone", str(nowhere)) as sidecar:
         told = publish(sidecar.bootstrap, "alone", **{"enable.idempotence": True})

@@ -308,11 +308,7 @@ class Changes:
         raft = self._group.raft
         if raft.role is not Role.LEADER:
             return None
-        there = [
-            number
-            for number in self._connected()
-            if number in raft.voters and number != self._number
-        ]
+        there = self._voters_there()
         rested = [number for number in there if not self._in_maintenance(number)]
         matches = {
             number: progress.match
@@ -325,6 +321,11 @@ class Changes:
         raft.transfer_leadership(best, self._clock.now())
         self._group.pump()
         return best
+
+    def _voters_there(self) -> list[int]:
+        """Voters besides this one that are connected to it."""
+        voters = self._group.raft.voters
+        return [each for each in self._connected() if each in voters and each != self._number]
 
     async def hand_over(self, to: int | None = None) -> bool:
         """Give leadership away, and wait a moment: whether somebody else leads."""
@@ -345,6 +346,9 @@ class Changes:
             return self._members.name(to)
         if to is not None and to not in self._group.raft.voters:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is no voter")
+        if not self._voters_there():
+            reason = "no other voter is connected to the leader"
+            raise ChangeRefused(FaultCode.NOT_READY, reason, "shiplog node list")
         if not await self.hand_over(to):
             raise ChangeRefused(FaultCode.TIMEOUT, "nobody took over", "shiplog status")
         for _ in range(HAND_OVER_TICKS):

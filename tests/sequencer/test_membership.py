@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from shiplog.consensus.errors import NotLeader
 from shiplog.sequencer.changes import ChangeRefused
 from shiplog.sequencer.members import NotAMember
 from shiplog.sequencer.node import Node
@@ -78,6 +80,25 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
         assert (await changes.add("newer", "127.0.0.1:2")).number == 4
 
     run_with(tmp_path, 3, body)
+
+
+def test_leadership_moves_to_another_voter_or_it_is_said_why_not(tmp_path: Path) -> None:
+    async def three(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        other = next(node.config.name for node in nodes if node is not leader)
+        while leader.config.name != other:  # on a busy machine the next one may give up
+            with suppress(ChangeRefused, NotLeader):
+                await leader.changes.transfer(other)
+            leader = await leader_of(nodes)
+
+    async def alone(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        with pytest.raises(ChangeRefused, match="no other voter is connected"):
+            await leader.changes.transfer(None)
+        assert await leader.changes.transfer(leader.config.name) == leader.config.name
+
+    run_with(tmp_path / "three", 3, three)
+    run_with(tmp_path / "alone", 1, alone)
 
 
 def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:

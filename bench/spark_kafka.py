@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from bench.kafka import create
 from shiplog.cli.local_cluster import free_ports
 
 JARS = Path("build", "bench")
@@ -140,9 +140,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def produce(servers: str, topic: str, values: Sequence[bytes]) -> None:
     """A topic of one partition that holds these values."""
-    admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(30)
+    create(servers, topic)
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 20})
     for value in values:
         while True:

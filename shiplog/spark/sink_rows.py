@@ -88,18 +88,22 @@ def pieces(batch: pa.RecordBatch, topic: str | None) -> Iterator[Piece]:
 
 
 def _grouped(places: pa.Table, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
-    """The rows by what the columns topic and partition say of them."""
-    import pyarrow as pa
+    """The rows by what the columns topic and partition say of them; the sort keeps their order."""
+    import pyarrow.compute as pc
 
     names = places.schema.names
     if not names:
         yield (None, None), rows
         return
-    numbered = places.append_column("row", pa.array(range(len(rows)), pa.int64()))
-    grouped = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
-    for group in grouped.to_pylist():
-        taken = pa.array(group["row_list"], pa.int64())
-        yield (group.get("topic"), group.get("partition")), rows.take(taken)
+    counted = places.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    if len(counted) > 1:
+        by = [(name, "ascending") for name in names]
+        rows = rows.take(pc.sort_indices(places, sort_keys=by))
+        counted = counted.sort_by(by)
+    begin = 0
+    for group in counted.to_pylist():
+        yield (group.get("topic"), group.get("partition")), rows.slice(begin, group["count_all"])
+        begin += group["count_all"]
 
 
 def _stamped(rows: pa.Table) -> pa.Table:

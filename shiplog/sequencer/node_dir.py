@@ -25,6 +25,8 @@ from shiplog.sequencer.members import members_of
 
 FORMAT_VERSION = 1
 FILE_LIMIT_BYTES = 1 << 16
+PASSED_OVER = ("node.lock", "lost+found")
+"""What an empty directory may hold: the own lock, and what ext4 puts where it is mounted."""
 
 
 class NodeDirectoryError(Exception):
@@ -141,7 +143,7 @@ class NodeDirectory:
                     record, number=first.number, members=first.members, voters=voters
                 )
         else:
-            others = [name for name in fs.list_directory(path) if name != "node.lock"]
+            others = [name for name in fs.list_directory(path) if name not in PASSED_OVER]
             if others:
                 raise NodeDirectoryError(
                     f"{path} holds {others[0]!r} but no node.json: not a node's directory; "

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from tempfile import TemporaryFile
@@ -86,20 +86,26 @@ def take_over() -> None:
     local_cluster.start_process = fork
 
 
-def fork(arguments: Sequence[str], log: BinaryIO) -> local_cluster.Process:
-    """Start `shiplog` with these arguments."""
+def fork(
+    arguments: Sequence[str], log: BinaryIO, env: Mapping[str, str] | None = None
+) -> local_cluster.Process:
+    """Start `shiplog` with these arguments, and this environment or our own."""
     with open(os.devnull, "rb") as nothing:
-        return _begin(arguments, (nothing, log, log))
+        return _begin(arguments, (nothing, log, log), env)
 
 
 def run(
-    arguments: Sequence[str], *, stdin: str = "", timeout: float | None = None
+    arguments: Sequence[str],
+    *,
+    stdin: str = "",
+    timeout: float | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `shiplog` with these arguments. Raises TimeoutExpired."""
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        process = _begin(arguments, (given, out, err))
+        process = _begin(arguments, (given, out, err), env)
         try:
             code = process.wait(timeout)
         finally:
@@ -109,11 +115,13 @@ def run(
         return subprocess.CompletedProcess(arguments, code, *(text.decode() for text in told))
 
 
-def _begin(arguments: Sequence[str], files: Sequence[IO[bytes]]) -> Forked:
-    told = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
+def _begin(
+    arguments: Sequence[str], files: Sequence[IO[bytes]], env: Mapping[str, str] | None
+) -> Forked:
+    told = json.dumps([list(arguments), os.getcwd(), dict(os.environ if env is None else env)])
     with _turn:
         channel = _template()
-        socket.send_fds(channel, [told], [file.fileno() for file in files])
+        socket.send_fds(channel, [told.encode()], [file.fileno() for file in files])
         pid, is_ours = channel.recv(64), channel.recv(64)
     if not is_ours:
         raise RuntimeError("the process that nodes are forked from is gone")

@@ -22,7 +22,7 @@ from shiplog.logformat.files import DiskFault, OsFileSystem
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.log import start_log
 from shiplog.runtime.loop import handle_exception, run, settle_heap
-from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.tls import NODE_PREFIX, ReloadingContext
 from shiplog.runtime.watch import FileWatch
 from shiplog.sequencer.members import NotAMember
 from shiplog.sequencer.node import Node
@@ -55,7 +55,8 @@ def run_node(config_file: str, *, bootstrap: bool) -> None:
 async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
     config = reload.config
-    fs, tls, stop = OsFileSystem(), ReloadingContext(config.tls), asyncio.Event()
+    fs, stop = OsFileSystem(), asyncio.Event()
+    tls = ReloadingContext(config.tls, own=NODE_PREFIX + config.name)
     loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import NamedTuple, NewType
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from shiplog.config.types import TlsFiles
@@ -140,12 +141,13 @@ class _Signature(NamedTuple):
 class ReloadingContext:
     """Contexts that follow their files; connections that exist stay as they are."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Raises TlsFault when the files cannot be used."""
-        self._files = files
+    def __init__(self, files: TlsFiles, *, own: str | None = None) -> None:
+        """`own`: the identity that the certificate has to be for, in both directions. Raises
+        TlsFault when the files cannot be used.
+        """
+        self._files, self._own = files, own
         self._seen = self._signatures()
-        self._server = server_context(files)
-        self._client = client_context(files)
+        self._server, self._client = self._load()
 
     @property
     def files(self) -> TlsFiles:
@@ -172,9 +174,15 @@ class ReloadingContext:
         found = self._signatures()
         if found == self._seen:
             return False
-        server, client = server_context(self._files), client_context(self._files)
-        self._server, self._client, self._seen = server, client, found
+        self._server, self._client = self._load()
+        self._seen = found
         return True
+
+    def _load(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        contexts = server_context(self._files), client_context(self._files)
+        if self._own is not None:
+            _check_own(self._files.cert, self._own)
+        return contexts
 
     def _signatures(self) -> tuple[_Signature, ...]:
         return tuple(_signature(path) for path in self._files.paths)
@@ -215,6 +223,26 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
             f"certificate {files.cert!r} with key {files.key!r} cannot be used: {_reason(error)}",
             remedy="they must be PEM files, belong together, and the key must not be encrypted",
         ) from error
+
+
+def _check_own(path: str, wanted: str) -> None:
+    """Nobody would talk to a process that shows another's certificate: better said at once."""
+    try:
+        with open(path, "rb") as file:
+            der = x509.load_pem_x509_certificate(file.read()).public_bytes(Encoding.DER)
+        found = identity_of_certificate(der, purpose=ExtendedKeyUsageOID.SERVER_AUTH)
+        identity_of_certificate(der, purpose=ExtendedKeyUsageOID.CLIENT_AUTH)
+    except (OSError, ValueError) as error:
+        raise TlsFault(f"certificate {path!r} cannot be read: {error}") from error
+    except IdentityFault as error:
+        raise TlsFault(
+            f"certificate {path!r} cannot be used: {error.message}", remedy=error.remedy
+        ) from error
+    if found != wanted:
+        raise TlsFault(
+            f"certificate {path!r} is of {found}, not of {wanted}",
+            remedy="each node shows a certificate of its own name",
+        )
 
 
 def _refuse_password() -> str:
@@ -264,7 +292,7 @@ def _check_purpose(certificate: x509.Certificate, purpose: ObjectIdentifier) -> 
         wanted = "clientAuth" if purpose == ExtendedKeyUsageOID.CLIENT_AUTH else "serverAuth"
         raise IdentityFault(
             ConnectProblem.WRONG_PURPOSE,
-            f"the peer's certificate is not for {wanted}",
+            f"the certificate is not for {wanted}",
             remedy=f"issue it with extended key usage {wanted}",
         )
 

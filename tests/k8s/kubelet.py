@@ -19,11 +19,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from shiplog.cli import local_cluster
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.pki_rotation import rotate
-from tests.e2e.harness import wait_for
+from tests import forking
+from tests.e2e.harness import DEADLINE_S, wait_for
 from tests.k8s.render import Resource, find
 
 VARIABLE = re.compile(r"\$\(([A-Z0-9_]+)\)")
@@ -89,7 +90,7 @@ class Pod:
         self._what = what
         self._directory = directory / name
         self._secrets = secrets
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: local_cluster.Process | None = None
         self._resources: list[Resource] = []
         self._spec: Resource = {}
         self._container: Resource = {}
@@ -111,10 +112,14 @@ class Pod:
             self._expanded(x)
             for x in (*self._container["command"], *self._container.get("args", []))
         ]
+        program, *arguments = (self._here(part) for part in command)
         with open(self.log, "ab") as log:
+            if program == "shiplog":
+                self._process = forking.fork(arguments, log, self._environment())
+                return
             self._process = subprocess.Popen(
-                [self._here(part) for part in command],
-                **self._process_options(),
+                [program, *arguments],
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -157,6 +162,11 @@ class Pod:
         grace_s = self._spec["template"]["spec"].get("terminationGracePeriodSeconds", 30)
         assert self._process.wait(grace_s) == 0, self.log.read_text()
 
+    def wait(self) -> int:
+        """The exit code of a process that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(DEADLINE_S)
+
     def kill(self) -> None:
         """End it at once, if it runs."""
         if self._process is not None and self._process.poll() is None:
@@ -165,19 +175,22 @@ class Pod:
 
     def execute(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """`kubectl exec` in its container."""
-        told = [self._here(part) for part in command]
+        program, *arguments = (self._here(part) for part in command)
+        env = self._environment()
+        if program == "shiplog":
+            return forking.run(arguments, timeout=DEADLINE_S, env=env)
+        told = [program, *arguments]
         return subprocess.run(
-            told, **self._process_options(), check=False, capture_output=True, text=True, timeout=60
+            told, env=env, check=False, capture_output=True, text=True, timeout=DEADLINE_S
         )
 
     def path(self, mounted: str) -> Path:
         """Where a path of the container is on this host."""
         return Path(self._here(mounted))
 
-    def _process_options(self) -> dict[str, Any]:
+    def _environment(self) -> dict[str, str]:
         path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
-        env = {name: self._here(value) for name, value in self._env.items()}
-        return {"env": {**env, "PATH": path}, "cwd": self._directory}
+        return {**{name: self._here(value) for name, value in self._env.items()}, "PATH": path}
 
     # --- what the kubelet makes -------------------------------------------------------------------
 

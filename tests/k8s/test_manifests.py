@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from shiplog.config.document import variable_names
 from shiplog.config.load import client_config, node_config, read_client, read_node
 from shiplog.config.node_keys import NODE
 from shiplog.config.types import ConfigError
+from tests.k8s.operator_schemas import SCHEMAS
 from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
 
 OVERLAYS = ("dev", "prod", "prod-bootstrap", "five")
@@ -34,8 +36,6 @@ metadata:
   name: rt-sequencer
 spec:
 """
-OTHERS = ("cert-manager.io/v1", "monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
-"""Of operators, whose schemas the validator does not have."""
 
 
 @pytest.fixture(scope="module", params=DIRECTORIES)
@@ -46,9 +46,38 @@ def rendered(request: pytest.FixtureRequest) -> list[Resource]:
 def test_kubernetes_takes_them(rendered: list[Resource]) -> None:
     for resource in rendered:
         assert resource["metadata"]["name"]
-        if resource["apiVersion"] not in OTHERS:
-            version = kubernetes_validate.latest_version()
-            kubernetes_validate.validate(resource, version, strict=True)
+        check(resource)
+
+
+def check(resource: Resource) -> None:
+    """Raises ValidationError, of either kind, for what would be refused, or dropped in silence."""
+    of_operator = SCHEMAS.get((resource["apiVersion"], resource["kind"]))
+    if of_operator is None:
+        version = kubernetes_validate.latest_version()
+        kubernetes_validate.validate(resource, version, strict=True)
+    else:
+        jsonschema.validate(resource, of_operator)
+
+
+WRONG = (
+    ("overlays/prod", "Certificate", "rt-sequencer-0", "dnsName"),
+    ("overlays/prod", "Certificate", "rt-sequencer-0", "renewBefor"),
+    ("overlays/prod", "Issuer", "shiplog", "vault"),
+    ("overlays/prod", "ServiceMonitor", "rt-sequencer", "endpoint"),
+    ("overlays/prod", "PrometheusRule", "rt-sequencer", "rules"),
+    ("examples/spark", "SparkApplication", "ticks", "volume"),
+    ("overlays/prod", "StatefulSet", "rt-sequencer", "replica"),
+)
+
+
+@pytest.mark.parametrize(("directory", "kind", "name", "field"), WRONG)
+def test_a_field_that_is_mistyped_is_noticed(
+    directory: str, kind: str, name: str, field: str
+) -> None:
+    resource = find(render(directory), kind, name)
+    resource["spec"][field] = {}
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        check(resource)
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
@@ -170,6 +199,32 @@ def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> 
     (tmp_path / "client.toml").write_text(text)
     config = client_config(read_client(str(tmp_path / "client.toml"), {}))
     assert (config.publisher if example == "publisher" else config.subscriber).http is not None
+
+
+def test_spark_may_read_what_the_subscriber_writes() -> None:
+    """Copies are for their owner alone."""
+    daemons = find(render("examples/subscriber"), "DaemonSet", "example-subscriber")
+    owner = daemons["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    spec = find(render("examples/spark"), "SparkApplication", "ticks")["spec"]
+    template = yaml.safe_load((DEPLOY / "examples/spark/pod.yaml").read_text())
+    check(template)
+    contexts = [spec[each]["podSecurityContext"] for each in ("driver", "executor")]
+    for context in (*contexts, template["spec"]["securityContext"]):
+        assert context["runAsUser"] == owner
+        assert 0 in context["supplementalGroups"]
+
+
+def test_the_image_runs_as_the_pods_user() -> None:
+    """And what is copied into it is not what .dockerignore leaves out."""
+    text = (DEPLOY.parent / "Dockerfile").read_text()
+    pod = find(render("base"), "StatefulSet", "rt-sequencer")["spec"]["template"]["spec"]
+    user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
+    assert f"USER {user}:{group}\n" in text
+    assert f"useradd --uid {user} " in text
+    top = DEPLOY.parent.parent
+    ignored = set((top / ".dockerignore").read_text().split())
+    assert not ignored & {"shiplog", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in"}
+    assert {".git", ".venv", "tests"} <= ignored
 
 
 @pytest.mark.parametrize(

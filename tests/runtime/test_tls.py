@@ -186,3 +186,24 @@ def test_a_certificate_replaced_before_its_key_is_not_taken_until_both_are_there
         tls.reload_if_changed()
     os.replace(renewed.key, files.key)
     assert tls.reload_if_changed()
+
+
+def test_another_nodes_certificate_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.node("n1")
+    with pytest.raises(TlsFault, match=r"is of shiplog://node/n1, not of shiplog://node/n2"):
+        ReloadingContext(files, own="shiplog://node/n2")
+    tls = ReloadingContext(files, own="shiplog://node/n1")
+    before = tls.server
+    other = authority.node("n2")
+    os.replace(other.key, files.key)
+    os.replace(other.cert, files.cert)
+    with pytest.raises(TlsFault, match="each node shows a certificate of its own name"):
+        tls.reload_if_changed()
+    assert tls.server is before
+
+
+def test_a_nodes_certificate_is_for_both_directions(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("n1", "shiplog://node/n1", usages=(CLIENT,))
+    with pytest.raises(TlsFault, match="the certificate is not for serverAuth"):
+        ReloadingContext(files, own="shiplog://node/n1")

@@ -13,6 +13,8 @@ exec spark-submit \
     --conf spark.kubernetes.namespace=shiplog-copies \
     --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark \
     --conf spark.kubernetes.container.image="$IMAGE" \
+    --conf spark.kubernetes.driver.podTemplateFile=pod.yaml \
+    --conf spark.kubernetes.executor.podTemplateFile=pod.yaml \
     --conf spark.kubernetes.file.upload.path="${UPLOADS:?where the job is uploaded to, such as s3a://bucket/jobs}" \
     --conf spark.executor.instances=2 \
     --conf spark.$volume.mount.path=/var/lib/shiplog-copies \

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from shiplog.logformat.directory_watch import DirectoryWatch
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import DirectoryInUse, LogFormatError
 from shiplog.logformat.files import FileSystem, NoSuchFile
 from shiplog.logformat.input_names import RunNames, parse_names
@@ -89,6 +90,7 @@ class LocalSession:
         self._on_change = on_change
         self._new_inotify = new_inotify
         self._directory: SessionDirectory | None = None
+        self._identity: tuple[int, int] | None = None
         self._watch = DirectoryWatch(fs, path)
         self._inputs: dict[InputName, _InputDirectory] = {}
         self._pieces = PieceCache()
@@ -127,6 +129,15 @@ class LocalSession:
     def input_path(self, name: InputName) -> str:
         """The directory of an input."""
         return self._inputs[name].path
+
+    def is_in_place(self) -> bool:
+        """Whether the directory is the one whose files are known here: another one may have taken
+        its place, because it was replaced or unmounted.
+        """
+        try:
+            return self._identity == self.fs.identity(self.path)
+        except LogFormatError:
+            return False
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -205,7 +216,10 @@ class LocalSession:
                 self._directory = SessionDirectory.open(self.fs, self.path)
             except NoSuchFile:
                 return False
+            self._identity = self.fs.identity(self.path)
             self._add_watch(self.path, None)
+        elif self._identity != self.fs.identity(self.path):
+            raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
             return False
         runs = self._directory.runs()

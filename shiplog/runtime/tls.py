@@ -135,6 +135,8 @@ class _Signature(NamedTuple):
     inode: int
     size_bytes: int
     modified_ns: int
+    changed_ns: int
+    """Its owner and mode, too."""
 
 
 class ReloadingContext:
@@ -143,7 +145,7 @@ class ReloadingContext:
     def __init__(self, files: TlsFiles) -> None:
         """Raises TlsFault when the files cannot be used."""
         self._files = files
-        self._seen = self._signatures()
+        self._seen = self._refused = signatures(files)
         self._server = server_context(files)
         self._client = client_context(files)
 
@@ -166,18 +168,16 @@ class ReloadingContext:
         """Take over changed files; True if there were any.
 
         Raises:
-            TlsFault: the new files cannot be used (yet); the old contexts stay, the next call
-            tries again.
+            TlsFault: the new files cannot be used (yet); the old contexts stay. It is said once:
+            they are tried again when they have changed again.
         """
-        found = self._signatures()
-        if found == self._seen:
+        found = signatures(self._files)
+        if found in (self._seen, self._refused):
             return False
+        self._refused = found
         server, client = server_context(self._files), client_context(self._files)
         self._server, self._client, self._seen = server, client, found
         return True
-
-    def _signatures(self) -> tuple[_Signature, ...]:
-        return tuple(_signature(path) for path in self._files.paths)
 
 
 def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
@@ -242,12 +242,17 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+def signatures(files: TlsFiles) -> tuple[_Signature, ...]:
+    """Another value whenever one of the files has changed."""
+    return tuple(_signature(path) for path in files.paths)
+
+
 def _signature(path: str) -> _Signature:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        return _Signature(0, 0, 0)
-    return _Signature(status.st_ino, status.st_size, status.st_mtime_ns)
+        return _Signature(0, 0, 0, 0)
+    return _Signature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _check_purpose(certificate: x509.Certificate, purpose: ObjectIdentifier) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -248,9 +249,7 @@ def test_a_sidecar_keeps_copies_for_local_subscribers(tmp_path: Path, *, from_la
                 from_latest=from_latest,
             )
             sidecar.start()
-            await until(
-                lambda: [copy.caught_up for copy in sidecar.client.copies.values()] == [True]
-            )
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
             await asyncio.to_thread(read_kept)
             await sidecar.stop()
 
@@ -267,3 +266,18 @@ def test_what_a_fresh_copy_has_caught_up_with_is_present(tmp_path: Path) -> None
     with copying(tmp_path) as made, made.subscriber(start="earliest") as subscriber:
         subscriber.wait_caught_up(timeout=10)
         assert [record.value for record in subscriber.present()] == numbers(0, 100)
+
+
+def test_copies_keep_within_their_budget(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        limited = replace(made.config.subscriber, budget_bytes=1)
+        made.config = replace(made.config, subscriber=limited)
+        first = tmp_path / "copy" / f"{TOPIC}-0" / f"{0:020d}.log"
+        newest = first.with_name(f"{50:020d}.log")
+        with made.subscriber(start="earliest") as subscriber:
+            subscriber.wait_caught_up(timeout=10)
+            wait_for(lambda: first.stat().st_size == 0, "the old file is empty")
+            made.merge(100, 110)
+            wait_for(lambda: b"109" in newest.read_bytes(), "copying goes on")
+        with Subscriber(TOPIC, directory=tmp_path / "copy") as reader:
+            assert read(reader, 60) == numbers(50, 110)

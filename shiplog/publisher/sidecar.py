@@ -107,13 +107,13 @@ class PublisherSidecar:
                 shipped.was_away = True
             elif shipped.was_away or self._is_another(path, shipped):
                 self._let_go(path)
-        if self.directory.is_there:
-            self._known = {each.id for each in self._shipped.values() if not each.was_away}
         for path in self.faults.keys() - found:
             del self.faults[path]
         for path in sorted(found):
             if path not in self._shipped and path not in self._ending:
                 self._take_up(path)
+        if self.directory.is_there:
+            self._known = {each.id for each in self._shipped.values() if not each.was_away}
 
     # --- sessions that come and go ------------------------------------------------------------
 

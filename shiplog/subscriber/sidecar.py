@@ -83,7 +83,7 @@ class SubscriberSidecar:
     def fault(self) -> str:
         """Why nothing can be copied; empty: it can, as far as this host is concerned."""
         status = self.status
-        disk = None if status is None else status.disk_fault
+        disk = None if status is None or status.node else status.disk_fault
         return self.directory.fault or self._fault or str(disk or "")
 
     def start(self) -> None:

@@ -6,7 +6,6 @@ Invariant: runs until SIGTERM or SIGINT, then stops cleanly with exit code 0.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from dataclasses import replace
 from random import Random
@@ -41,7 +40,7 @@ from shiplog.runtime.tls import ReloadingContext
 from shiplog.subscriber.sidecar import SubscriberSidecar
 
 if TYPE_CHECKING:
-    from shiplog.kafka.sidecar.service import SubscriberListener
+    from shiplog.kafka.sidecar.service import PublisherListener, SubscriberListener
 
 
 class Sidecar(Protocol):
@@ -212,12 +211,6 @@ async def serve_publisher(
 ) -> None:
     """Ship sessions until told to stop."""
     fs, clock = OsFileSystem(), SystemClock()
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    listener: LocalListener | None = None
-    if kafka is not None:
-        from shiplog.kafka.sidecar.service import PublisherListener
-
-        listener = PublisherListener(root, config, kafka, fs, clock)
     sidecar = PublisherSidecar(
         root,
         config,
@@ -226,8 +219,14 @@ async def serve_publisher(
         clock=clock,
         random=Random(),
     )
+    listener: PublisherListener | None = None
+    if kafka is not None:
+        from shiplog.kafka.sidecar.service import PublisherListener
+
+        listener = PublisherListener(sidecar.directory, config, kafka, fs, clock)
     tallies = {} if listener is None else {"local": listener.tally}
-    api = publisher_api(sidecar, Side(config, root, http, tallies))
+    side = Side(config, root, http, tallies)
+    api = publisher_api(sidecar, side, lambda: "" if listener is None else listener.fault)
     server = None if http is None else HttpServer(http, config.tls, api)
     await serve(
         sidecar,
@@ -269,7 +268,7 @@ async def serve_subscriber(
     if kafka is not None:
         from shiplog.kafka.sidecar.service import SubscriberListener
 
-        listener = SubscriberListener(config, kafka, sidecar.client.copies, SystemClock())
+        listener = SubscriberListener(config, kafka, sidecar.copies, SystemClock())
     tallies = {} if listener is None else {"local": listener.tally}
     api = subscriber_api(sidecar, topics, Side(config, root, http, tallies))
     server = None if http is None else HttpServer(http, config.tls, api)

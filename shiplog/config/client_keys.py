@@ -65,6 +65,14 @@ _SUBSCRIBER = {
         meaning="Copies keep what the cluster archives",
         default=default_of(SubscriberConfig, "keep"),
     ),
+    "budget_bytes": Key(
+        kind=Kind.SIZE,
+        meaning="What all copies may take: beyond, the oldest closed files of them are emptied, "
+        "read or not",
+        without="they take what the cluster keeps",
+        least=SEGMENT_BYTES_MIN,
+        most=DISK_BYTES_MAX,
+    ),
 }
 _LISTEN = Key(kind=Kind.ADDRESS, meaning="Where; a loopback address")
 _PUBLISHER_KAFKA = {

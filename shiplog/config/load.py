@@ -267,6 +267,7 @@ def _subscriber(table: Table) -> SubscriberConfig:
     return SubscriberConfig(
         directory=table.path("dir") if table.has("dir") else None,
         keep=table.boolean("keep"),
+        budget_bytes=table.size("budget_bytes") if table.has("budget_bytes") else None,
         kafka=(load_subscriber_kafka(table.table("kafka")) if table.has("kafka") else None),
         http=load_http(table),
     )

@@ -63,6 +63,8 @@ def render_client(config: ClientConfig) -> str:
         subscriber["dir"] = config.subscriber.directory
     if config.subscriber.keep:
         subscriber["keep"] = True
+    if config.subscriber.budget_bytes is not None:
+        subscriber["budget_bytes"] = config.subscriber.budget_bytes
     if subscriber:
         tables.append(_table("[subscriber]", subscriber))
     if config.subscriber.kafka is not None:

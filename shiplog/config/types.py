@@ -293,12 +293,13 @@ class PublisherConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberConfig:
     """A subscriber's disk; `directory` holds its copies (None: the caller names it). `keep`: they
-    keep what the cluster archives.
+    keep what the cluster archives, as far as `budget_bytes` lets them (None: there is no limit).
     """
 
     directory: str | None = None
     kafka: SubscriberKafka | None = None
     keep: bool = False
+    budget_bytes: int | None = None
     http: HttpConfig | None = None
 
 

@@ -65,24 +65,37 @@ class SidecarApi:
         return False
 
 
-def publisher_api(sidecar: PublisherSidecar, side: Side) -> SidecarApi:
-    """Of a publisher sidecar: what programs write it takes, always."""
-    kind = Kind(PUBLISHER, lambda: shipping(sidecar), lambda: "")
+def publisher_api(
+    sidecar: PublisherSidecar, side: Side, listener_fault: Callable[[], str] = lambda: ""
+) -> SidecarApi:
+    """Of a publisher sidecar: it takes what programs write, as long as its directory can be used.
+    `listener_fault`: why the Kafka listener takes nothing; empty if it does.
+    """
+
+    def fault() -> str:
+        return sidecar.directory.fault or listener_fault()
+
+    budget = side.config.publisher.budget_bytes
+    kind = Kind(PUBLISHER, lambda: shipping(sidecar, budget), fault)
     title = "shiplog publisher sidecar"
     return SidecarApi(
         title,
         side,
         answer=views.Shipping,
-        look=lambda: views.shipping(sidecar),
+        look=lambda: views.shipping(sidecar, fault()),
         kind=kind,
     )
 
 
 def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...], side: Side) -> SidecarApi:
-    """Of a subscriber sidecar: there is something to read once every topic has a copy."""
+    """Of a subscriber sidecar: there is something to read once every topic has a copy, as long as
+    its directory can be used.
+    """
 
     def not_ready() -> str:
-        there = {topic for topic, _ in sidecar.client.copies}
+        if sidecar.fault:
+            return sidecar.fault
+        there = {topic for topic, _ in sidecar.copies}
         missing = ", ".join(topic for topic in topics if topic not in there)
         return f"no copy yet of {missing}" if missing else ""
 

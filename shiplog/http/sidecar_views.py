@@ -53,14 +53,19 @@ class ShippedSession(NamedTuple):
 
 
 class Shipping(NamedTuple):
-    """All sessions of a publisher sidecar."""
+    """All sessions of a publisher sidecar. `fault`: why the directory, or what Kafka clients write,
+    cannot be taken; `not_shipped`: session directories that cannot be shipped, and why.
+    """
 
+    fault: str
+    not_shipped: dict[str, str]
     sessions: tuple[ShippedSession, ...]
 
 
-def shipping(sidecar: PublisherSidecar) -> Shipping:
+def shipping(sidecar: PublisherSidecar, fault: str) -> Shipping:
     """What is shipped."""
-    return Shipping(tuple(_session(path, each) for path, each in sidecar.clients.items()))
+    sessions = tuple(_session(path, each) for path, each in sidecar.clients.items())
+    return Shipping(fault, dict(sidecar.faults), sessions)
 
 
 def _session(path: str, client: PushClient) -> ShippedSession:
@@ -101,14 +106,26 @@ class CopyRow(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """All copies of a subscriber sidecar."""
+    """All copies of a subscriber sidecar. `fault`: why nothing can be copied on this host; `node`:
+    the one that is copied from, empty if there is none; `last_error`: why there was none;
+    `not_copied`: topics that have no copy, and why.
+    """
 
+    fault: str
+    node: str
+    last_error: str
+    not_copied: dict[str, str]
     copies: tuple[CopyRow, ...]
 
 
 def copying(sidecar: SubscriberSidecar) -> Copying:
     """What is copied."""
-    return Copying(tuple(map(_copy, sidecar.client.copies.values())))
+    copies = tuple(map(_copy, sidecar.copies.values()))
+    status = sidecar.status
+    if status is None:
+        return Copying(sidecar.fault, "", "", {}, copies)
+    problems = {topic: str(fault) for topic, fault in status.problems.items()}
+    return Copying(sidecar.fault, status.node, status.last_error or "", problems, copies)
 
 
 def _copy(copy: Copy) -> CopyRow:

@@ -42,6 +42,18 @@ class DiskFull(DiskFault):
     """
 
 
+class DirectoryGone(DiskFault):
+    """A directory in use was removed, replaced or unmounted: what is written to its open files may
+    never be found again.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "find again", errno.ESTALE)
+
+    def __str__(self) -> str:
+        return f"{self.path} was removed, replaced or unmounted while it was in use"
+
+
 class NoSuchFile(LogFormatError):
     """A file or directory is not there: never was, or was released meanwhile."""
 

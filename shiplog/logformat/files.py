@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 import stat
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from shiplog.logformat.disk_errors import DiskFault, DiskFull, NoSuchFile, fault_of, translated
@@ -135,6 +136,11 @@ class FileSystem(Protocol):
         clock.
         """
 
+    def identity(self, path: StrPath) -> tuple[int, int]:
+        """What tells a file or directory from another one of the same name, as long as it is there.
+        Raises NoSuchFile.
+        """
+
     def free_bytes(self, path: StrPath) -> int:
         """What may still be written to the file system of `path`."""
 
@@ -147,8 +153,8 @@ class FileSystem(Protocol):
         """
 
     def lock(self, path: StrPath) -> File:
-        """Hold a lock until the file is closed or the process ends. Raises DirectoryInUse naming
-        the holder.
+        """Hold a lock until the file is closed or the process ends, also on a full disk. Raises
+        DirectoryInUse naming the holder.
         """
 
 
@@ -251,6 +257,11 @@ class OsFileSystem:
         with translated(path, "look at"):
             return os.lstat(path)
 
+    def identity(self, path: StrPath) -> tuple[int, int]:
+        """What tells a file or directory from another one of the same name."""
+        facts = self._facts(os.fspath(path))
+        return facts.st_dev, facts.st_ino
+
     def free_bytes(self, path: StrPath) -> int:
         """What may still be written to the file system of `path`."""
         name = os.fspath(path)
@@ -299,6 +310,7 @@ class OsFileSystem:
             holder = file.pread(32, 0).decode("ascii", "replace").strip() or "unknown"
             file.close()
             raise DirectoryInUse(f"{file.path} is held by process {holder}") from error
-        file.truncate(0)
-        file.pwrite(f"{os.getpid()}\n".encode(), 0)
+        with suppress(DiskFull):  # the lock holds all the same, and may be what makes room
+            file.truncate(0)
+            file.pwrite(f"{os.getpid()}\n".encode(), 0)
         return file

@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import CorruptLog, InvalidName, LogFormatError, UnsupportedFormat
 from shiplog.logformat.files import File, FileSystem, NoSuchFile, StrPath, make_surely
 from shiplog.logformat.input_names import parse_names
@@ -85,6 +86,8 @@ class SessionDirectory:
         self.record = record
         self._fs = fs
         self._lock: File | None = None
+        self._locked: tuple[int, int] | None = None
+        """What tells the file that is locked from others of its name."""
 
     @classmethod
     def open(cls, fs: FileSystem, path: StrPath) -> Self:
@@ -136,7 +139,18 @@ class SessionDirectory:
     def lock(self) -> None:
         """Become the one process that writes here. Raises DirectoryInUse naming the other's pid."""
         if self._lock is None:
-            self._lock = self._fs.lock(os.path.join(self.path, LOCK_FILE))
+            path = os.path.join(self.path, LOCK_FILE)
+            self._lock = self._fs.lock(path)
+            self._locked = self._fs.identity(path)
+
+    def check_place(self) -> None:
+        """Raise DirectoryGone unless what was locked is still found where it was."""
+        try:
+            found = self._fs.identity(os.path.join(self.path, LOCK_FILE))
+        except NoSuchFile:
+            found = None
+        if found != self._locked:
+            raise DirectoryGone(self.path)
 
     def close(self) -> None:
         """Release the lock, if it is held."""

@@ -385,6 +385,7 @@ class Publisher:
                 unsynced = self._writer.take_unsynced()
             try:
                 sync(self._fs, unsynced)
+                self._writer.directory.check_place()
             except DiskFault as fault:
                 self._sync_failure = fault
                 raise

@@ -1,7 +1,9 @@
 """Ships the sessions of publishers that only write local files: every one below a directory.
 
 A new session is noticed with watchdog, and by looking now and then. A session that somebody else
-ships (an embedded publisher) is left alone, and taken over when that one ends.
+ships (an embedded publisher) is left alone, and taken over when that one ends. A session whose
+directory was away (removed, unmounted) is taken up anew when there is one of its name again: it may
+be another one.
 
 Invariant: one push client for each session; a session that cannot be shipped keeps no other
 waiting.
@@ -19,12 +21,13 @@ from random import Random
 from shiplog.config.types import ClientConfig
 from shiplog.logformat.errors import DirectoryInUse, LogFormatError
 from shiplog.logformat.files import File, FileSystem
-from shiplog.logformat.session_dir import SESSION_FILE
+from shiplog.logformat.session_dir import SESSION_FILE, SessionDirectory
 from shiplog.publisher.ship_lock import lock_shipping
 from shiplog.replicator.push_client import PushClient
 from shiplog.runtime.clock import Clock
 from shiplog.runtime.loop import spawn
 from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.used_directory import UsedDirectory
 from shiplog.runtime.watch import FileWatch
 
 log = logging.getLogger(__name__)
@@ -32,12 +35,15 @@ log = logging.getLogger(__name__)
 LOOK_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shipped:
-    """A session that is shipped here."""
+    """A session that is shipped here. `was_away`: its directory was not there any more."""
 
     client: PushClient
     lock: File
+    id: str
+    identity: tuple[int, int]
+    was_away: bool = False
 
 
 class PublisherSidecar:
@@ -54,7 +60,13 @@ class PublisherSidecar:
         random: Random,
         on_progress: Callable[[str], None] = lambda path: None,
     ) -> None:
-        """`on_progress` is called with a session's directory when its positions moved."""
+        """`on_progress` is called with a session's directory when its positions moved.
+
+        Raises DirectoryUnusable.
+        """
+        self.directory = UsedDirectory(fs, root, self._has_known_sessions)
+        self.faults: dict[str, str] = {}
+        """Session directory -> why it cannot be shipped."""
         self._root = root
         self._config = config
         self._tls = tls
@@ -63,6 +75,9 @@ class PublisherSidecar:
         self._random = random
         self._on_progress = on_progress
         self._shipped: dict[str, _Shipped] = {}
+        self._known: set[str] = set()
+        """The ids of the sessions that there were when the directory was there last."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._others: set[str] = set()
         self._watch: FileWatch | None = None
         self._task: asyncio.Task[None] | None = None
@@ -74,7 +89,6 @@ class PublisherSidecar:
 
     def start(self) -> None:
         """Begin, in the running event loop. Raises OSError when the root cannot be watched."""
-        os.makedirs(self._root, mode=0o700, exist_ok=True)
         self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self.look)
         self.look()
         self._task = spawn(self._look_often(), "publisher sidecar")
@@ -86,22 +100,69 @@ class PublisherSidecar:
 
     def look(self) -> None:
         """Take up sessions that are new, or that nobody else ships any more."""
-        for path in find_sessions(self._root):
-            if path not in self._shipped:
+        self.directory.look()
+        found = set(find_sessions(self._root))
+        for path, shipped in tuple(self._shipped.items()):
+            if path not in found:
+                shipped.was_away = True
+            elif shipped.was_away or self._is_another(path, shipped):
+                self._let_go(path)
+        for path in self.faults.keys() - found:
+            del self.faults[path]
+        for path in sorted(found):
+            if path not in self._shipped and path not in self._ending:
                 self._take_up(path)
+        if self.directory.is_there:
+            self._known = {each.id for each in self._shipped.values() if not each.was_away}
+
+    # --- sessions that come and go ------------------------------------------------------------
+
+    def _has_known_sessions(self) -> bool:
+        """Whether a session that was shipped lies below the root; or none was."""
+        return not self._known or any(map(self._is_known, find_sessions(self._root)))
+
+    def _is_known(self, path: str) -> bool:
+        try:
+            return SessionDirectory.open(self._fs, path).record.id in self._known
+        except LogFormatError:
+            return False
+
+    def _is_another(self, path: str, shipped: _Shipped) -> bool:
+        try:
+            return self._fs.identity(path) != shipped.identity
+        except LogFormatError:
+            return True
+
+    def _let_go(self, path: str) -> None:
+        """Ship a session's former directory no more; what is there now is looked at afterwards."""
+        log.warning("%s was away, or is another directory: it is taken up anew", path)
+        self._ending[path] = spawn(self._end(path, self._shipped.pop(path)), "end of shipping")
+
+    async def _end(self, path: str, shipped: _Shipped) -> None:
+        await shipped.client.stop()
+        shipped.lock.close()
+        del self._ending[path]
+        if self._task is not None:
+            self.look()
 
     def _take_up(self, path: str) -> None:
         try:
-            lock = lock_shipping(self._fs, path)
+            self._ship(path)
         except DirectoryInUse as error:
             if path not in self._others:
                 log.info("%s is left alone: %s", path, error)
             self._others.add(path)
-            return
         except LogFormatError as error:
-            log.error("%s cannot be shipped: %s", path, error)
-            return
+            if self.faults.get(path) != str(error):
+                log.error("%s cannot be shipped: %s", path, error)
+            self.faults[path] = str(error)
+
+    def _ship(self, path: str) -> None:
+        identity = self._fs.identity(path)
+        record = SessionDirectory.open(self._fs, path).record
+        lock = lock_shipping(self._fs, path)
         self._others.discard(path)
+        self.faults.pop(path, None)
         client = PushClient(
             path,
             self._config,
@@ -112,7 +173,7 @@ class PublisherSidecar:
             on_progress=lambda: self._on_progress(path),
         )
         client.start()
-        self._shipped[path] = _Shipped(client, lock)
+        self._shipped[path] = _Shipped(client, lock, record.id, identity)
         log.info("shipping %s", path)
 
     async def stop(self) -> None:
@@ -121,10 +182,12 @@ class PublisherSidecar:
             self._watch.close()
         if self._task is not None:
             self._task.cancel()
+            self._task = None
         for shipped in self._shipped.values():
             await shipped.client.stop()
             shipped.lock.close()
         self._shipped.clear()
+        await asyncio.gather(*self._ending.values())
 
 
 def find_sessions(root: str) -> Iterator[str]:

@@ -15,8 +15,9 @@ import os
 from collections.abc import Callable, Iterable
 
 from shiplog.logformat.directory_watch import DirectoryWatch
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import DirectoryInUse, LogFormatError
-from shiplog.logformat.files import FileSystem, NoSuchFile
+from shiplog.logformat.files import DiskFull, FileSystem, NoSuchFile
 from shiplog.logformat.input_names import RunNames, parse_names
 from shiplog.logformat.json_files import OtherTopic
 from shiplog.logformat.session_dir import RunFile, SessionDirectory
@@ -89,10 +90,13 @@ class LocalSession:
         self._on_change = on_change
         self._new_inotify = new_inotify
         self._directory: SessionDirectory | None = None
+        self._identity: tuple[int, int] | None = None
         self._watch = DirectoryWatch(fs, path)
         self._inputs: dict[InputName, _InputDirectory] = {}
         self._pieces = PieceCache()
         self._abandoned: set[int] = set()
+        self._unwritten: dict[InputName, str] = {}
+        """Input -> the topic it is shipped to, where the disk had no room for that."""
         self._inotify: Inotify | None = None
         self._watched: dict[int, InputName | None] = {}
         """inotify's watch -> the input; None: the session's own directory."""
@@ -128,18 +132,41 @@ class LocalSession:
         """The directory of an input."""
         return self._inputs[name].path
 
+    def is_in_place(self) -> bool:
+        """Whether the directory is the one whose files are known here: another one may have taken
+        its place, because it was replaced or unmounted.
+        """
+        try:
+            return self._identity == self.fs.identity(self.path)
+        except LogFormatError:
+            return False
+
     # --- topics -------------------------------------------------------------------------------
 
     def bind(self, name: InputName, topic_id: str) -> bool:
-        """Note which topic an input is shipped to; False: it was another one."""
+        """Note which topic an input is shipped to; False: it was another one. On a full disk it is
+        noted here until there is room: shipping may be what makes some.
+        """
+        if self._unwritten.get(name, topic_id) != topic_id:
+            return False
         try:
             bind_topic(self.fs, self._inputs[name].path, topic_id)
         except OtherTopic:
             return False
+        except DiskFull:
+            self._unwritten[name] = topic_id
+        else:
+            self._unwritten.pop(name, None)
         return True
+
+    def _write_bindings(self) -> None:
+        for name, topic_id in tuple(self._unwritten.items()):
+            if name in self._inputs:
+                self.bind(name, topic_id)
 
     def unbind(self, name: InputName) -> None:
         """The next run may go to another topic of this name."""
+        self._unwritten.pop(name, None)
         path = os.path.join(self._inputs[name].path, TOPIC_FILE)
         if self.fs.exists(path):
             self.fs.unlink(path)
@@ -186,6 +213,7 @@ class LocalSession:
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=False)
         changed |= self._probe_writer()
+        self._write_bindings()
         if changed:
             self._on_change()
         for directory in self._inputs.values():
@@ -205,7 +233,10 @@ class LocalSession:
                 self._directory = SessionDirectory.open(self.fs, self.path)
             except NoSuchFile:
                 return False
+            self._identity = self.fs.identity(self.path)
             self._add_watch(self.path, None)
+        elif self._identity != self.fs.identity(self.path):
+            raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
             return False
         runs = self._directory.runs()

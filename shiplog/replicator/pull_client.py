@@ -22,6 +22,7 @@ from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.logformat.merged_copies import find_copies
+from shiplog.replicator.copy_budget import segments_of, starts_within
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -324,7 +325,25 @@ class PullClient:
         while True:
             await asyncio.sleep(SYNC_S)
             await self._sync()
+            self._keep_budget()
             await self._truncate()
+
+    def _keep_budget(self) -> None:
+        """Let copies begin later, as far as they take more than the budget."""
+        budget = self._config.subscriber.budget_bytes
+        if budget is None:
+            return
+        try:
+            held = [segments_of(self._fs, copy.log.path, copy.name) for copy in self._alive()]
+            for name, base in starts_within(budget, held).items():
+                self.copies[name].log.archive(LogStart(base, base, checksum=0))  # it has its own
+                self._archived[self.copies[name]] = base
+                log.info("%s", format_event("copy cut to its budget", copy=name, start=base))
+        except LogFormatError as error:
+            log.error("the copies cannot be kept within budget_bytes: %s", error)
+
+    def _alive(self) -> list[Copy]:
+        return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
 
     async def _truncate(self) -> None:
         """Give the room of what is archived back; what cannot be now is, when more is archived."""

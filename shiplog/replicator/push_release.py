@@ -32,9 +32,13 @@ class Removal:
 
 
 def plan_removal(session: LocalSession, progress: Progress) -> Removal:
-    """What may go now."""
+    """What may go now: nothing while another directory has taken this one's place, because its
+    files have the same names, and other bytes.
+    """
     paths: list[str] = []
     finished: list[int] = []
+    if not session.is_in_place():
+        return Removal((), ())
     for record in session.runs:
         run = record.run
         names = session.inputs_of(run)

@@ -136,6 +136,8 @@ class _Signature(NamedTuple):
     inode: int
     size_bytes: int
     modified_ns: int
+    changed_ns: int
+    """Its owner and mode, too."""
 
 
 class ReloadingContext:
@@ -146,7 +148,7 @@ class ReloadingContext:
         TlsFault when the files cannot be used.
         """
         self._files, self._own = files, own
-        self._seen = self._signatures()
+        self._seen = self._refused = signatures(files)
         self._server, self._client = self._load()
 
     @property
@@ -168,12 +170,13 @@ class ReloadingContext:
         """Take over changed files; True if there were any.
 
         Raises:
-            TlsFault: the new files cannot be used (yet); the old contexts stay, the next call
-            tries again.
+            TlsFault: the new files cannot be used (yet); the old contexts stay. It is said once:
+            they are tried again when they have changed again.
         """
-        found = self._signatures()
-        if found == self._seen:
+        found = signatures(self._files)
+        if found in (self._seen, self._refused):
             return False
+        self._refused = found
         self._server, self._client = self._load()
         self._seen = found
         return True
@@ -183,9 +186,6 @@ class ReloadingContext:
         if self._own is not None:
             _check_own(self._files.cert, self._own)
         return contexts
-
-    def _signatures(self) -> tuple[_Signature, ...]:
-        return tuple(_signature(path) for path in self._files.paths)
 
 
 def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
@@ -270,12 +270,17 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+def signatures(files: TlsFiles) -> tuple[_Signature, ...]:
+    """Another value whenever one of the files has changed."""
+    return tuple(_signature(path) for path in files.paths)
+
+
 def _signature(path: str) -> _Signature:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        return _Signature(0, 0, 0)
-    return _Signature(status.st_ino, status.st_size, status.st_mtime_ns)
+        return _Signature(0, 0, 0, 0)
+    return _Signature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _check_purpose(certificate: x509.Certificate, purpose: ObjectIdentifier) -> None:

@@ -271,6 +271,12 @@ class SimFileSystem:
             raise NoSuchFile(f"{path} is not there")
         return found.modified
 
+    def identity(self, path: StrPath) -> tuple[int, int]:
+        found = self.disk.find(os.fspath(path))
+        if found is None:
+            raise NoSuchFile(f"{path} is not there")
+        return 0, id(found)
+
     def free_bytes(self, path: StrPath) -> int:
         return max(0, self.disk.capacity_bytes - self.disk.used_bytes)
 

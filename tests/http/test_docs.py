@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shiplog.config.load import load_node
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SUBSCRIBER, Metric
+from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Metric
 from shiplog.http.node_api import NodeApi
 from shiplog.http.openapi import openapi, problems_of, schema_of_asked
 from shiplog.http.routes import Route
@@ -100,7 +100,13 @@ def metrics(table: tuple[Metric, ...]) -> str:
 
 def metric_tables(directory: Path | None = None) -> dict[str, str]:
     """Each table of the page about metrics."""
-    groups = {"common": COMMON, "node": NODE, "publisher": PUBLISHER, "subscriber": SUBSCRIBER}
+    groups = {
+        "common": COMMON,
+        "node": NODE,
+        "sidecar": SIDECAR,
+        "publisher": PUBLISHER,
+        "subscriber": SUBSCRIBER,
+    }
     return {f"the metrics, {name}": metrics(table) for name, table in groups.items()}
 
 

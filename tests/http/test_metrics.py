@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from shiplog.http.metrics.collector import OTHER, SERIES_MAX, Labels, Metrics, Sample, bounded
-from shiplog.http.metrics.common import Certificates
+from shiplog.http.metrics.common import OWN, Certificates
 from shiplog.http.metrics.table import (
     COMMON,
     NODE,
     PUBLISHER,
+    SIDECAR,
     SUBSCRIBER,
     Kind,
     Metric,
@@ -99,7 +100,7 @@ def test_gathering_leaves_the_loop_to_others() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    table = (*COMMON, *NODE, *PUBLISHER, *SUBSCRIBER)
+    table = (*COMMON, *NODE, *SIDECAR, *PUBLISHER, *SUBSCRIBER)
     assert len(by_name(table)) == len(table)
     for metric in table:
         assert metric.name.startswith("shiplog_")
@@ -112,15 +113,24 @@ def test_names_follow_the_conventions() -> None:
 def test_certificates_are_read_again_when_they_change(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.node("n")
-    certificates = Certificates({"own": files.cert, "gone": str(tmp_path / "gone")})
-    [(_, name, first)] = certificates.samples()
-    assert name == ("own",)
-    assert isinstance(first, float)
-    assert NOW.timestamp() < first < NOW.timestamp() + 2 * 86_400
+    certificates = Certificates({OWN: files, "http": authority.node("http")})
+
+    def samples(metric: str) -> dict[str, float]:
+        found = [sample for sample in certificates.samples() if metric in sample[0]]
+        return {labels[0]: float(value) for _, labels, value in found}  # type: ignore[arg-type]
+
+    first = samples("expiry")
+    assert first.keys() == {OWN, "http", "authority"}
+    assert NOW.timestamp() < first[OWN] < NOW.timestamp() + 2 * 86_400
+    assert samples("unusable") == {OWN: False, "http": False}
     Path(files.cert).write_text("no certificate")
-    assert list(certificates.samples()) == []
+    assert samples("expiry").keys() == {"http", "authority"}
+    assert samples("unusable") == {OWN: True, "http": False}
+    Path(files.cert).write_bytes(Path(authority.node("other").cert).read_bytes())
+    assert samples("unusable")[OWN], "the key is another one's"
     authority.node("n")
-    assert [value for _, _, value in certificates.samples()] == [first]
+    assert samples("expiry") == first
+    assert samples("unusable") == {OWN: False, "http": False}
 
 
 def test_old_records_and_clocks_that_differ_do_not_spoil_latencies() -> None:

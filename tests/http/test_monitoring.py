@@ -12,13 +12,13 @@ import promql_parser
 import pytest
 import yaml
 
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SUBSCRIBER, Kind, by_name
+from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Kind, by_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "shiplog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
-METRICS = by_name(COMMON, NODE, PUBLISHER, SUBSCRIBER)
+METRICS = by_name(COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 TARGET = {"job", "instance"}
 SEVERITIES = {"critical", "warning"}

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shiplog import Publisher, Subscriber
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from shiplog.config.types import Address
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SUBSCRIBER
+from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
@@ -262,19 +262,20 @@ def test_a_subscriber_sidecar_says_what_it_has(cluster: LocalCluster, tmp_path: 
         assert (copy()["topic"], copy()["state"], copy()["fault"]) == ("t", "copying", "")
         assert asking.ask(address, "POST", "/status", {}).status == 405
         assert asking.get(address, "/healthz") == {"status": "alive"}
-        assert described(address) == {metric.name for metric in (*COMMON, *SUBSCRIBER)}
+        assert described(address) == {metric.name for metric in (*COMMON, *SIDECAR, *SUBSCRIBER)}
         found = values(address)
         assert found["shiplog_sidecar_copied_records_total{0,t}"] == RECORDS
         assert found["shiplog_sidecar_copy_lag_records{0,t}"] == 0
         assert found["shiplog_sidecar_copy_stopped{0,t}"] == 0
         assert found["shiplog_sidecar_connected"] == found["shiplog_ready"] == 1
-        assert found["shiplog_event_loop_delay_seconds_count"] > 0
+        delays = "shiplog_event_loop_delay_seconds_count"
+        wait_for(lambda: values(address)[delays] > 0, "the loop's delay is watched")
 
 
 def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path: Path) -> None:
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
     with sidecar(cluster, tmp_path, "publisher") as address:
-        assert asking.get(address, "/status") == {"sessions": []}
+        assert asking.get(address, "/status") == {"fault": "", "not_shipped": {}, "sessions": []}
         with Publisher("t", session="beside", ship=False, **options) as publisher:
             publisher.append(b"x")
 
@@ -287,7 +288,7 @@ def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path:
         [shipped] = asking.get(address, "/status")["sessions"]
         assert shipped["directory"].endswith("beside")
         assert shipped["nodes"][0]["node"] == NAME
-        assert described(address) == {metric.name for metric in (*COMMON, *PUBLISHER)}
+        assert described(address) == {metric.name for metric in (*COMMON, *SIDECAR, *PUBLISHER)}
         found = values(address)
         assert found["shiplog_sidecar_sessions"] == 1
         assert found["shiplog_sidecar_session_stopped{beside}"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from shiplog.kafka.sidecar import session_log
 from shiplog.kafka.sidecar.sequences import Sequences
 from shiplog.kafka.sidecar.session_log import SessionLog
 from shiplog.logformat.batch import read_header
-from shiplog.logformat.disk_errors import DiskFault
+from shiplog.logformat.disk_errors import DiskFault, DiskFull
 from shiplog.logformat.files import OsFileSystem
 from shiplog.publisher.session_writer import SessionWriter
 from shiplog.sequencer.state_types import Topic
 from tests.kafka.batches import batch, put
 from tests.publisher import reading
+from tests.runtime.peers import until
 
 FS = OsFileSystem()
 TOPIC = Topic("0" * 32, "t", {}, 0, [0])
@@ -36,8 +38,13 @@ def of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> bytes
 
 def run(root: Path, body: Body, budget_bytes: int = 1 << 30) -> None:
     async def whole() -> None:
-        writer = SessionWriter.open(
-            FS, str(root / "s"), session="s", budget_bytes=budget_bytes, roll_bytes=budget_bytes
+        writer = partial(
+            SessionWriter.open,
+            FS,
+            str(root / "s"),
+            session="s",
+            budget_bytes=budget_bytes,
+            roll_bytes=budget_bytes,
         )
         log = SessionLog(FS, writer, batch_bytes=1 << 20)
         await body(log)
@@ -113,6 +120,65 @@ def test_after_a_failed_sync_nothing_more_is_taken(
         assert refusal(log, batch(b"c")) is ErrorCode.kafka_storage_error
 
     run(tmp_path, body)
+
+
+def test_what_lies_where_nobody_finds_it_is_not_answered_and_taken_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is unmounted, or replaced, while the file is open."""
+    monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
+
+    async def body(log: SessionLog) -> None:
+        assert await append(log, of(7, 0, b"a")) == APPENDED
+        (tmp_path / "s").rename(tmp_path / "away")
+        assert (await append(log, of(7, 1, b"b"))).error is ErrorCode.kafka_storage_error
+        assert "while it was in use" in log.fault
+        assert refusal(log, of(7, 1, b"b")) is ErrorCode.kafka_storage_error
+        await until(lambda: log.fault == "")
+        assert await append(log, of(7, 1, b"b")) == APPENDED
+
+    run(tmp_path, body)
+    assert reading.values(tmp_path / "away") == [b"a", b"b"]
+    assert reading.values(tmp_path / "s") == [b"b"], "a retry is written again"
+
+
+def test_a_directory_that_is_gone_before_the_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
+
+    async def body(log: SessionLog) -> None:
+        (tmp_path / "s").rename(tmp_path / "away")
+        assert refusal(log, batch(b"a")) is ErrorCode.kafka_storage_error
+        await until(lambda: log.fault == "")
+        assert await append(log, batch(b"b")) == APPENDED
+
+    run(tmp_path, body)
+    assert reading.values(tmp_path / "s") == [b"b"]
+
+
+def test_a_disk_that_is_full_at_the_start_keeps_no_sidecar_from_shipping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
+    full = [True]
+
+    def open_writer() -> SessionWriter:
+        if full:
+            raise DiskFull("session.json", "write", errno.ENOSPC)
+        path = str(tmp_path / "s")
+        return SessionWriter.open(FS, path, session="s", budget_bytes=9000, roll_bytes=9000)
+
+    async def main() -> None:
+        log = SessionLog(FS, open_writer, batch_bytes=1 << 20)
+        assert "No space left" in log.fault
+        assert refusal(log, batch(b"a")) is ErrorCode.kafka_storage_error
+        full.clear()
+        await until(lambda: log.fault == "")
+        assert await append(log, batch(b"a")) == APPENDED
+        await log.close()
+
+    asyncio.run(main())
 
 
 def test_producers_that_wrote_least_lately_are_forgotten() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from shiplog.publisher.sidecar import PublisherSidecar, find_sessions
 from shiplog.replicator.interfaces import Refused
 from shiplog.runtime.clock import SystemClock
 from shiplog.runtime.tls import ReloadingContext
+from shiplog.runtime.used_directory import Trouble
 from shiplog.wire.errors import FaultCode
 from tests.publisher import reading
 from tests.publisher.nodes import running
@@ -170,6 +172,76 @@ def test_a_sidecar_ships_old_and_new_sessions_and_takes_over(tmp_path: Path) -> 
             await sidecar.stop()
 
         asyncio.run(main())
+
+
+def test_a_session_that_took_the_place_of_another_one_is_shipped_and_kept(tmp_path: Path) -> None:
+    """The disk is unmounted, and a program goes on in the directory below it."""
+    directory, aside = tmp_path / "sessions", tmp_path / "aside"
+
+    def write(session: str) -> None:
+        with Publisher("t", session=session, directory=directory) as publisher:
+            publisher.append(session.encode())
+
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+
+        def is_merged(sidecar: PublisherSidecar, session: str) -> bool:
+            client = sidecar.clients.get(str(directory / session))
+            parts = () if client is None else client.progress.values()
+            return any(part.merged > (0, 0, 0) for part in parts)
+
+        def trouble(sidecar: PublisherSidecar) -> Trouble | None:
+            sidecar.look()
+            return sidecar.directory.trouble
+
+        async def main() -> None:
+            await asyncio.to_thread(write, "first")
+            sidecar = make_sidecar(directory, config)
+            sidecar.start()
+            await until(lambda: is_merged(sidecar, "first"))
+            directory.rename(aside)
+            assert trouble(sidecar) is Trouble.GONE
+            await asyncio.to_thread(write, "other")
+            assert trouble(sidecar) is Trouble.REPLACED
+            await until(lambda: is_merged(sidecar, "other"))
+            await asyncio.to_thread(write, "first")
+            kept = directory / "first" / "t-0" / "log.0.0"
+            sidecar.look()
+            await until(lambda: sidecar.clients.get(str(directory / "first")) is not None)
+            client = sidecar.clients[str(directory / "first")]
+            await until(lambda: "SESSION_CONFLICT" in str(client.status.nodes[0].last_error))
+            assert kept.stat().st_size > 0, "nobody has merged it"
+            shutil.rmtree(directory)
+            aside.rename(directory)
+            assert trouble(sidecar) is None
+            await until(lambda: is_merged(sidecar, "first"))
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
+def test_a_session_that_cannot_be_shipped_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+
+        async def main() -> None:
+            (tmp_path / "sessions" / "bad").mkdir(parents=True)
+            (tmp_path / "sessions" / "bad" / "session.json").write_text("no JSON")
+            sidecar = make_sidecar(tmp_path / "sessions", config)
+            sidecar.start()
+            sidecar.look()
+            [(path, why)] = sidecar.faults.items()
+            assert (Path(path).name, "session.json" in why) == ("bad", True)
+            shutil.rmtree(path)
+            sidecar.look()
+            assert not sidecar.faults
+            await sidecar.stop()
+
+        asyncio.run(main())
+    said = [record for record in caplog.records if "cannot be shipped" in record.message]
+    assert len(said) == 1
 
 
 def test_sessions_are_found_at_any_depth_but_not_within_each_other(tmp_path: Path) -> None:

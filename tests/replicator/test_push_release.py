@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,20 @@ def test_sealed_files_go_up_to_what_is_merged(
 ) -> None:
     publisher.merged(0, FLIGHTS, merged)
     assert publisher.removed() == publisher.names(0, rolls)
+
+
+def test_nothing_goes_from_a_directory_that_took_the_place_of_this_one(
+    publisher: Publisher,
+) -> None:
+    """Its files have the same names, and nobody has merged what is in them."""
+    publisher.merged(0, FLIGHTS, (3, ONE))
+    assert publisher.removed()
+    path = publisher.files.path
+    shutil.copytree(path, path.with_name("copy"))
+    path.rename(path.with_name("away"))
+    path.with_name("copy").rename(path)
+    assert not publisher.removed()
+    assert "while it was in use" in str(publisher.session.fault)
 
 
 def test_what_is_only_acknowledged_stays(publisher: Publisher) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -232,25 +234,28 @@ def test_one_process_keeps_a_directorys_copies(tmp_path: Path) -> None:
             assert read(reader, 100) == numbers(0, 100)
 
 
+def make_sidecar(made: Copying, **options: Any) -> SubscriberSidecar:
+    """One that keeps copies in `kept`."""
+    return SubscriberSidecar(
+        str(made.path / "kept"),
+        (TOPIC,),
+        made.config,
+        tls=ReloadingContext(made.config.tls),
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+        **options,
+    )
+
+
 @pytest.mark.parametrize("from_latest", [False, True])
 def test_a_sidecar_keeps_copies_for_local_subscribers(tmp_path: Path, *, from_latest: bool) -> None:
     with copying(tmp_path) as made:
 
         async def main() -> None:
-            sidecar = SubscriberSidecar(
-                str(tmp_path / "kept"),
-                (TOPIC,),
-                made.config,
-                tls=ReloadingContext(made.config.tls),
-                fs=OsFileSystem(),
-                clock=SystemClock(),
-                random=random.Random(1),
-                from_latest=from_latest,
-            )
+            sidecar = make_sidecar(made, from_latest=from_latest)
             sidecar.start()
-            await until(
-                lambda: [copy.caught_up for copy in sidecar.client.copies.values()] == [True]
-            )
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
             await asyncio.to_thread(read_kept)
             await sidecar.stop()
 
@@ -263,7 +268,58 @@ def test_a_sidecar_keeps_copies_for_local_subscribers(tmp_path: Path, *, from_la
         asyncio.run(main())
 
 
+def test_a_sidecar_goes_on_where_its_copies_end_when_the_directory_is_back(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        kept, aside = tmp_path / "kept", tmp_path / "aside"
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+
+            def has(count: int) -> bool:
+                return [copy.log.next_offset for copy in sidecar.copies.values()] == [count]
+
+            await until(lambda: has(100))
+            await sidecar.look()
+            kept.rename(aside)
+            await sidecar.look()
+            assert (dict(sidecar.copies), sidecar.status) == ({}, None)
+            assert "is not there" in sidecar.fault
+            kept.mkdir()
+            await sidecar.look()
+            assert "another directory is in its place" in sidecar.fault
+            kept.rmdir()
+            aside.rename(kept)
+            await asyncio.to_thread(made.merge, 100, 110)
+            await sidecar.look()
+            assert sidecar.fault == ""
+            await until(lambda: has(110))
+            shutil.rmtree(kept / f"{TOPIC}-0")  # an operator wants this copy anew
+            await sidecar.look()
+            await until(lambda: has(110))
+            await sidecar.stop()
+
+        asyncio.run(main())
+        with Subscriber(TOPIC, directory=kept) as reader:
+            assert read(reader, 110) == numbers(0, 110)
+
+
 def test_what_a_fresh_copy_has_caught_up_with_is_present(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber(start="earliest") as subscriber:
         subscriber.wait_caught_up(timeout=10)
         assert [record.value for record in subscriber.present()] == numbers(0, 100)
+
+
+def test_copies_keep_within_their_budget(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        limited = replace(made.config.subscriber, budget_bytes=1)
+        made.config = replace(made.config, subscriber=limited)
+        first = tmp_path / "copy" / f"{TOPIC}-0" / f"{0:020d}.log"
+        newest = first.with_name(f"{50:020d}.log")
+        with made.subscriber(start="earliest") as subscriber:
+            subscriber.wait_caught_up(timeout=10)
+            wait_for(lambda: first.stat().st_size == 0, "the old file is empty")
+            made.merge(100, 110)
+            wait_for(lambda: b"109" in newest.read_bytes(), "copying goes on")
+        with Subscriber(TOPIC, directory=tmp_path / "copy") as reader:
+            assert read(reader, 60) == numbers(50, 110)

@@ -14,33 +14,52 @@ from cryptography import x509
 import shiplog
 from shiplog.config.types import HttpConfig, TlsFiles
 from shiplog.http.metrics.collector import Sample
+from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.histogram import Histogram
 from shiplog.runtime.tally import Tally
+from shiplog.runtime.tls import open_context, server_context, signatures
+
+OWN = "own"
 
 
-def certificates_of(
+def tls_files_of(
     own: TlsFiles, http: HttpConfig | None, others: Mapping[str, TlsFiles | None]
-) -> dict[str, str]:
-    """Name -> file: the own one and its authority's, and those of listeners that have their own."""
-    known = {"own": own.cert, "authority": own.ca}
-    listeners = {"http": None if http is None else http.tls, **others}
-    return known | {name: files.cert for name, files in listeners.items() if files is not None}
+) -> dict[str, TlsFiles]:
+    """Name -> files: the own ones, and those of listeners that have their own."""
+    listeners = {OWN: own, "http": None if http is None else http.tls, **others}
+    return {name: files for name, files in listeners.items() if files is not None}
 
 
 class Certificates:
-    """When certificates expire."""
+    """When certificates expire, and whether the files could be taken as they are now."""
 
-    def __init__(self, files: Mapping[str, str]) -> None:
+    def __init__(self, files: Mapping[str, TlsFiles]) -> None:
         self._files = files
         self._known: dict[str, tuple[tuple[int, int], float]] = {}
         """File -> (inode and time of change), when it expires."""
+        self._tried: dict[str, tuple[object, bool]] = {}
+        """Name -> signatures, whether they can be used."""
 
     def samples(self) -> Iterator[Sample]:
-        """One that cannot be read has no sample."""
-        for name, path in self._files.items():
+        """A certificate that cannot be read has no time."""
+        paths = {name: files.cert for name, files in self._files.items()}
+        paths["authority"] = self._files[OWN].ca
+        for name, path in paths.items():
             expiry = self._expiry(path)
             if expiry is not None:
                 yield "shiplog_tls_certificate_expiry_timestamp_seconds", (name,), expiry
+        for name in self._files:
+            yield "shiplog_tls_files_unusable", (name,), not self._is_usable(name)
+
+    def _is_usable(self, name: str) -> bool:
+        files = self._files[name]
+        try:
+            found = signatures(files)
+            if name not in self._tried or self._tried[name][0] != found:
+                self._tried[name] = found, _can_be_used(files, is_own=name == OWN)
+        except OSError:
+            return False
+        return self._tried[name][1]
 
     def _expiry(self, path: str) -> float | None:
         try:
@@ -54,6 +73,15 @@ class Certificates:
         except (OSError, ValueError):
             return None
         return known[1]
+
+
+def _can_be_used(files: TlsFiles, *, is_own: bool) -> bool:
+    """A listener may do without an authority."""
+    try:
+        server_context(files) if is_own else open_context(files, ask_certificate=False)
+    except TlsFault:
+        return False
+    return True
 
 
 def earliest_expiry(pem: bytes) -> float:

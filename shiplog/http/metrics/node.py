@@ -29,7 +29,7 @@ def node_metrics(
 ) -> Metrics:
     """Those of a process that runs a node, or waits to."""
     files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    certificates = common.Certificates(common.certificates_of(config.tls, config.http, files))
+    certificates = common.Certificates(common.tls_files_of(config.tls, config.http, files))
 
     def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:

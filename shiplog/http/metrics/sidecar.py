@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shiplog.http.metrics import common
 from shiplog.http.metrics.collector import Gather, Metrics, Sample
-from shiplog.http.metrics.table import COMMON, Metric, by_name
+from shiplog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
 from shiplog.replicator.pull_copy import CopyState
 from shiplog.runtime.histogram import FAST_S, Histogram
 from shiplog.runtime.tally import Tally
@@ -41,7 +41,7 @@ def sidecar_metrics(
     side: Side, table: tuple[Metric, ...], look: Gather, not_ready: Callable[[], str]
 ) -> Metrics:
     """`table` and `look`: of one kind of sidecar."""
-    files = common.certificates_of(side.config.tls, side.http, {})
+    files = common.tls_files_of(side.config.tls, side.http, {})
     gathers: list[Gather] = [
         common.build,
         common.Certificates(files).samples,
@@ -51,13 +51,16 @@ def sidecar_metrics(
         partial(common.loop_delay, side.delays),
         look,
     ]
-    return Metrics(by_name(COMMON, table), gathers)
+    return Metrics(by_name(COMMON, SIDECAR, table), gathers)
 
 
-def shipping(sidecar: PublisherSidecar) -> Iterator[Sample]:
+def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
     """What is shipped."""
     clients = sidecar.clients
+    yield "shiplog_sidecar_directory_faulty", (), bool(sidecar.directory.fault)
+    yield "shiplog_sidecar_sessions_not_shipped", (), len(sidecar.faults)
     yield "shiplog_sidecar_sessions", (), len(clients)
+    yield "shiplog_sidecar_budget_bytes", (), budget_bytes
     for path, client in clients.items():
         status, name = client.status, (os.path.basename(path),)
         is_stopped = status.stopped is not None or status.session_fault is not None
@@ -83,10 +86,13 @@ def _size(directory: str) -> int:
 
 def copying(sidecar: SubscriberSidecar) -> Iterator[Sample]:
     """What is copied."""
-    yield "shiplog_sidecar_connected", (), bool(sidecar.client.status.node)
-    for copy in tuple(sidecar.client.copies.values()):
+    status = sidecar.status
+    yield "shiplog_sidecar_directory_faulty", (), bool(sidecar.fault)
+    yield "shiplog_sidecar_connected", (), status is not None and bool(status.node)
+    for copy in tuple(sidecar.copies.values()):
         topic, partition = copy.name
         name, end = (topic, str(partition)), copy.log.next_offset
+        yield "shiplog_sidecar_copy_start_offset", name, copy.log.start_offset
         yield "shiplog_sidecar_copied_records_total", name, end
         yield "shiplog_sidecar_copy_caught_up", name, copy.caught_up
         yield "shiplog_sidecar_copy_stopped", name, copy.state is CopyState.STOPPED

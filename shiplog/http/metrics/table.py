@@ -48,6 +48,12 @@ COMMON = (
         "When a certificate expires: the process's own, its authority's, a listener's.",
         ("certificate",),
     ),
+    Metric(
+        "shiplog_tls_files_unusable",
+        GAUGE,
+        "1: certificate, key or authority cannot be used as they are now; older ones still are.",
+        ("certificate",),
+    ),
     Metric("shiplog_disk_used_bytes", GAUGE, "Taken on the disk of the data directory."),
     Metric("shiplog_disk_free_bytes", GAUGE, "Free for this process on that disk."),
     Metric("shiplog_kafka_connections", GAUGE, "Open now.", ("listener",)),
@@ -180,8 +186,21 @@ NODE = (
     Metric("shiplog_archive_policies_differing", GAUGE, "Nodes with another policy than counts."),
 )
 
+SIDECAR = (
+    Metric(
+        "shiplog_sidecar_directory_faulty",
+        GAUGE,
+        "1: the directory is away, unwritable or full; see /readyz.",
+    ),
+)
+
 PUBLISHER = (
     Metric("shiplog_sidecar_sessions", GAUGE, "Sessions that are shipped."),
+    Metric(
+        "shiplog_sidecar_sessions_not_shipped",
+        GAUGE,
+        "Session directories that cannot be shipped; see /status.",
+    ),
     Metric(
         "shiplog_sidecar_session_stopped",
         GAUGE,
@@ -191,10 +210,14 @@ PUBLISHER = (
     Metric("shiplog_sidecar_session_connected_nodes", GAUGE, "That take it.", ("session",)),
     Metric("shiplog_sidecar_session_refused", GAUGE, "Inputs nodes refuse.", ("session",)),
     Metric("shiplog_sidecar_held_bytes", GAUGE, "Of files not released yet.", ("session",)),
+    Metric(
+        "shiplog_sidecar_budget_bytes", GAUGE, "What each session may hold, by the configuration."
+    ),
 )
 
 SUBSCRIBER = (
     Metric("shiplog_sidecar_connected", GAUGE, "Whether a node is connected to."),
+    Metric("shiplog_sidecar_copy_start_offset", GAUGE, "What is before is not here.", PART),
     Metric("shiplog_sidecar_copied_records_total", COUNTER, "In the copy, ever.", PART),
     Metric(
         "shiplog_sidecar_copy_lag_records",

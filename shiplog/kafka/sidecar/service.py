@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from shiplog.config.types import (
@@ -31,6 +32,7 @@ from shiplog.publisher.session_writer import SessionWriter
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_copy import Copy
 from shiplog.runtime.clock import Clock
+from shiplog.runtime.used_directory import UsedDirectory
 
 
 def _listener(
@@ -47,21 +49,36 @@ class PublisherListener:
     """Takes records into a session below `root`."""
 
     def __init__(
-        self, root: str, config: ClientConfig, kafka: PublisherKafka, fs: FileSystem, clock: Clock
+        self,
+        root: UsedDirectory,
+        config: ClientConfig,
+        kafka: PublisherKafka,
+        fs: FileSystem,
+        clock: Clock,
     ) -> None:
-        """Raises DirectoryInUse, LogFormatError when the session cannot be written."""
-        writer = SessionWriter.open(
+        """To be made in the event loop. Raises DirectoryInUse, LogFormatError when the session
+        cannot be written.
+        """
+        open_writer = partial(
+            SessionWriter.open,
             fs,
-            os.path.join(root, kafka.session),
+            os.path.join(root.path, kafka.session),
             session=kafka.session,
             cluster=config.cluster,
             budget_bytes=config.publisher.budget_bytes,
             roll_bytes=config.publisher.roll_bytes,
         )
-        self._log = SessionLog(fs, writer, batch_bytes=kafka.message_max_bytes)
+        self._log = SessionLog(
+            fs, open_writer, batch_bytes=kafka.message_max_bytes, may_open=lambda: root.is_there
+        )
         broker = PublisherBroker(config.cluster, clock, kafka, self._log)
         self._listener = _listener(kafka.listen, broker, PUBLISHER_APIS, config)
         self.tally = self._listener.tally
+
+    @property
+    def fault(self) -> str:
+        """Why nothing is taken from clients; empty: it is."""
+        return self._log.fault
 
     async def start(self) -> None:
         """Listen. Raises ListenerFault."""

@@ -4,14 +4,18 @@ A batch is checked as the nodes will check it, because one that they refused wou
 behind it; it goes into the session's file at once and is answered when the disk has it. What is
 asked for meanwhile shares the next sync. Offsets are the cluster's to give, so none is told.
 
-Invariant: what was answered is durable here and will be shipped; order within a partition is the
-order of `append`; after a sync that failed nothing more is taken.
+A session whose directory has gone (removed, unmounted) is opened anew when there is one again, and
+so is one that could not be opened because the disk was full.
+
+Invariant: what was answered is durable here, at a place where it will be found and shipped; order
+within a partition is the order of `append`; after a sync that failed nothing more is taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from struct import pack_into
 
 from kio.schema.errors import ErrorCode
@@ -21,11 +25,12 @@ from shiplog.kafka.refusal import Refusal
 from shiplog.kafka.sidecar.sequences import Sequences
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import read_header
+from shiplog.logformat.disk_errors import DirectoryGone, DiskFull
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem
 from shiplog.publisher.errors import PublisherError
 from shiplog.publisher.session_writer import SessionWriter
-from shiplog.publisher.sync import sync
+from shiplog.publisher.sync import Unsynced, sync
 from shiplog.replicator.interfaces import Refused
 from shiplog.runtime.loop import spawn
 from shiplog.sequencer.batch_check import check_batches
@@ -33,6 +38,7 @@ from shiplog.sequencer.state_types import Topic
 
 log = logging.getLogger(__name__)
 
+REOPEN_S = 1.0
 APPENDED = Outcome(ErrorCode.none)
 NOT_DURABLE = Outcome(ErrorCode.kafka_storage_error)
 _CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
@@ -41,14 +47,36 @@ _CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
 class SessionLog:
     """Implements any_broker.BatchLog."""
 
-    def __init__(self, fs: FileSystem, writer: SessionWriter, *, batch_bytes: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        open_writer: Callable[[], SessionWriter],
+        *,
+        batch_bytes: int,
+        may_open: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """To be made in the event loop. `may_open`: whether the session's place can be used, when
+        it was not there. Raises as `open_writer`, unless the disk is full.
+        """
         self._fs = fs
-        self._writer = writer
+        self._open_writer = open_writer
         self._batch_bytes = batch_bytes
+        self._may_open = may_open
         self._sequences = Sequences()
         self._waiting: list[asyncio.Future[Outcome]] = []
         self._syncing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._fault: LogFormatError | None = None
+        self._writer: SessionWriter | None = None
+        try:
+            self._writer = open_writer()
+        except DiskFull as full:
+            self._fail(full)
+
+    @property
+    def fault(self) -> str:
+        """Why nothing is taken; empty: it is."""
+        return "" if self._fault is None else str(self._fault)
 
     def is_open(self, topic: Topic, index: int) -> bool:
         """Files are made when they are needed."""
@@ -61,40 +89,88 @@ class SessionLog:
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> asyncio.Future[Outcome]:
         """Append one batch: what will become of it. `data` is free on return. Raises Refusal."""
-        if self._fault is not None:
-            raise Refusal(ErrorCode.kafka_storage_error, str(self._fault))
+        if self._fault is not None or self._writer is None:
+            raise Refusal(ErrorCode.kafka_storage_error, self.fault)
         header = read_header(data)
         if self._sequences.is_new(header, topic.name, index):
-            self._write(topic.name, index, data if header.producer_id < 0 else _anonymous(data))
+            anonymous = data if header.producer_id < 0 else _anonymous(data)
+            self._write(self._writer, topic.name, index, anonymous)
             self._sequences.written(header, topic.name, index)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append(outcome)
         if self._syncing is None:
-            self._syncing = spawn(self._sync(), "sync of what Kafka clients wrote")
+            self._syncing = spawn(self._sync(self._writer), "sync of what Kafka clients wrote")
         return outcome
 
-    def _write(self, topic: str, index: int, data: memoryview) -> None:
+    def _write(self, writer: SessionWriter, topic: str, index: int, data: memoryview) -> None:
         try:
             check_batches(data, batch_bytes=self._batch_bytes, producer_id=None)
-            self._writer.output(topic, index).write(data)
+            writer.output(topic, index).write(data)
         except Refused as refused:
             raise Refusal(ErrorCode.invalid_record, refused.message) from refused
         except (PublisherError, LogFormatError) as error:
+            self._look_for(writer)
             raise Refusal(ErrorCode.kafka_storage_error, str(error)) from error
 
-    async def _sync(self) -> None:
-        waiting: list[asyncio.Future[Outcome]] = []
+    def _look_for(self, writer: SessionWriter) -> None:
+        try:
+            writer.directory.check_place()
+        except LogFormatError as fault:
+            self._fail(fault)
+
+    async def _sync(self, writer: SessionWriter) -> None:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                await asyncio.to_thread(sync, self._fs, self._writer.take_unsynced())
-                _answer(waiting, APPENDED)
-        except LogFormatError as fault:
-            log.critical("what Kafka clients write cannot be made durable: %s", fault)
-            self._fault = fault
-            _answer([*waiting, *self._waiting], NOT_DURABLE)
+                outcome = await self._synced(writer)
+                _answer(waiting, outcome)
         finally:
             self._syncing = None
+
+    async def _synced(self, writer: SessionWriter) -> Outcome:
+        try:
+            await asyncio.to_thread(self._make_durable, writer, writer.take_unsynced())
+        except LogFormatError as fault:
+            self._fail(fault)
+        return APPENDED if self._writer is writer and self._fault is None else NOT_DURABLE
+
+    def _make_durable(self, writer: SessionWriter, unsynced: Unsynced) -> None:
+        sync(self._fs, unsynced)
+        writer.directory.check_place()
+
+    # --- when the disk fails ----------------------------------------------------------------------
+
+    def _fail(self, fault: LogFormatError) -> None:
+        """Take nothing more; what was not answered is written again when its producer asks."""
+        if self._fault is not None:
+            return
+        log.critical("what Kafka clients write cannot be made durable: %s", fault)
+        self._fault = fault
+        waiting, self._waiting = self._waiting, []
+        _answer(waiting, NOT_DURABLE)
+        if isinstance(fault, DirectoryGone | DiskFull) and self._opening is None:
+            self._opening = spawn(self._open_again(), "the session of Kafka clients")
+
+    async def _open_again(self) -> None:
+        if self._syncing is not None:
+            await self._syncing
+        if self._writer is not None:
+            self._writer.abandon(self.fault)
+            self._writer = None
+        while self._fault is not None:
+            await asyncio.sleep(REOPEN_S)
+            if self._may_open():
+                await self._try_to_open()
+        self._opening = None
+
+    async def _try_to_open(self) -> None:
+        try:
+            self._writer = await asyncio.to_thread(self._open_writer)
+        except LogFormatError as fault:
+            self._fault = fault
+        else:
+            self._sequences, self._fault = Sequences(), None
+            log.warning("what Kafka clients write is taken again")
 
     async def settle(self) -> None:
         """Answer what was appended so far."""
@@ -104,7 +180,14 @@ class SessionLog:
     async def close(self) -> None:
         """Answer what was appended, and end the run."""
         await self.settle()
-        self._writer.close()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        except LogFormatError as fault:
+            log.error("the run is ended when its session is opened again: %s", fault)
 
 
 def _anonymous(batch: memoryview) -> memoryview:

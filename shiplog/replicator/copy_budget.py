@@ -1,0 +1,56 @@
+"""Which segments of a subscriber's copies go, so that all of them keep within a disk budget.
+
+The oldest closed segments go first, whatever partition they are of; that they were written last is
+what makes others younger. A segment that grows stays, however large it is.
+
+Invariant: of each copy a first part goes, and never all of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shiplog.logformat.files import FileSystem
+from shiplog.logformat.merged_names import LOG, segment_bases, segment_name
+from shiplog.replicator.interfaces import InputName
+
+
+class CopySegment(NamedTuple):
+    """A segment with bytes in it; `following`: the base offset of the next one, None: it grows."""
+
+    modified_ns: int
+    copy: InputName
+    following: int | None
+    size: int
+
+
+def segments_of(fs: FileSystem, path: str, copy: InputName) -> list[CopySegment]:
+    """The segments of one copy, in order. Raises LogFormatError."""
+    bases = segment_bases(fs.list_directory(path))
+    found = []
+    for base, following in zip(bases, [*bases[1:], None], strict=True):
+        file = os.path.join(path, segment_name(base, LOG))
+        size = fs.size(file)
+        if size > 0:
+            found.append(CopySegment(fs.modified_ns(file), copy, following, size))
+    return found
+
+
+def starts_within(
+    budget_bytes: int, copies: Sequence[Sequence[CopySegment]]
+) -> dict[InputName, int]:
+    """Copy -> where it has to begin from now on; those that stay as they are are not named. Of each
+    copy the segments are given in order.
+    """
+    starts: dict[InputName, int] = {}
+    excess = sum(segment.size for segments in copies for segment in segments) - budget_bytes
+    for segment in heapq.merge(*copies, key=lambda each: each.modified_ns):
+        if excess <= 0:
+            break
+        if segment.following is not None:
+            starts[segment.copy] = segment.following
+            excess -= segment.size
+    return starts

@@ -130,8 +130,9 @@ def test_what_lies_where_nobody_finds_it_is_not_answered_and_taken_again_later(
 
     async def body(log: SessionLog) -> None:
         assert await append(log, of(7, 0, b"a")) == APPENDED
+        written = append(log, of(7, 1, b"b"))
         (tmp_path / "s").rename(tmp_path / "away")
-        assert (await append(log, of(7, 1, b"b"))).error is ErrorCode.kafka_storage_error
+        assert (await written).error is ErrorCode.kafka_storage_error
         assert "while it was in use" in log.fault
         assert refusal(log, of(7, 1, b"b")) is ErrorCode.kafka_storage_error
         await until(lambda: log.fault == "")
@@ -142,14 +143,16 @@ def test_what_lies_where_nobody_finds_it_is_not_answered_and_taken_again_later(
     assert reading.values(tmp_path / "s") == [b"b"], "a retry is written again"
 
 
-def test_a_directory_that_is_gone_before_the_first_batch(
+def test_what_comes_while_the_directory_is_gone_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
 
     async def body(log: SessionLog) -> None:
+        assert await append(log, batch(b"-")) == APPENDED
         (tmp_path / "s").rename(tmp_path / "away")
         assert refusal(log, batch(b"a")) is ErrorCode.kafka_storage_error
+        assert reading.values(tmp_path / "away") == [b"-"]
         await until(lambda: log.fault == "")
         assert await append(log, batch(b"b")) == APPENDED
 

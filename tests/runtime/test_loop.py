@@ -70,7 +70,8 @@ def test_a_failed_task_is_heard_of_at_once(caplog: pytest.LogCaptureFixture) -> 
 
     with caplog.at_level(logging.ERROR):
         in_loop(main)
-    assert "LookupError: lost" in caplog.text
+    errors = [each.exc_info[1] for each in caplog.records if each.exc_info]
+    assert [repr(error) for error in errors] == ["LookupError('lost')"]
 
 
 def test_a_cancelled_task_is_not_a_failure(caplog: pytest.LogCaptureFixture) -> None:

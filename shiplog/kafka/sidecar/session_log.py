@@ -105,6 +105,7 @@ class SessionLog:
     def _write(self, writer: SessionWriter, topic: str, index: int, data: memoryview) -> None:
         try:
             check_batches(data, batch_bytes=self._batch_bytes, producer_id=None)
+            writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
         except Refused as refused:
             raise Refusal(ErrorCode.invalid_record, refused.message) from refused

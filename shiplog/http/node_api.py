@@ -204,8 +204,13 @@ def _history(said: ask.HistoryFrom) -> admin_archive.LogHistory:
 
 
 def _group_reset(said: ask.GroupReset) -> admin_groups.ResetGroup:
+    """Raises Problem."""
     partition, to = _given(said.partition, None), admin_groups.ResetTo[said.to.upper()]
-    return admin_groups.ResetGroup(said.group, said.topic, partition, to, said.offset)
+    is_end = said.to in {"earliest", "latest"}
+    if is_end != (said.offset is UNSET):
+        text = f'"to": "{said.to}" {"takes no" if is_end else "needs an"} "offset"'
+        raise Problem(HTTPStatus.BAD_REQUEST, text)
+    return admin_groups.ResetGroup(said.group, said.topic, partition, to, _given(said.offset, 0))
 
 
 REQUESTS: dict[tuple[str, str], Ask] = {

@@ -6,6 +6,7 @@ Invariant: nothing is lost that was there; the keys never leave the directory.
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 
 import click
 
@@ -25,6 +26,7 @@ from shiplog.config.pki_rotation import (
     finish_authority,
     refresh_lists,
     revoke,
+    revoke_file,
     revoked_serials,
     rotate,
     rotate_authority,
@@ -85,7 +87,8 @@ def issue_command(
 ) -> None:
     """Make a certificate and its key for shiplog://ROLE/NAME.
 
-    A node's certificate serves and connects; all others only connect.
+    A node's certificate serves and connects; others only connect, and with --host serve too, as
+    sidecars do that answer HTTP.
 
     \b
     Examples:
@@ -152,9 +155,10 @@ def revoke_command(directory: str, *, cert_or_serial: str, as_json: bool) -> Non
       shiplog pki revoke pki/publisher-ewr.pem
       shiplog pki revoke 3fa9c1 --dir pki
     """
-    is_file = os.path.exists(cert_or_serial)
-    serial = describe(cert_or_serial).serial if is_file else cert_or_serial
-    path = revoke(directory, serial)
+    if os.path.exists(cert_or_serial):
+        path, serial = revoke_file(directory, cert_or_serial), describe(cert_or_serial).serial
+    else:
+        path, serial = revoke(directory, cert_or_serial), cert_or_serial
     if as_json:
         print_json({"crl": path, "serial": serial})
     else:
@@ -172,10 +176,10 @@ def list_command(directory: str, as_json: bool) -> None:
       shiplog pki list --dir pki
     """
     certificates = list_certificates(directory)
-    if as_json:
-        print_json(certificates)
-        return
     revoked = revoked_serials(directory)
+    if as_json:
+        print_json([{**asdict(each), "revoked": each.serial in revoked} for each in certificates])
+        return
     rows = [
         (
             os.path.basename(found.path),

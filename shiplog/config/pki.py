@@ -9,6 +9,7 @@ by anyone but its owner.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ CLOCK_SKEW = timedelta(minutes=5)  # a host whose clock is a little behind accep
 
 AUTHORITY = "ca"
 CRL = "crl.pem"
+HOST_NAME = re.compile(
+    r"(?=.{1,253}\Z)(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*"
+)
 
 
 class PkiError(Exception):
@@ -93,8 +97,9 @@ def issue(
 ) -> IssuedFiles:
     """Make `<role>-<name>.pem` and `.key`, signed by the authority in `directory`.
 
-    `hosts` are DNS names and IP addresses for clients that verify host names. Raises PkiError and,
-    for a name outside the grammar, InvalidName.
+    `hosts` are DNS names and IP addresses for clients that verify host names: with any, as for a
+    node without, the certificate also serves. Raises PkiError and, for a name outside the grammar,
+    InvalidName.
     """
     authority, authority_key = read_authority(directory)
     identity = f"shiplog://{role.value}/{check_session_name(name)}"
@@ -102,7 +107,7 @@ def issue(
     subject = _common_name(f"{role.value} {name}")
     builder = _builder(subject, authority.subject, key.public_key(), _days(days, authority))
     builder = builder.add_extension(_alternative_names(identity, hosts), critical=False)
-    builder = builder.add_extension(_extended_usage(role), critical=False)
+    builder = builder.add_extension(_extended_usage(role, hosts), critical=False)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
@@ -178,15 +183,14 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise PkiError(f"{host!r} is neither an IP address nor an ASCII host name") from error
+    if HOST_NAME.fullmatch(host) is None:
+        raise PkiError(f"{host!r} is neither an IP address nor an ASCII host name")
+    return x509.DNSName(host)
 
 
-def _extended_usage(role: Role) -> x509.ExtendedKeyUsage:
+def _extended_usage(role: Role, hosts: Sequence[str]) -> x509.ExtendedKeyUsage:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role is Role.NODE:
+    if role is Role.NODE or hosts:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     return x509.ExtendedKeyUsage(usages)
 

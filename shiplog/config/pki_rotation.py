@@ -103,13 +103,26 @@ def revoke(directory: str, serial: str) -> str:
     try:
         number = int(serial, 16)
     except ValueError as error:
-        raise PkiError(f"{serial!r} is not a hexadecimal serial number") from error
+        text = f"{serial!r} is neither a certificate's file nor a hexadecimal serial number"
+        raise PkiError(text) from error
     authority, key = read_authority(directory)
     revoked = _revoked(directory)
     revoked.setdefault(number, datetime.now(UTC))
     others = [each for each in _authorities(directory) if each != authority]
     _write_lists(directory, ((authority, key), *_signers(directory, others)), revoked)
     return os.path.join(directory, CRL)
+
+
+def revoke_file(directory: str, path: str) -> str:
+    """Put a certificate of the authority's on its list: the list's path. Raises PkiError."""
+    found = describe(path)
+    if found.authority:
+        text = "is an authority, which is not revoked but replaced: shiplog pki rotate ca"
+        raise PkiError(f"{path} {text}")
+    if not any(_is_signed_by(path, authority) for authority in _authorities(directory)):
+        text = f"no authority in {os.path.join(directory, AUTHORITY)}.pem has signed it"
+        raise PkiError(f"{path}: {text}: whoever takes it would not find it on this list")
+    return revoke(directory, found.serial)
 
 
 def refresh_lists(directory: str) -> None:

@@ -102,7 +102,14 @@ class GroupReset(Asked, frozen=True):
     topic: TopicName
     to: Literal["earliest", "latest", "offset", "time", "shift"]
     partition: PartitionNumber | UnsetType = UNSET
-    offset: Annotated[
-        int,
-        Meta(ge=-MAX_63, le=MAX_63, description="An offset, a time in ms, or a distance."),
-    ] = 0
+    offset: (
+        Annotated[
+            int,
+            Meta(
+                ge=-MAX_63,
+                le=MAX_63,
+                description="To an offset, a time in ms, or a distance; for those `to` only.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET

@@ -46,7 +46,7 @@ class NodeApi:
         self.title = f"shiplog node {config.name} of cluster {config.cluster}"
         self.node: Node | None = None
         """None: it has no place in the cluster yet."""
-        self._is_stopping = is_stopping
+        self._config, self._is_stopping = config, is_stopping
         self.metrics = node_metrics(config, lambda: self.node, self.not_ready)
         self.routes = (
             *probe_routes(self, self.not_ready, self.metrics),
@@ -70,7 +70,8 @@ class NodeApi:
         if self._is_stopping():
             return "the node stops"
         if self.node is None:
-            return "the node waits for its place in the cluster"
+            own = f"{self._config.name} {self._config.advertise}"
+            return f"the node waits for its place in the cluster: shiplog node add {own}"
         if self.node.state in STATES:
             return STATES[self.node.state]
         return "" if self.node.group.raft.leader is not None else "no leader is known"
@@ -204,8 +205,13 @@ def _history(said: ask.HistoryFrom) -> admin_archive.LogHistory:
 
 
 def _group_reset(said: ask.GroupReset) -> admin_groups.ResetGroup:
+    """Raises Problem."""
     partition, to = _given(said.partition, None), admin_groups.ResetTo[said.to.upper()]
-    return admin_groups.ResetGroup(said.group, said.topic, partition, to, said.offset)
+    is_end = said.to in {"earliest", "latest"}
+    if is_end != (said.offset is UNSET):
+        text = f'"to": "{said.to}" {"takes no" if is_end else "needs an"} "offset"'
+        raise Problem(HTTPStatus.BAD_REQUEST, text)
+    return admin_groups.ResetGroup(said.group, said.topic, partition, to, _given(said.offset, 0))
 
 
 REQUESTS: dict[tuple[str, str], Ask] = {

@@ -27,6 +27,7 @@ from shiplog.http.connection import Conversation, Refused, conversation
 from shiplog.http.problem import Problem, problem_response
 from shiplog.http.routes import Access, Api, Asked, Route, Text, asked_of_get, asked_of_post
 from shiplog.logformat.errors import InvalidName, InvariantError
+from shiplog.runtime.audit import note_change
 from shiplog.runtime.errors import IdentityFault, RuntimeFault, TlsFault
 from shiplog.runtime.log import log_event
 from shiplog.runtime.tls import hand_on, identity_of_certificate, open_context
@@ -34,7 +35,6 @@ from shiplog.runtime.watch import FileWatch
 from shiplog.wire.plain import to_json
 
 log = logging.getLogger(__name__)
-audit = logging.getLogger("shiplog.audit")
 
 BODY_BYTES_MAX = 64 << 10
 CONNECTIONS_MAX = 256
@@ -245,15 +245,12 @@ class _Note:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        log_event(
-            audit,
-            logging.INFO,
-            "audit",
+        note_change(
             who=self.who,
             peer=self._request.remote,
             what=f"{self._request.method} {self._request.path}",
-            asked=json.dumps(to_json(self.asked)),
-            result="done" if error is None else f"failed: {str(error) or type(error).__name__}",
+            asked=self.asked,
+            error=None if error is None else str(error) or type(error).__name__,
         )
 
 

@@ -42,6 +42,7 @@ from shiplog.kafka.apis import (
     sasl_handshake,
     sync_group,
 )
+from shiplog.kafka.audit import audited
 from shiplog.kafka.broker import Broker
 
 GROUPS: tuple[Api[Broker], ...] = (
@@ -81,4 +82,17 @@ SERVED: tuple[Api[Broker], ...] = (
     *GROUPS,
 )
 ALL: tuple[Api[Broker], ...] = (*SERVED, api_versions.make(SERVED))
-APIS: Mapping[int, Api[Broker]] = {api.key: api for api in ALL}
+CHANGES = {
+    create_topics.API.key,
+    delete_topics.API.key,
+    delete_records.API.key,
+    alter_configs.API.key,
+    create_partitions.API.key,
+    incremental_alter_configs.API.key,
+    delete_groups.API.key,
+    offset_delete.API.key,
+}
+"""What administrators change."""
+APIS: Mapping[int, Api[Broker]] = {
+    api.key: audited(api) if api.key in CHANGES else api for api in ALL
+}

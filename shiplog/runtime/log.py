@@ -16,6 +16,8 @@ from shiplog.config.types import LogLevel
 from shiplog.runtime.clock import Clock
 
 FIELD_LIMIT_CHARACTERS = 200
+AUDIT = "shiplog.audit"
+"""The logger of changes."""
 LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -31,9 +33,10 @@ def log_event(logger: logging.Logger, level: int, event: str, **fields: object) 
 
 
 def start_log(level: LogLevel) -> None:
-    """Write lines to stderr; again: which lines from now on."""
+    """Write lines to stderr; again: which lines from now on. The audit log is written always."""
     logging.basicConfig(format=LINE)
     logging.getLogger().setLevel(level.name)
+    logging.getLogger(AUDIT).setLevel(logging.INFO)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line for every probe
 
 

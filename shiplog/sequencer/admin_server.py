@@ -6,10 +6,13 @@ Invariant: every request gets exactly one answer; only so many are under way at 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from shiplog.runtime.audit import note_change
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer.admin_desk import AdminDesk
+from shiplog.wire import admin, admin_archive, admin_groups
+from shiplog.wire.admin_stage import StageRequest
 from shiplog.wire.errors import FaultCode, ProtocolFault
 from shiplog.wire.messages import AnyMessage, Request, Response
 
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
     from shiplog.sequencer.node import Node
 
 REQUESTS_LIMIT = 16
+ONLY_ASKED = (
+    admin.ListTopics,
+    admin.DescribeTopic,
+    admin.GetStatus,
+    admin_archive.PlanArchive,
+    admin_archive.LogHistory,
+    admin_groups.ListGroups,
+    admin_groups.DescribeGroup,
+    *get_args(StageRequest),
+)
+"""What changes nothing; and what publishers ask of their own records, many times a minute."""
 
 
 class AdminServer:
@@ -41,7 +55,16 @@ class AdminServer:
 
     async def _answer(self, request: Request) -> None:
         desk = AdminDesk(self._node)
-        body = await desk.answer(str(self._connection.identity), request.body)
+        who = str(self._connection.identity)
+        body = await desk.answer(who, request.body)
+        if not isinstance(request.body, ONLY_ASKED):
+            note_change(
+                who=who,
+                peer=self._connection.peername,
+                what=type(request.body).__name__,
+                asked=request.body,
+                error=_problem(body),
+            )
         self._connection.send(Response(request.id, body))
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
@@ -59,3 +82,10 @@ class AdminServer:
         """Nobody waits for the answers any more."""
         for task in self._tasks:
             task.cancel()
+
+
+def _problem(answer: admin.AdminResponse) -> str | None:
+    """Why nothing came of a request; None: something did."""
+    if isinstance(answer, admin.NotLeader):
+        return f"another node leads: {answer.node or 'none is known'}"
+    return answer.message if isinstance(answer, admin.Failed) else None

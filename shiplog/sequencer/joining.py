@@ -100,7 +100,14 @@ async def find_place(config: NodeConfig, tls: ReloadingContext) -> NodePlace:
                 reasons.append(f"{peer.name}: {error}")
         if (text := "; ".join(reasons)) != said:
             said = text
-            log_event(log, logging.WARNING, "no member of the cluster yet", reasons=text)
+            log_event(
+                log,
+                logging.WARNING,
+                "no member of the cluster yet",
+                remedy=f"shiplog node add {config.name} {config.advertise}; or start the others; "
+                "a new cluster begins with --bootstrap",
+                reasons=text,
+            )
         await asyncio.sleep(RETRY_S)
 
 

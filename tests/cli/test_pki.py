@@ -32,7 +32,7 @@ def test_from_nothing_to_a_listed_certificate(tmp_path: Path) -> None:
     assert shown["identity"] == "shiplog://node/n0"
     assert shown["names"] == ["a.b", "::1"]
     assert shown["authority"] is False
-    assert run_json("list", "--dir", pki)[1] == shown
+    assert run_json("list", "--dir", pki)[1] == {**shown, "revoked": False}
 
 
 def test_humans_see_a_table_and_talk_on_stderr(tmp_path: Path) -> None:

@@ -89,6 +89,14 @@ def test_usage_by_role(directory: str, role: pki.Role) -> None:
     assert 7 <= (info.not_after - info.not_before).days <= 8
 
 
+def test_who_has_a_host_name_may_serve(directory: str) -> None:
+    """As a sidecar that answers HTTP."""
+    made = pki.issue(directory, pki.Role.SUBSCRIBER, "s", hosts=["*.example.com"])
+    certificate = x509.load_pem_x509_certificate(Path(made.cert).read_bytes())
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert ExtendedKeyUsageOID.SERVER_AUTH in usage
+
+
 def test_an_authority_of_another_name_did_not_sign(directory: str, tmp_path: Path) -> None:
     other = pki.create_authority(str(tmp_path / "other"), "test")
     files = pki.issue(directory, pki.Role.NODE, "n0")
@@ -130,6 +138,9 @@ def test_what_can_not_be_issued(directory: str, tmp_path: Path) -> None:
         pki.issue(directory, pki.Role.NODE, "n0", days=3700)
     with pytest.raises(pki.PkiError, match="neither an IP address nor"):
         pki.issue(directory, pki.Role.NODE, "n0", hosts=["é"])
+    for host in ("bad host", "", "a..b", "*"):
+        with pytest.raises(pki.PkiError, match="is neither an IP address nor"):
+            pki.issue(directory, pki.Role.NODE, "n0", hosts=[host])
     with pytest.raises(pki.PkiError, match="run `shiplog pki init` first"):
         pki.issue(str(tmp_path), pki.Role.NODE, "n0")
     assert sorted(os.listdir(directory)) == ["ca.key", "ca.pem"]

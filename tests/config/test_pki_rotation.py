@@ -16,6 +16,7 @@ from shiplog.config.pki_rotation import (
     finish_authority,
     refresh_lists,
     revoke,
+    revoke_file,
     revoked_serials,
     rotate,
     rotate_authority,
@@ -123,6 +124,18 @@ def test_who_is_revoked_stays_so_while_the_authority_changes(pki: str) -> None:
     server_context(files(pki, NODE))  # its list is of both authorities
 
 
+def test_what_no_list_can_revoke_is_refused(pki: str, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    create_authority(other, "demo")
+    foreign = issue(other, Role.PUBLISHER, "ewr").cert
+    for path, why in ((foreign, "has signed it"), (f"{pki}/ca.pem", "not revoked but replaced")):
+        with pytest.raises(PkiError, match=why):
+            revoke_file(pki, path)
+    with pytest.raises(PkiError, match="neither a certificate's file nor"):
+        revoke(pki, f"{pki}/nobody.pem")
+    assert revoked_serials(pki) == set()
+
+
 def test_lists_that_would_lock_everybody_out_are_refused(pki: str, tmp_path: Path) -> None:
     contexts = ReloadingContext(files(pki, NODE))
     before = contexts.server
@@ -150,7 +163,8 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert run("rotate", "--dir", pki, "publisher", "ewr").exit_code == 0
     assert run("revoke", "--dir", pki, f"{pki}/{CLIENT}.pem").exit_code == 0
     assert "revoked" in run("list", "--dir", pki).stdout
-    assert len(json.loads(run("list", "--dir", pki, "--json").stdout)) == 2
+    listed = json.loads(run("list", "--dir", pki, "--json").stdout)
+    assert [each["revoked"] for each in listed] == [False, True]
     assert run("rotate", "--dir", pki, "ca", "demo").exit_code == 0
     result = run("rotate", "--dir", pki, "ca", "--finish")
     assert result.exit_code == 1

@@ -4,13 +4,15 @@ key changes nothing.
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.rolling import Pauses
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from shiplog.config.pki import Role, describe
 from shiplog.config.pki_rotation import (
     finish_authority,
@@ -19,9 +21,12 @@ from shiplog.config.pki_rotation import (
     rotate,
     rotate_authority,
 )
-from tests.e2e.harness import World, wait_for
+from shiplog.config.types import Address, TlsFiles
+from shiplog.runtime.tls import open_client_context
+from tests.e2e.harness import DEADLINE_S, World, wait_for
 
 RELOADED = "certificates reloaded"
+API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 KEPT = "certificates unusable, kept the old"
 
 
@@ -69,21 +74,51 @@ def test_everything_rotates_under_load(world: World) -> None:
     world.assert_identical()
 
 
+def answers(address: Address, files: TlsFiles, request: bytes) -> bool:
+    """Whether who shows these files is let in, and gets an answer."""
+    context = open_client_context(files, show_certificate=True)
+    try:
+        with (
+            socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as plain,
+            context.wrap_socket(plain, server_hostname=address.host) as secured,
+        ):
+            secured.sendall(request)
+            return bool(secured.recv(1))
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
 def test_who_is_revoked_is_let_in_no_more(tmp_path: Path) -> None:
+    """By replicators, HTTP and Kafka listeners alike."""
     with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:
-        cluster.start()
+        cluster.prepare()
         pki, [node] = f"{cluster.directory}/pki", cluster.nodes
         refresh_lists(pki)
-        node.stop()
+        kafka = Address("127.0.0.1", free_ports(1)[0])
         file = Path(node.config_file)
-        file.write_text(file.read_text().replace("[tls]", f'[tls]\ncrl = "{pki}/crl.pem"', 1))
-        node.start()
-        world = World(cluster, tmp_path)
-        wait_for(lambda: world.status(node) is not None, "it is let in")
+        text = file.read_text().replace("[tls]", f'[tls]\ncrl = "{pki}/crl.pem"', 1)
+        head, http = text.split("[http]\n")
+        text = head + "[http]\n" + http.replace('"plaintext"', '"mtls"', 1)
+        listener = f'[[kafka.listeners]]\nname = "mtls"\nlisten = "{kafka}"\nsecurity = "mtls"\n'
+        file.write_text(f"{text}\n{listener}")
+        cluster.start()
+        world, own = World(cluster, tmp_path), cluster.client_config().tls
+        assert node.http is not None
+        http_address = node.http
+        metrics = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+        def doors() -> set[bool]:
+            return {
+                world.status(node) is not None,
+                answers(http_address, own, metrics),
+                answers(kafka, own, API_VERSIONS),
+            }
+
+        wait_for(lambda: doors() == {True}, "it is let in")
         revoke(pki, describe(f"{pki}/client-local.pem").serial)
-        wait_for(lambda: world.status(node) is None, "it is refused")
+        wait_for(lambda: doors() == {False}, "it is refused")
         rotate(pki, Role.CLIENT, "local")
-        wait_for(lambda: world.status(node) is not None, "the new certificate is not")
+        wait_for(lambda: doors() == {True}, "the new certificate is not")
 
 
 def test_a_certificate_that_does_not_match_its_key_changes_nothing(world: World) -> None:

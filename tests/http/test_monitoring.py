@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,13 @@ def test_alerts_ask_for_metrics_that_there_are(rule: dict[str, Any]) -> None:
     assert [text for each in found if (text := problem_with(*each))] == []
     assert rule["labels"]["severity"] in SEVERITIES
     assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool (prometheus)")
+def test_alerts_fire_when_they_should() -> None:
+    command = ["promtool", "test", "rules", str(ALERTS.with_name("alerts_test.yaml"))]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_its_part_of_the_runbook() -> None:

@@ -92,7 +92,7 @@ def test_a_process_without_a_node_is_alive_and_not_ready(tmp_path: Path) -> None
         api = NodeApi(config, lambda: stopping)
         assert (await values(api))["shiplog_ready", ""] == 0
         for path in ("/status", "/sessions", "/latest-position"):
-            with pytest.raises(Problem, match="waits for its place") as problem:
+            with pytest.raises(Problem, match="place in the cluster: shiplog node add") as problem:
                 await route(api, path).handle(route(api, path).asked())
             assert problem.value.status is HTTPStatus.SERVICE_UNAVAILABLE
         assert not api.may_look("shiplog://client/admin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from hypothesis import given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +23,8 @@ from shiplog import Publisher, Subscriber
 from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from shiplog.config.types import Address
 from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
+from shiplog.replicator.admin_client import AdminError, request
+from shiplog.wire import admin
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
@@ -139,6 +144,9 @@ def test_groups_and_their_reset(cluster: LocalCluster, node: LocalNode) -> None:
     assert rows["g"]["lag"] == RECORDS - 20
     assert get(node, "/groups/g")["partitions"][0]["committed"] == 20
     assert post(node, "/groups/g/reset", to | {"offset": 10_000}).status == 422
+    for wrong in ({"topic": "t", "to": "offset"}, to | {"to": "latest"}):
+        assert post(node, "/groups/g/reset", wrong).status == 400
+    assert get(node, "/groups/g")["partitions"][0]["committed"] == 20
     assert ask(node, "GET", "/groups/nobody").status == 404
 
 
@@ -149,9 +157,42 @@ def test_changes_are_made_and_written_down(node: LocalNode) -> None:
     assert post(node, "/leadership", {"to": NAME}).body == {"leader": NAME}
     assert post(node, "/sessions/s/retire", {}).body == {"session": "s"}
     assert post(node, "/reset", {"hard": False, "reset_id": "r1"}).body["topics"] == []
-    lines = [line for line in Path(node.log_file).read_text().splitlines() if " audit " in line]
+    lines = written_down(node)
     assert sum("POST /maintenance" in line and 'result="done"' in line for line in lines) == 2
     assert any('who="shiplog://user/anonymous"' in line and "r1" in line for line in lines)
+
+
+def written_down(node: LocalNode) -> list[str]:
+    """The audit log."""
+    return [line for line in Path(node.log_file).read_text().splitlines() if " audit " in line]
+
+
+def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node: LocalNode) -> None:
+    before = len(written_down(node))
+    config = cluster.client_config()
+    created = request(config, admin.CreateTopic("audited", 1, {}), admin.TopicCreated)
+    assert created.topic.name == "audited"
+    with pytest.raises(AdminError):
+        request(config, admin.RetireSession("nobody"), admin.SessionRetired)
+    request(config, admin.ListTopics(), admin.Topics)
+    kafka = AdminClient({"bootstrap.servers": config.kafka_bootstrap})
+    for name, result in kafka.create_topics([NewTopic("audited", 1), NewTopic("b", 1)]).items():
+        assert (result.exception(20) is None) == (name == "b")
+    kafka.delete_topics(["b"])["b"].result(20)
+    kafka.delete_consumer_groups(["nobody"])["nobody"].exception(20)
+    kafka.list_topics(timeout=20)
+    found = [
+        tuple(re.findall(r'who="(.*?)".* what="(.*?)".* result="(.*?)"', line)[0])
+        for line in written_down(node)[before:]
+    ]
+    own, anonymous = "shiplog://client/local", "shiplog://user/anonymous"
+    assert found == [
+        (own, "CreateTopic", "done"),
+        (own, "RetireSession", "failed: no session 'nobody'"),
+        (anonymous, "CreateTopics", "failed: topic 'audited' exists already"),
+        (anonymous, "DeleteTopics", "done"),
+        (anonymous, "DeleteGroups", "failed: group_id_not_found"),
+    ]
 
 
 def values(address: Address | None) -> dict[str, float]:

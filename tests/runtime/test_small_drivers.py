@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shiplog.config.types import LogLevel
 from shiplog.runtime.backoff import Backoff
 from shiplog.runtime.clock import ManualClock, SystemClock
-from shiplog.runtime.log import RateLimitedLog, format_event
+from shiplog.runtime.log import AUDIT, RateLimitedLog, format_event, start_log
 from shiplog.runtime.watch import FileWatch
 from tests.runtime.peers import Lines, in_loop, until
 
@@ -99,3 +100,14 @@ def test_changed_files_are_noticed_once_per_burst(tmp_path: Path) -> None:
 
     in_loop(main)
     assert len(calls) < 5
+
+
+def test_the_audit_log_is_written_whatever_the_level() -> None:
+    root = logging.getLogger()
+    before = root.level
+    try:
+        start_log(LogLevel.ERROR)
+        assert logging.getLogger(AUDIT).isEnabledFor(logging.INFO)
+        assert not logging.getLogger("shiplog.other").isEnabledFor(logging.INFO)
+    finally:
+        root.setLevel(before)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shiplog import Publisher
 from tests.chaos.load import NOT_MERGED_CODE, Values
+from tests.chaos.nodes import wait
 from tests.chaos.notes import Kind, NoteBook
 
 LOOK_S = 0.1
@@ -43,7 +44,7 @@ class LocalLoad:
             if time.monotonic() > deadline:
                 sys.stderr.write(f"not merged: {left}\n")
                 return NOT_MERGED_CODE
-            time.sleep(LOOK_S)
+            wait(LOOK_S)
         self._notes.write(Kind.MERGED, self._values.count)
         self._notes.write(Kind.ENDED, self._values.count)
         return 0

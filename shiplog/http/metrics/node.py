@@ -14,6 +14,7 @@ from shiplog.http.metrics import common
 from shiplog.http.metrics.collector import Gather, Metrics, Sample
 from shiplog.http.metrics.table import COMMON, NODE, by_name
 from shiplog.http.node_views import group_lags, inputs_by_session, name_of, reading
+from shiplog.runtime.tls import NODE_PREFIX
 from shiplog.wire.admin import NodeState
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def node_metrics(
 ) -> Metrics:
     """Those of a process that runs a node, or waits to."""
     files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    certificates = common.Certificates(common.tls_files_of(config.tls, config.http, files))
+    certificates = common.Certificates(
+        common.tls_files_of(config.tls, config.http, files), NODE_PREFIX + config.name
+    )
 
     def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:

@@ -4,6 +4,7 @@ key changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from shiplog.config.pki_rotation import (
     rotate_authority,
 )
 from tests.e2e.harness import World, wait_for
+from tests.http import asking
 
 RELOADED = "certificates reloaded"
 KEPT = "certificates unusable, kept the old"
@@ -34,6 +36,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def count(node: LocalNode, line: str) -> int:
     return Path(node.log_file).read_text().count(line)
+
+
+def is_unusable(node: LocalNode) -> bool:
+    """What the node's metrics say of its own certificate files."""
+    text: str = asking.get(node.http, "/metrics")
+    [value] = re.findall(r'shiplog_tls_files_unusable{certificate="own"} (.*)', text)
+    return float(value) == 1
 
 
 def after(node: LocalNode, line: str, seen: int) -> None:
@@ -92,9 +101,11 @@ def test_a_certificate_that_does_not_match_its_key_changes_nothing(world: World)
     good, wrong = own.read_bytes(), own.with_name(f"node-{other.name}.pem").read_bytes()
     own.write_bytes(wrong)
     after(node, KEPT, 0)
+    assert is_unusable(node)
     other.stop()
     other.start()
     world.wait_live(other)  # it meets the node by its old certificate
     seen = count(node, RELOADED)
     own.write_bytes(good + b"\n")
     after(node, RELOADED, seen)
+    assert not is_unusable(node)

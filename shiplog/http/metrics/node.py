@@ -66,6 +66,7 @@ def _state(node: Node) -> Iterator[Sample]:
 
 def _traffic(node: Node) -> Iterator[Sample]:
     yield "shiplog_received_bytes_total", (), node.intake.traffic.total_bytes
+    yield "shiplog_received_records_total", (), node.intake.traffic.total_records
     yield "shiplog_merged_bytes_total", (), node.merging.merged_bytes
     yield "shiplog_sent_bytes_total", (), node.connections.sent_bytes
     yield "shiplog_sent_records_total", (), node.measures.sent_records
@@ -106,6 +107,8 @@ def _sessions(node: Node) -> Iterator[Sample]:
         last = max((received.get(entry.number, 0.0) for entry in entries), default=0.0)
         total = 0 if meter is None else meter.total
         yield "shiplog_session_received_bytes_total", (name,), total
+        records = node.intake.traffic.records[name]
+        yield "shiplog_session_received_records_total", (name,), records
         yield "shiplog_session_unmerged_bytes", (name,), unmerged
         yield "shiplog_session_connected", (name,), name in there
         if last:

@@ -78,13 +78,14 @@ class KafkaService:
         yield from (user.password_file for user in self._node.config.kafka.users)
 
     def _reload(self) -> None:
-        """Take changed files over for new connections; unusable ones change nothing."""
-        try:
-            self._read_users()
-            for listener in self.listeners:
-                listener.renew()
-        except (ListenerFault, TlsFault) as fault:
-            log_event(log, logging.ERROR, "Kafka listeners keep their old files", error=fault)
+        """Take changed files over for new connections; unusable ones change nothing, and keep no
+        others from being taken.
+        """
+        for take in (self._read_users, *(listener.renew for listener in self.listeners)):
+            try:
+                take()
+            except (ListenerFault, TlsFault) as fault:
+                log_event(log, logging.ERROR, "Kafka listeners keep their old files", error=fault)
 
     def _read_users(self) -> None:
         """Raises ListenerFault."""

@@ -9,7 +9,7 @@ Invariant: what passes can be scanned, decoded and sliced by every part of shipl
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.batch import HELD_BATCH_BYTES, Attribute
@@ -28,12 +28,21 @@ ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
 
 
-def whole_batches(data: memoryview) -> tuple[memoryview, Refused | None]:
-    """Batches with valid headers and CRCs up to the first one that is not, and what is wrong with
-    that: enough for those that a peer has looked into.
+class Taken(NamedTuple):
+    """Batches that can be taken, the records in them, and what is wrong with the one behind."""
+
+    data: memoryview
+    records: int
+    refusal: Refused | None
+
+
+def whole_batches(data: memoryview) -> Taken:
+    """Batches with valid headers and CRCs up to the first one that is not: enough for those that a
+    peer has looked into.
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
-    return data[: scan.end], None if scan.end == len(data) else _not_whole(scan)
+    refusal = None if scan.end == len(data) else _not_whole(scan)
+    return Taken(data[: scan.end], scan.records, refusal)
 
 
 def _not_whole(scan: kernels.Scan) -> Refused:
@@ -42,9 +51,9 @@ def _not_whole(scan: kernels.Scan) -> Refused:
     return _refused(message, "the sender resumes behind the last whole batch")
 
 
-def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> None:
+def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> int:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them (ANY_PRODUCER: whichever). Raises Refused (INVALID_BATCH).
+    them (ANY_PRODUCER: whichever): the number of records. Raises Refused (INVALID_BATCH).
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
@@ -59,6 +68,7 @@ def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
         kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
     except LogFormatError as error:
         raise _refused(str(error)) from error
+    return scan.records
 
 
 def own_producer(session: str, run: Run | None) -> int | None:
@@ -68,30 +78,26 @@ def own_producer(session: str, run: Run | None) -> int | None:
     return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 
 
-def sound_batches(
-    data: memoryview, *, batch_bytes: int, producer_id: int | None
-) -> tuple[memoryview, Refused | None]:
-    """Whole batches up to the first one that cannot be taken, and what is wrong with that."""
+def sound_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> Taken:
+    """Whole batches up to the first one that cannot be taken."""
     try:
-        check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
+        records = check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
     except Refused:
         return _up_to_first_bad(data, batch_bytes, producer_id)
-    return data, None
+    return Taken(data, records, None)
 
 
-def _up_to_first_bad(
-    data: memoryview, batch_bytes: int, producer_id: int | None
-) -> tuple[memoryview, Refused | None]:
-    end = 0
+def _up_to_first_bad(data: memoryview, batch_bytes: int, producer_id: int | None) -> Taken:
+    end = records = 0
     while end < len(data):
         one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
         batch = data[end : end + one.end] if one.end else data[end:]
         try:
-            check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
+            records += check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
         except Refused as refused:
-            return data[:end], refused
+            return Taken(data[:end], records, refused)
         end += len(batch)
-    return data, None
+    return Taken(data, records, None)
 
 
 def _check_producers(data: memoryview, own: int | None) -> None:

@@ -28,7 +28,7 @@ from shiplog.replicator.interfaces import (
     RunEnds,
 )
 from shiplog.runtime.syncer import Syncer
-from shiplog.sequencer.batch_check import own_producer, sound_batches, whole_batches
+from shiplog.sequencer.batch_check import Taken, own_producer, sound_batches, whole_batches
 from shiplog.sequencer.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun, Place
 from shiplog.sequencer.coordinator import Ends
 from shiplog.sequencer.node_sessions import check_owner
@@ -272,7 +272,7 @@ class Intake:
         entry: Input,
         place: tuple[int, int],
         data: bytes | memoryview,
-        check: Callable[[memoryview], tuple[memoryview, Refused | None]],
+        check: Callable[[memoryview], Taken],
     ) -> None:
         """Write what is new of `data`, as far as it passes the check. Raises Refused."""
         roll, byte = place
@@ -287,12 +287,13 @@ class Intake:
                 f"bytes for {(roll, byte)}, this node holds up to {at}",
                 "resume there",
             )
-        fresh, refusal = check(memoryview(data)[skip:])
+        fresh, records, refusal = check(memoryview(data)[skip:])
         if fresh:
             self.room.use(len(fresh))
             self._on_disk(lambda: held.append(entry.run, at[0], at[1], fresh))
             self._mark_dirty(entry.number)
-            self.traffic.took(entry.session, len(fresh), self.received_at[entry.number])
+            now = self.received_at[entry.number]
+            self.traffic.took(entry.session, len(fresh), records, now)
         if refusal is not None:
             raise refusal
 
@@ -310,7 +311,7 @@ class Intake:
             )
         return entry
 
-    def _check(self, entry: Input, data: memoryview) -> tuple[memoryview, Refused | None]:
+    def _check(self, entry: Input, data: memoryview) -> Taken:
         own = own_producer(entry.session, self._replica.machine.open_run_of(entry.session))
         return sound_batches(data, batch_bytes=self._batch_bytes, producer_id=own)
 

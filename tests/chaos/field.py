@@ -28,6 +28,7 @@ from tests.chaos.load import TOPIC
 from tests.chaos.nodes import NICE, ChaosNode, wait
 from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author
+from tests.chaos.sidecars import SidecarProcess
 
 SEGMENT_BYTES = 2 << 20
 STATUS_S = 1.0
@@ -35,6 +36,10 @@ POLL_S = 0.05
 START_S = 60.0
 HEAL_S = 60.0
 MERGE_S = 60.0
+STOP_S = 20.0
+
+READERS = ("subscriber", "reader")
+"""Roles that have a directory each."""
 
 ToolT = TypeVar("ToolT")
 
@@ -76,7 +81,7 @@ class LoadProcess:
         self.life += 1
         arguments = {
             "config": self._field.client_file,
-            "dir": self.directory / self.name if self._role == "subscriber" else self.directory,
+            "dir": self.directory / self.name if self._role in READERS else self.directory,
             "notes": self.notes,
             "session": self.name,
             "life": self.life,
@@ -130,6 +135,7 @@ class Field:
             LoadProcess(self, "publisher", f"p{number}", rate) for number in range(publishers)
         ]
         self.subscriber = LoadProcess(self, "subscriber", "reader", 0)
+        self.sidecars: list[SidecarProcess] = []
         self.past_notes: dict[Author, Path] = {}
         self.lost_disks: set[str] = set()
         """Sessions whose own files a power loss may have cut."""
@@ -147,8 +153,10 @@ class Field:
             self._end_processes()
 
     def _end_processes(self) -> None:
-        for load in (*self.publishers, self.subscriber):
+        for load in self.loads:
             load.kill()
+        for sidecar in self.sidecars:
+            sidecar.kill()
         for node in self.nodes:
             node.kill()
 
@@ -178,6 +186,8 @@ class Field:
         for node in self.nodes:
             node.start()
         self.wait_live(START_S)
+        for sidecar in self.sidecars:
+            sidecar.start()
         for load in (self.subscriber, *self.publishers):
             self.begin(load)
         self.wait_for(lambda: all(load.has_notes() for load in self.loads), "records flow")
@@ -286,6 +296,8 @@ class Field:
             node.resume()
             if node.pid is None:
                 node.start()
+        for sidecar in self.sidecars:
+            sidecar.heal()
         for load in self.loads:
             if not load.is_running:
                 self.begin(load)
@@ -336,7 +348,9 @@ class Field:
     def stop(self) -> None:
         """End everything cleanly, so that the files can be judged."""
         self.subscriber.finish()
-        self.subscriber.wait_end(20.0)
+        self.subscriber.wait_end(STOP_S)
+        for sidecar in self.sidecars:
+            sidecar.stop(STOP_S)
         self.cluster.stop()
 
     def copies(self) -> list[Path]:

@@ -1,7 +1,7 @@
 """The load: publisher, producer and subscriber processes that note what they are told.
 
-Run as `python -m tests.chaos.load publisher|producer|subscriber …`. SIGTERM ends a publisher or
-producer: it stops appending and exits with 0 once everything is merged, with 3 if that takes too
+Run as `python -m tests.chaos.load ROLE …`. SIGTERM ends a publisher, producer or
+program: it stops appending and exits with 0 once everything is merged, with 3 if that takes too
 long. It ends a subscriber at once.
 
 Invariant: a publisher appends at its rate whatever the cluster does; it waits for nobody.
@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import Protocol
 
 from shiplog import Publisher, Subscriber
@@ -153,13 +154,26 @@ def produce(options: argparse.Namespace, stop: threading.Event) -> int:
     return load.end(options.timeout)
 
 
+def write_locally(options: argparse.Namespace, stop: threading.Event) -> int:
+    """As `publish`, for a sidecar to ship."""
+    from tests.chaos.local_load import LocalLoad
+
+    with Publisher(
+        TOPIC, session=options.session, directory=options.dir, roll_bytes=ROLL_BYTES
+    ) as publisher:
+        values = Values(Author(options.session, options.life))
+        session = Path(options.dir, options.session)
+        load = LocalLoad(publisher, session, values, NoteBook(options.notes))
+        append_until(stop, load, options.rate)
+        return load.end(options.timeout)
+
+
 def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
-    """Read until told to stop, and note how far."""
+    """Read until told to stop, and note how far; as a reader, what a sidecar copies."""
     notes = NoteBook(options.notes)
     received = 0
-    with Subscriber(
-        TOPIC, directory=options.dir, config=options.config, start="earliest"
-    ) as subscriber:
+    config = None if options.role == "reader" else options.config
+    with Subscriber(TOPIC, directory=options.dir, config=config, start="earliest") as subscriber:
         while not stop.is_set():
             records = subscriber.batch(max_records=10_000, timeout=0.1)
             if records:
@@ -168,7 +182,13 @@ def subscribe(options: argparse.Namespace, stop: threading.Event) -> int:
     return 0
 
 
-ROLES = {"publisher": publish, "producer": produce, "subscriber": subscribe}
+ROLES = {
+    "publisher": publish,
+    "producer": produce,
+    "program": write_locally,
+    "subscriber": subscribe,
+    "reader": subscribe,
+}
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ key changes nothing.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from shiplog.config.pki_rotation import (
 from shiplog.config.types import Address, TlsFiles
 from shiplog.runtime.tls import open_client_context
 from tests.e2e.harness import DEADLINE_S, World, wait_for
+from tests.http import asking
 
 RELOADED = "certificates reloaded"
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -39,6 +41,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def count(node: LocalNode, line: str) -> int:
     return Path(node.log_file).read_text().count(line)
+
+
+def is_unusable(node: LocalNode) -> bool:
+    """What the node's metrics say of its own certificate files."""
+    text: str = asking.get(node.http, "/metrics")
+    [value] = re.findall(r'shiplog_tls_files_unusable{certificate="own"} (.*)', text)
+    return float(value) == 1
 
 
 def after(node: LocalNode, line: str, seen: int) -> None:
@@ -127,9 +136,11 @@ def test_a_certificate_that_does_not_match_its_key_changes_nothing(world: World)
     good, wrong = own.read_bytes(), own.with_name(f"node-{other.name}.pem").read_bytes()
     own.write_bytes(wrong)
     after(node, KEPT, 0)
+    assert is_unusable(node)
     other.stop()
     other.start()
     world.wait_live(other)  # it meets the node by its old certificate
     seen = count(node, RELOADED)
     own.write_bytes(good + b"\n")
     after(node, RELOADED, seen)
+    assert not is_unusable(node)

@@ -12,6 +12,7 @@ from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.config.pki import Role, issue
 from shiplog.config.types import TlsFiles
 from shiplog.runtime.tls import open_client_context
+from tests.e2e.harness import wait_for
 
 NAME = "rt-sequencer-0"
 
@@ -51,5 +52,8 @@ def test_identities_and_grants_count(tmp_path: Path) -> None:
         assert "shiplog_ready 1.0" in ask(cluster, "/metrics", other)
         assert json.loads(ask(cluster, "/readyz", None)) == {"status": "ready"}
         assert ask(cluster, "/metrics", None) == 403
-        log = Path(cluster.nodes[0].log_file).read_text()
-        assert 'who="shiplog://client/other"' in log
+        log = Path(cluster.nodes[0].log_file)
+        assert 'who="shiplog://client/other"' in log.read_text()
+        Path(tmp_path, "pki", f"node-{NAME}.pem").write_bytes(Path(made.cert).read_bytes())
+        wait_for(lambda: "HTTP keeps its old certificate" in log.read_text(), "it is told")
+        assert json.loads(ask(cluster, "/readyz", None)) == {"status": "ready"}

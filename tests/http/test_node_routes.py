@@ -231,6 +231,7 @@ def test_every_metric_of_the_table_is_there(node: LocalNode) -> None:
     assert found["shiplog_merged_records_total{0,t}"] == RECORDS
     assert found["shiplog_partition_lag_records{0,t}"] == 0
     assert found["shiplog_session_received_bytes_total{s}"] > 0
+    assert found["shiplog_session_received_records_total{s}"] == RECORDS
     assert found["shiplog_group_lag_records{lagging,0,t}"] == RECORDS
     assert found[f"shiplog_node_lag_records{{{NAME}}}"] == 0
     assert found["shiplog_raft_is_leader"] == found["shiplog_ready"] == 1
@@ -335,6 +336,26 @@ def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path:
         assert found["shiplog_sidecar_session_stopped{beside}"] == 0
         assert found["shiplog_sidecar_session_connected_nodes{beside}"] == 1
         assert found["shiplog_sidecar_held_bytes{beside}"] > 0
+        _check_mismatch(cluster, address)
+
+
+def _check_mismatch(cluster: LocalCluster, address: Address) -> None:
+    """A certificate of another key is not taken, and an alarm; the sidecar stays connected."""
+    pki = Path(cluster.directory, "pki")
+    own, wrong = pki / "client-local.pem", (pki / f"node-{NAME}.pem").read_bytes()
+    good = own.read_bytes()
+
+    def is_unusable() -> bool:
+        return values(address)["shiplog_tls_files_unusable{own}"] == 1
+
+    assert not is_unusable()
+    try:
+        own.write_bytes(wrong)
+        wait_for(is_unusable, "the alarm")
+        assert values(address)["shiplog_sidecar_session_connected_nodes{beside}"] == 1
+    finally:
+        own.write_bytes(good)
+    wait_for(lambda: not is_unusable(), "all is well again")
 
 
 @pytest.mark.parametrize(

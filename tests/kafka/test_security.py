@@ -20,6 +20,7 @@ from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.kafka.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
+from tests.http import asking
 from tests.kafka.batches import batch
 from tests.kafka.clients import CLIENTS, Access, Rec, Writing, client_named
 from tests.kafka.features import cells, each
@@ -92,6 +93,21 @@ def test_mutual_tls_takes_the_identity_from_the_certificate(secure: Secure) -> N
 
 def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
     refuse(secure.options("mtls"))
+
+
+def test_a_certificate_of_another_key_changes_nothing(secure: Secure) -> None:
+    cert, log = secure.mtls_files / "cert", Path(secure.world.cluster.nodes[0].log_file)
+    good = cert.read_bytes()
+    cert.write_bytes(Path(secure.pki, "client-local.pem").read_bytes())
+    told = "Kafka listeners keep their old files"
+    wait_for(lambda: told in log.read_text(), "it is told")
+    options = secure.options("mtls", **secure.certificate("client-local"))
+    assert "open" in topics_seen(options, timeout_s=20)
+    text = asking.get(secure.world.cluster.nodes[0].http, "/metrics")
+    assert 'shiplog_tls_files_unusable{certificate="kafka/mtls"} 1.0' in text
+    assert 'shiplog_tls_files_unusable{certificate="own"} 0.0' in text
+    cert.write_bytes(good)
+    assert "open" in topics_seen(options, timeout_s=20)
 
 
 def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path: Path) -> None:

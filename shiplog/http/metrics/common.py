@@ -17,7 +17,7 @@ from shiplog.http.metrics.collector import Sample
 from shiplog.runtime.errors import TlsFault
 from shiplog.runtime.histogram import Histogram
 from shiplog.runtime.tally import Tally
-from shiplog.runtime.tls import open_context, server_context, signatures
+from shiplog.runtime.tls import ReloadingContext, open_context, signatures
 
 OWN = "own"
 
@@ -33,8 +33,10 @@ def tls_files_of(
 class Certificates:
     """When certificates expire, and whether the files could be taken as they are now."""
 
-    def __init__(self, files: Mapping[str, TlsFiles]) -> None:
+    def __init__(self, files: Mapping[str, TlsFiles], identity: str | None = None) -> None:
+        """`identity`: what the process's own certificate has to be for."""
         self._files = files
+        self._identity = identity
         self._known: dict[str, tuple[tuple[int, int], float]] = {}
         """File -> (inode and time of change), when it expires."""
         self._tried: dict[str, tuple[object, bool]] = {}
@@ -56,10 +58,21 @@ class Certificates:
         try:
             found = signatures(files)
             if name not in self._tried or self._tried[name][0] != found:
-                self._tried[name] = found, _can_be_used(files, is_own=name == OWN)
+                self._tried[name] = found, self._try(name, files)
         except OSError:
             return False
         return self._tried[name][1]
+
+    def _try(self, name: str, files: TlsFiles) -> bool:
+        """A listener may do without an authority."""
+        try:
+            if name == OWN:
+                ReloadingContext(files, own=self._identity)
+            else:
+                open_context(files, ask_certificate=False)
+        except TlsFault:
+            return False
+        return True
 
     def _expiry(self, path: str) -> float | None:
         try:
@@ -73,15 +86,6 @@ class Certificates:
         except (OSError, ValueError):
             return None
         return known[1]
-
-
-def _can_be_used(files: TlsFiles, *, is_own: bool) -> bool:
-    """A listener may do without an authority."""
-    try:
-        server_context(files) if is_own else open_context(files, ask_certificate=False)
-    except TlsFault:
-        return False
-    return True
 
 
 def earliest_expiry(pem: bytes) -> float:

@@ -14,6 +14,7 @@ from shiplog.http.metrics import common
 from shiplog.http.metrics.collector import Gather, Metrics, Sample
 from shiplog.http.metrics.table import COMMON, NODE, by_name
 from shiplog.http.node_views import group_lags, inputs_by_session, name_of, reading
+from shiplog.runtime.tls import NODE_PREFIX
 from shiplog.wire.admin import NodeState
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def node_metrics(
 ) -> Metrics:
     """Those of a process that runs a node, or waits to."""
     files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
-    certificates = common.Certificates(common.tls_files_of(config.tls, config.http, files))
+    certificates = common.Certificates(
+        common.tls_files_of(config.tls, config.http, files), NODE_PREFIX + config.name
+    )
 
     def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:
@@ -63,6 +66,7 @@ def _state(node: Node) -> Iterator[Sample]:
 
 def _traffic(node: Node) -> Iterator[Sample]:
     yield "shiplog_received_bytes_total", (), node.intake.traffic.total_bytes
+    yield "shiplog_received_records_total", (), node.intake.traffic.total_records
     yield "shiplog_merged_bytes_total", (), node.merging.merged_bytes
     yield "shiplog_sent_bytes_total", (), node.connections.sent_bytes
     yield "shiplog_sent_records_total", (), node.measures.sent_records
@@ -103,6 +107,8 @@ def _sessions(node: Node) -> Iterator[Sample]:
         last = max((received.get(entry.number, 0.0) for entry in entries), default=0.0)
         total = 0 if meter is None else meter.total
         yield "shiplog_session_received_bytes_total", (name,), total
+        records = node.intake.traffic.records[name]
+        yield "shiplog_session_received_records_total", (name,), records
         yield "shiplog_session_unmerged_bytes", (name,), unmerged
         yield "shiplog_session_connected", (name,), name in there
         if last:

@@ -72,9 +72,11 @@ NODE = (
         COUNTER,
         "Session bytes written here: from publishers, Kafka clients and peers.",
     ),
+    Metric("shiplog_received_records_total", COUNTER, "The records in them."),
     Metric(
         "shiplog_session_received_bytes_total", COUNTER, "Of one session's bytes.", ("session",)
     ),
+    Metric("shiplog_session_received_records_total", COUNTER, "The records in them.", ("session",)),
     Metric(
         "shiplog_committed_records_total",
         COUNTER,

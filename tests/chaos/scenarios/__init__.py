@@ -1,5 +1,25 @@
 """All scenarios; importing this package registers them."""
 
-from tests.chaos.scenarios import disks, kafka, network, partitions, power, processes, rot, trust
+from tests.chaos.scenarios import (
+    disks,
+    kafka,
+    network,
+    partitions,
+    power,
+    processes,
+    rot,
+    sidecars,
+    trust,
+)
 
-__all__ = ["disks", "kafka", "network", "partitions", "power", "processes", "rot", "trust"]
+__all__ = [
+    "disks",
+    "kafka",
+    "network",
+    "partitions",
+    "power",
+    "processes",
+    "rot",
+    "sidecars",
+    "trust",
+]

@@ -94,8 +94,8 @@ class SubscriberBroker(SidecarBroker):
 
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""
-        if copy.log.topic_id not in self._by_id:
-            self._seen = -1  # it was begun anew
+        if copy.log.topic_id not in self._by_id or self._copies.get(copy.name) is not copy:
+            self._seen = -1  # it was begun anew, or is copied no more
         stream = self._streams.get(copy.name)
         if stream is not None:
             stream.changed()
@@ -117,7 +117,7 @@ class SubscriberBroker(SidecarBroker):
         return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
 
     def _look(self) -> None:
-        """Take up copies that are new; none ever goes away, but one may be begun anew."""
+        """Take up copies that are new, and leave those that are no more."""
         if self._seen == len(self._copies):
             return
         self._seen = len(self._copies)

@@ -111,9 +111,13 @@ def _private(directory: str) -> Iterator[None]:
     status = os.stat(directory)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise PermissionError(0, "it is not this user's alone")
-    with open(os.path.join(directory, _LOCK), "wb") as lock:
+    with open(os.path.join(directory, _LOCK), "wb", opener=_open_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _put_texts(directory: str, texts: Mapping[str, bytes]) -> None:

@@ -111,12 +111,17 @@ async def _ask(session: ClientSession, place: str, headers: dict[str, str]) -> T
 
 
 async def _body(place: str, response: ClientResponse) -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(64 << 10):
-        data += chunk
-        if len(data) > FILE_LIMIT_BYTES:
-            text = f"larger than {FILE_LIMIT_BYTES} bytes: not a configuration"
-            raise ConfigError(f"{shown_place(place)}: {text}")
+    data, connection = bytearray(), response.connection
+    transport = None if connection is None else connection.transport
+    try:
+        async for chunk in response.content.iter_chunked(64 << 10):
+            data += chunk
+            if len(data) > FILE_LIMIT_BYTES:
+                text = f"larger than {FILE_LIMIT_BYTES} bytes: not a configuration"
+                raise ConfigError(f"{shown_place(place)}: {text}")
+    finally:
+        if transport is not None:
+            transport.abort()  # who does not send the rest does not end TLS in good order either
     return bytes(data)
 
 

@@ -174,6 +174,7 @@ class PullClient:
         wanted = self.topics if topics is None else tuple(topics)
         stays = wanted == self.topics and self._address in config.nodes
         self._config, self.topics = config, wanted
+        self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
         for topic in wanted:
             try:
@@ -272,12 +273,15 @@ class PullClient:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
-            try:
-                self._tls.reload_if_changed()
-            except TlsFault as fault:
-                log.warning("the certificate files have changed, the old ones stay: %s", fault)
+            self._reload_certificates()
             if self._conversation is not None:
                 self._conversation.tick()
+
+    def _reload_certificates(self) -> None:
+        try:
+            self._tls.reload_if_changed()
+        except TlsFault as fault:
+            log.warning("the certificate files have changed, the old ones stay: %s", fault)
 
     # --- what conversations tell --------------------------------------------------------------
 

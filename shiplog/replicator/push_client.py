@@ -137,6 +137,7 @@ class PushClient:
         nobody has told is not released: nothing is lost by leaving one.
         """
         self._config = config
+        self._reload_certificates()
         known = {(link.address, link.node): link for link in self._links}
         wanted = _nodes_of(config)
         self._links = [

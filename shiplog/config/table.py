@@ -86,7 +86,9 @@ class Table:
         return joined(self._name, key)
 
     def _wrong(self, key: str, value: object, allowed: str) -> ConfigError:
-        return self.error(key, f"{value!r} is not {allowed}")
+        known = self._section.keys.get(key)
+        shown = "what is there" if known is not None and known.secret else repr(value)
+        return self.error(key, f"{shown} is not {allowed}")
 
     def _get(self, key: str, kind: type | UnionType, allowed: str, default: Any = None) -> Any:
         value = self._values.get(key, default)

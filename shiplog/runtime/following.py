@@ -67,7 +67,7 @@ class ConfigFollower:
                 return replace(known, text=text)
             self._refused = text
             found, document = await asyncio.to_thread(self._take, text)
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:  # a file may go while it is looked at
             self._problem.set(str(error))
             return known
         self._accept()

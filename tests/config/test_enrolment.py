@@ -122,6 +122,10 @@ ODD: dict[str, tuple[Callable[[str], str], str]] = {
     "no PEM key": (inside("key_pem", "pem"), "key_pem: not an unencrypted private key"),
     "no PEM list": (inside("crl_pem", "pem"), "crl_pem: has no list of CN="),
     "no text": (lambda text: f"ca_pem = 1\n{without('ca_pem')(text)}", "ca_pem: 1 is not a text"),
+    "a list": (
+        lambda text: f"key_pem = ['hidden']\n{without('key_pem')(text)}",
+        "key_pem: what is there is not a text",
+    ),
     "a topic twice": (
         lambda text: text.replace('"weather"', '"flights"'),
         "subscriber.topics: 'flights' is there twice",

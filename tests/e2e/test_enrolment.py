@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from shiplog import Publisher, Subscriber
 from shiplog.cli.local_cluster import LocalCluster, free_ports
@@ -68,10 +69,10 @@ def enrolled(
 class Sidecar:
     """A sidecar process that looks often, and where it answers HTTP."""
 
-    def __init__(self, url: str, directory: Path, kind: str) -> None:
+    def __init__(self, url: str, directory: Path, kind: str, *more: str) -> None:
         self.address = Address("127.0.0.1", *free_ports(1))
         self.log = directory.with_suffix(".log")
-        arguments = ["sidecar", kind, "--config", url, "--dir", str(directory)]
+        arguments = ["sidecar", kind, "--config", url, "--dir", str(directory), *more]
         command = [sys.executable, "-c", OFTEN, *arguments, "--http", str(self.address)]
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(command, stderr=out)
@@ -98,8 +99,8 @@ class Sidecar:
 
 
 @contextmanager
-def sidecar(url: str, directory: Path, kind: str) -> Iterator[Sidecar]:
-    made = Sidecar(url, directory, kind)
+def sidecar(url: str, directory: Path, kind: str, *more: str) -> Iterator[Sidecar]:
+    made = Sidecar(url, directory, kind, *more)
     try:
         yield made
     finally:
@@ -115,6 +116,11 @@ def shipped_to(sidecar: Sidecar) -> set[str]:
 
 def topics_of(sidecar: Sidecar) -> set[str]:
     return {copy["topic"] for copy in sidecar.status()["copies"]}
+
+
+def served(local: str) -> set[str]:
+    """The topics that Kafka clients of a sidecar see."""
+    return set(AdminClient({"bootstrap.servers": local}).list_topics(timeout=20).topics)
 
 
 def append(path: Path, topic: str, value: bytes) -> None:
@@ -164,11 +170,14 @@ def test_sidecars_follow_it_and_go_on_without_it(
         server.answer = enrolled(world, topics=("first",))
         names = {node.name for node in world.cluster.nodes}
         wait_for(lambda: shipped_to(publisher) == names, "another certificate, and more nodes")
-        with sidecar(server.url, copies, "subscriber") as subscriber:
+        local = str(Address("127.0.0.1", *free_ports(1)))
+        with sidecar(server.url, copies, "subscriber", "--kafka", local) as subscriber:
             wait_for(lambda: topics_of(subscriber) == {"first"}, "the topic is copied")
+            assert served(local) == {"first"}
             append(sessions, "second", b"two")
             server.answer = enrolled(world, topics=("second",))
             wait_for(lambda: topics_of(subscriber) == {"second"}, "the other topic is copied")
+            assert served(local) == {"second"}
             wait_for(lambda: b"two" in read_segments(str(copies / "second-0")), "its record")
             assert b"one" in read_segments(str(copies / "first-0"))
 

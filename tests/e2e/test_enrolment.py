@@ -157,6 +157,12 @@ def test_a_url_is_all_that_a_program_needs(
         publisher.wait_merged(30)
         assert [record.value for record in subscriber.batch(1, timeout=30)] == [b"two"]
 
+    told = ("subscribe", "--config", server.url, "--dir", str(tmp_path / "t"), "--max", "2")
+    server.answer = enrolled(world, topics=("program",))
+    assert shiplog(*told).stdout.split() == ["one", "two"]
+    server.answer = enrolled(world)
+    assert "there are no topics in [subscriber]" in shiplog(*told).stderr
+
 
 def test_sidecars_follow_it_and_go_on_without_it(
     world: World, server: ConfigServer, tmp_path: Path

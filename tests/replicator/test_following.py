@@ -102,7 +102,9 @@ def test_a_copy_goes_on_at_another_node(tmp_path: Path) -> None:
                 source.merged[0].fill(random.Random(2), 20)
                 await until_copied(client, source)
                 assert copy_files(made) == source.merged[0].files()
+                copies = dict(client.copies)
                 client.follow(made.world.config(addresses=(first, other.address)))
+                assert client.copies == copies
                 assert client.status.node == "n1"
 
     in_loop(main)

@@ -19,6 +19,7 @@ from shiplog.config.remote import CA_VARIABLE
 from shiplog.config.types import Address, ClientConfig, LogLevel
 from shiplog.runtime import following
 from shiplog.runtime.following import ConfigFollower
+from shiplog.runtime.reload import Problem
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 
@@ -149,6 +150,16 @@ def test_a_problem_changes_nothing_and_is_told_once(
 
     with caplog.at_level(logging.INFO):
         in_loop(main)
+
+
+def test_problems_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    problem = Problem(logging.getLogger("test"))
+    assert [problem.set(text) for text in "abab"] == [True] * 4
+    assert not problem.set("b")
+    assert caplog.text.count(KEPT) == 2
+    assert problem.set("")
+    assert problem.set("a")
+    assert caplog.text.count(KEPT) == 3
 
 
 def test_what_is_kept_counts_until_the_server_is_back(

@@ -94,8 +94,8 @@ class SubscriberBroker(SidecarBroker):
 
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""
-        if copy.log.topic_id not in self._by_id or self._copies.get(copy.name) is not copy:
-            self._seen = -1  # it was begun anew, or is copied no more
+        if copy.log.topic_id not in self._by_id:
+            self._seen = -1  # it was begun anew
         stream = self._streams.get(copy.name)
         if stream is not None:
             stream.changed()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -26,6 +27,7 @@ TOKEN_VARIABLE = "SHIPLOG_CONFIG_TOKEN_FILE"
 FETCH_S = 10.0
 REDIRECTS_MAX = 3
 _TOKEN_BYTES_MAX = 8192
+_QUERY = re.compile(r"\?[^\s'\")]*")
 _REDIRECTS = (
     HTTPStatus.MOVED_PERMANENTLY,
     HTTPStatus.FOUND,
@@ -54,9 +56,15 @@ async def fetch(url: str, known: Text | None = None, *, timeout_s: float = FETCH
     except TimeoutError as error:
         raise ConfigError(f"{shown}: no answer within {timeout_s:g} s") from error
     except ClientConnectionError as error:
-        raise ConfigError(f"{shown}: cannot be reached: {error}") from error
+        raise ConfigError(f"{shown}: cannot be reached: {_without_query(error)}") from error
     except (ClientError, ValueError) as error:
-        raise ConfigError(f"{shown}: what answers there is not understood: {error}") from error
+        why = _without_query(error)
+        raise ConfigError(f"{shown}: what answers there is not understood: {why}") from error
+
+
+def _without_query(error: Exception) -> str:
+    """What it says of URLs, but not what they ask for, which may be a secret."""
+    return _QUERY.sub("?…", str(error))
 
 
 def _checked(url: str) -> str:

@@ -132,14 +132,13 @@ class SubscriberSidecar:
         )
 
     def _has_known_copies(self) -> bool:
-        """Whether a copy that was kept, of what is copied now, lies in the directory; or none
-        was.
+        """Whether a copy that was kept lies in the directory, also of a topic that is copied no
+        more; or none was.
         """
-        known = {each for each in self._known if each[0] in self.topics}
         try:
-            return not known or any(
-                (topic, partition, topic_id) in known
-                for name in self.topics
+            return not self._known or any(
+                (topic, partition, topic_id) in self._known
+                for name in {topic for topic, _, _ in self._known}
                 for topic, topic_id, partition in find_copies(self._fs, self.directory.path, name)
             )
         except LogFormatError:

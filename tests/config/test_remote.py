@@ -86,6 +86,18 @@ def test_other_answers_are_none(answer: Answer, message: str, server: ConfigServ
         fetch_now(server.url)
 
 
+@pytest.mark.parametrize(
+    "headers", [{"Content-Length": "x"}, {"Location": "https://a b:x/?hidden"}]
+)
+def test_what_is_not_understood_is_refused_without_secrets(
+    headers: dict[str, str], server: ConfigServer
+) -> None:
+    server.answer = Answer(status=302 if "Location" in headers else 200, headers=headers)
+    with pytest.raises(ConfigError, match=r"client\.toml: |not a URL") as raised:
+        fetch_now(f"{server.url}?token=hidden")
+    assert "hidden" not in str(raised.value)
+
+
 def test_nobody_waits_for_long(server: ConfigServer) -> None:
     server.answer = Answer(b"x = 1", hangs=True)
     with pytest.raises(ConfigError, match=r"no answer within 0\.2 s"):

@@ -11,13 +11,15 @@ import click
 
 from shiplog.cli.output import json_option, print_json, print_table, talk
 from shiplog.config.client_keys import CLIENT
-from shiplog.config.document import Document, Setting, read_toml, settings
+from shiplog.config.copy_url import is_url
+from shiplog.config.document import Document, Setting, parse_toml, read_file, settings
 from shiplog.config.json_schema import json_schema
 from shiplog.config.load import client_config, node_config, read_client, read_node
 from shiplog.config.node_keys import NODE
 
 KINDS = ("node", "client")
 NODES_ONLY = ("node", "peers", "grants")
+HIDDEN = "(a secret)"
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False))
 kind_option = click.option(
@@ -43,12 +45,14 @@ def command() -> None:
 @kind_option
 @json_option
 def check(file: str, kind: str | None, *, as_json: bool) -> None:
-    """Check FILE, with the variables of this environment, and the files that it names.
+    """Check FILE (of a client: or an https:// URL), with the variables of this environment, and the
+    files that it names. Nothing is written.
 
     \b
     Examples:
       shiplog config check /etc/shiplog/node.toml
       shiplog config check client.toml --json
+      shiplog config check https://config.example.com/shiplog/ewr.toml
     """
     found, document = _read(file, kind)
     if as_json:
@@ -77,7 +81,7 @@ def show(file: str, kind: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json([_plain(setting) for setting in found])
         return
-    rows = [(each.name, _shown(each.value), each.source) for each in found]
+    rows = [(each.name, _shown(each), each.source) for each in found]
     print_table(("key", "value", "from"), rows)
 
 
@@ -96,8 +100,7 @@ def schema_command(kind: str) -> None:
 
 def _read(file: str, kind: str | None) -> tuple[str, Document]:
     """Whose file it is, and what it says, checked. Raises ConfigError."""
-    values = read_toml(file)
-    found = kind or ("node" if any(name in values for name in NODES_ONLY) else "client")
+    found = kind or ("client" if is_url(file) else _kind_of(file))
     if found == "node":
         document = read_node(file)
         node_config(document)
@@ -107,14 +110,25 @@ def _read(file: str, kind: str | None) -> tuple[str, Document]:
     return found, document
 
 
+def _kind_of(file: str) -> str:
+    values = parse_toml(read_file(file))
+    return "node" if any(name in values for name in NODES_ONLY) else "client"
+
+
 def _plain(setting: Setting) -> dict[str, object]:
     return {
         "key": setting.name,
-        "value": setting.value,
+        "value": HIDDEN if _is_hidden(setting) else setting.value,
         "from": setting.source,
         "reloaded": setting.reload.value,
     }
 
 
-def _shown(value: object) -> str:
-    return "-" if value is None else json.dumps(value, ensure_ascii=False)
+def _is_hidden(setting: Setting) -> bool:
+    return setting.key.secret and setting.value is not None
+
+
+def _shown(setting: Setting) -> str:
+    if setting.value is None:
+        return "-"
+    return HIDDEN if _is_hidden(setting) else json.dumps(setting.value, ensure_ascii=False)

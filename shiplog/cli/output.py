@@ -37,9 +37,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON o
 client_option = click.option(
     "--config",
     required=True,
-    metavar="FILE",
+    metavar="FILE|URL",
     callback=_load_client,
-    help="The client.toml of the cluster.",
+    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md).",
 )
 """Gives the command `config`, a ClientConfig."""
 
@@ -47,7 +47,7 @@ client_option = click.option(
 def optional_client(without: str) -> Callable[[CommandT], CommandT]:
     """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
     text = f"The client.toml of the cluster; without it, {without}."
-    return click.option("--config", metavar="FILE", callback=_load_client, help=text)
+    return click.option("--config", metavar="FILE|URL", callback=_load_client, help=text)
 
 
 optional_client_option = optional_client("only local files are used")

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import click
 
 from shiplog.cli.output import json_option, print_json, print_table, talk
+from shiplog.config.enrolment import Enrolment, enrol
 from shiplog.config.pki import (
     AUTHORITY,
     CERTIFICATE_DAYS,
@@ -31,6 +32,7 @@ from shiplog.config.pki_rotation import (
     rotate,
     rotate_authority,
 )
+from shiplog.logformat.names import check_topic_name
 
 directory_option = click.option(
     "--dir",
@@ -54,6 +56,7 @@ def command() -> None:
       shiplog pki list --json
       shiplog pki rotate node rt-sequencer-0
       shiplog pki revoke pki/publisher-ewr.pem
+      shiplog pki enrol publisher ewr --cluster demo --node rt0.example.com:7000 --out ewr.toml
     """
 
 
@@ -163,6 +166,88 @@ def revoke_command(directory: str, *, cert_or_serial: str, as_json: bool) -> Non
         print_json({"crl": path, "serial": serial})
     else:
         talk(f"{serial} is on the list {path}; copy it to everybody")
+
+
+def _checked_topics(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(check_topic_name(text) for text in texts)
+
+
+@command.command("enrol")
+@directory_option
+@click.argument("role", type=click.Choice([role.value for role in Role if role is not Role.NODE]))
+@click.argument("name")
+@click.option("--cluster", required=True, help="The cluster's name.")
+@click.option(
+    "--node",
+    "nodes",
+    metavar="[NAME=]HOST:PORT",
+    required=True,
+    multiple=True,
+    help="A node, and its name, if certificates are to be checked for it; may be repeated.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    callback=_checked_topics,
+    help="What a subscriber keeps; may be repeated.",
+)
+@click.option("--kafka-bootstrap", default="", help="What Kafka clients call bootstrap.servers.")
+@click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Of a new certificate.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file to write.")
+@json_option
+def enrol_command(
+    directory: str,
+    *,
+    role: str,
+    name: str,
+    cluster: str,
+    nodes: tuple[str, ...],
+    topics: tuple[str, ...],
+    kafka_bootstrap: str,
+    days: int,
+    out: str,
+    as_json: bool,
+) -> None:
+    """Write all that shiplog://ROLE/NAME needs as one file: nodes, topics, authority, certificate
+    and key. It is a client's configuration, for --config, or to be served at an https:// URL
+    (docs/enrolment.md).
+
+    The certificate is made if there is none yet. Run it again after `rotate`, or with other nodes
+    or topics: clients take the new file over while they run.
+
+    \b
+    Examples:
+      shiplog pki enrol publisher ewr --cluster demo --node rt0.example.com:7000 --out ewr.toml
+      shiplog pki enrol subscriber reports --cluster demo --topic flights --topic weather \\
+        --node rt0=rt0.example.com:7000 --node rt1=rt1.example.com:7000 --out reports.toml
+    """
+    if topics and role == Role.PUBLISHER.value:
+        raise click.UsageError("--topic is what a subscriber keeps; a publisher names its topics")
+    names, addresses = _named_nodes(nodes)
+    enrolment = Enrolment(
+        cluster=cluster,
+        nodes=addresses,
+        node_names=names,
+        topics=topics,
+        kafka_bootstrap=kafka_bootstrap,
+    )
+    enrol(directory, Role(role), name, enrolment, out=out, days=days)
+    if as_json:
+        print_json({"config": out})
+    else:
+        talk(f"wrote {out}; whoever has it is shiplog://{role}/{name}")
+
+
+def _named_nodes(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names, if they have any, and the addresses."""
+    parts = [text.rpartition("=") for text in texts]
+    names = tuple(name for name, _, _ in parts if name)
+    if names and len(names) < len(parts):
+        raise click.UsageError("--node: all have a name, or none has")
+    return names, tuple(address for _, _, address in parts)
 
 
 @command.command("list")

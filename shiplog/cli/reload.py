@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from shiplog.config.document import Document, Setting, settings
+from shiplog.config.changes import changes
 from shiplog.config.load import node_config, read_node
-from shiplog.config.schema import Reload
 from shiplog.config.types import ConfigError, NodeConfig
 from shiplog.kafka.service import KafkaService
-from shiplog.runtime.log import log_event
+from shiplog.runtime.reload import Problem, tell_changes
 from shiplog.sequencer.node import Node
 
 log = logging.getLogger(__name__)
@@ -30,8 +29,12 @@ class NodeReload:
         self._document = read_node(path)
         self.config = node_config(self._document)
         self.on_change: Callable[[], None] = lambda: None
-        self.problem = ""
+        self._problem = Problem(log)
+
+    @property
+    def problem(self) -> str:
         """Why the newest file does not count."""
+        return self._problem.text
 
     def load(self) -> None:
         """Take over what has changed."""
@@ -39,42 +42,17 @@ class NodeReload:
             document = read_node(self.path)
             found = node_config(document)
         except ConfigError as error:
-            if str(error) != self.problem:
-                self.problem = str(error)
-                log_event(log, logging.ERROR, "configuration not taken, kept the old", why=error)
+            if self._problem.set(str(error)):
                 self.on_change()
             return
-        if self.problem:
-            self.problem = ""
+        if self._problem.set(""):
             self.on_change()
         changed = changes(self._document, document)
         self._document = document
         if changed:
-            self._take(found, changed)
-
-    def _take(self, found: NodeConfig, changed: list[Setting]) -> None:
-        self.config = with_reloadable(self.config, found)
-        self.on_change()
-        for reload, event in (
-            (Reload.YES, "configuration reloaded"),
-            (Reload.NO, "configuration changed: counts from the next start"),
-            (Reload.CONTENTS, "configuration names other files: counts from the next start"),
-        ):
-            names = ", ".join(setting.name for setting in changed if setting.reload is reload)
-            if names:
-                level = logging.INFO if reload is Reload.YES else logging.WARNING
-                log_event(log, level, event, keys=names)
-
-
-def changes(before: Document, after: Document) -> list[Setting]:
-    """What differs, as it is now; of what is gone, as it was."""
-    old = {each.name: each for each in settings(before)}
-    new = {each.name: each for each in settings(after)}
-    return [
-        new.get(name, old.get(name, each))
-        for name, each in (old | new).items()
-        if name not in old or name not in new or old[name].value != new[name].value
-    ]
+            self.config = with_reloadable(self.config, found)
+            self.on_change()
+            tell_changes(log, changed)
 
 
 def with_reloadable(config: NodeConfig, found: NodeConfig) -> NodeConfig:

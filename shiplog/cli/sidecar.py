@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -20,7 +21,6 @@ from shiplog.config.types import (
     Address,
     ClientConfig,
     HttpConfig,
-    LogLevel,
     PublisherKafka,
     SubscriberKafka,
 )
@@ -32,6 +32,7 @@ from shiplog.logformat.names import check_session_name, check_topic_name
 from shiplog.publisher.sidecar import PublisherSidecar
 from shiplog.replicator.pull_copy import Copy
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.following import ConfigFollower
 from shiplog.runtime.log import start_log
 from shiplog.runtime.loop import run, spawn
 from shiplog.runtime.loop_watch import watch_delay
@@ -127,6 +128,8 @@ def publisher(
       shiplog sidecar publisher --config client.toml --dir /var/lib/shiplog/sessions
       shiplog sidecar publisher --config client.toml --dir sessions --kafka 127.0.0.1:9092 \\
         --kafka-session orders-host7
+      shiplog sidecar publisher --config https://config.example.com/shiplog/host7.toml \\
+        --dir sessions
     """
     root = directory or config.publisher.directory
     if root is None:
@@ -157,7 +160,12 @@ def _publisher_kafka(
 
 
 @command.command()
-@click.option("--topic", "topics", required=True, multiple=True, help="May be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="May be repeated.  [default: topics of the configuration]",
+)
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")
 @click.option(
     "--from",
@@ -181,17 +189,23 @@ def subscriber(
 ) -> None:
     """Keep copies of topics in --dir (or `dir` in [subscriber] of the configuration).
 
-    With --kafka (or [subscriber.kafka] in the configuration) Kafka clients on this host read them.
+    Without --topic it goes by `topics` in [subscriber], also when that changes: what is new is
+    copied, and what is gone is copied no more, but kept. With --kafka (or [subscriber.kafka] in the
+    configuration) Kafka clients on this host read them.
 
     \b
     Examples:
       shiplog sidecar subscriber --config client.toml --dir copies --topic flights --topic trades
       shiplog sidecar subscriber --config client.toml --dir copies --topic flights \\
         --kafka 127.0.0.1:9092
+      shiplog sidecar subscriber --dir copies \\
+        --config https://config.example.com/shiplog/reports.toml
     """
     root = directory or config.subscriber.directory
     if root is None:
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
+    if not topics and not config.subscriber.topics:
+        fail("--topic is missing, and the configuration has no topics in [subscriber]")
     names = tuple(check_topic_name(topic) for topic in topics)
     kafka = config.subscriber.kafka if listen is None else SubscriberKafka(listen=listen)
     run(
@@ -224,18 +238,25 @@ async def serve_publisher(
         from shiplog.kafka.sidecar.service import PublisherListener
 
         listener = PublisherListener(sidecar.directory, config, kafka, fs, clock)
-    tallies = {} if listener is None else {"local": listener.tally}
-    side = Side(config, root, http, tallies)
+    follower = ConfigFollower(config, lambda found: _follow(found, sidecar.follow))
+    side = _side(follower, root, http, listener)
     api = publisher_api(sidecar, side, lambda: "" if listener is None else listener.fault)
     server = None if http is None else HttpServer(http, config.tls, api)
-    await serve(
-        sidecar,
-        listener,
-        f"shipping the sessions below {root}",
-        api=api,
-        http=server,
-        level=config.log_level,
-    )
+    what = f"shipping the sessions below {root}"
+    await serve(sidecar, listener, what, api=api, http=server, follower=follower)
+
+
+def _side(
+    follower: ConfigFollower, root: str, http: HttpConfig | None, listener: LocalListener | None
+) -> Side:
+    tallies = {} if listener is None else {"local": listener.tally}
+    return Side(follower.config, root, http, tallies, config_problem=lambda: follower.problem)
+
+
+def _follow(config: ClientConfig, follow: Callable[[ClientConfig], None]) -> None:
+    """It has changed."""
+    start_log(config.log_level)
+    follow(config)
 
 
 async def serve_subscriber(
@@ -247,16 +268,20 @@ async def serve_subscriber(
     from_latest: bool,
     http: HttpConfig | None = None,
 ) -> None:
-    """Keep copies until told to stop."""
+    """Keep copies until told to stop. `topics`: empty for those of the configuration."""
     listener: SubscriberListener | None = None
 
     def changed(copy: Copy) -> None:
         if listener is not None:
             listener.changed(copy)
 
+    def follow(found: ClientConfig) -> None:
+        """An empty list would be no order that the next start could follow."""
+        sidecar.follow(found, topics or found.subscriber.topics or sidecar.topics)
+
     sidecar = SubscriberSidecar(
         root,
-        topics,
+        topics or config.subscriber.topics,
         config,
         tls=ReloadingContext(config.tls),
         fs=OsFileSystem(),
@@ -269,11 +294,11 @@ async def serve_subscriber(
         from shiplog.kafka.sidecar.service import SubscriberListener
 
         listener = SubscriberListener(config, kafka, sidecar.copies, SystemClock())
-    tallies = {} if listener is None else {"local": listener.tally}
-    api = subscriber_api(sidecar, topics, Side(config, root, http, tallies))
+    follower = ConfigFollower(config, lambda found: _follow(found, follow))
+    api = subscriber_api(sidecar, _side(follower, root, http, listener))
     server = None if http is None else HttpServer(http, config.tls, api)
-    what = f"keeping copies of {', '.join(topics)} in {root}"
-    await serve(sidecar, listener, what, api=api, http=server, level=config.log_level)
+    what = f"keeping copies of {', '.join(sidecar.topics)} in {root}"
+    await serve(sidecar, listener, what, api=api, http=server, follower=follower)
 
 
 async def serve(
@@ -283,10 +308,10 @@ async def serve(
     *,
     api: SidecarApi,
     http: HttpServer | None,
-    level: LogLevel,
+    follower: ConfigFollower,
 ) -> None:
     """Run a sidecar, and its Kafka listener, until SIGTERM or SIGINT."""
-    start_log(level)
+    start_log(follower.config.log_level)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -296,6 +321,7 @@ async def serve(
         talk(f"answering HTTP on {http.address}")
     watching = spawn(watch_delay(api.delays), "the event loop's delay")
     sidecar.start()
+    follower.start()
     try:
         if listener is not None:
             await _open(listener)
@@ -304,6 +330,7 @@ async def serve(
         await stop.wait()
     finally:
         watching.cancel()
+        follower.stop()
         if http is not None:
             await http.close()
         if listener is not None:

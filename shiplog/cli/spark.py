@@ -15,7 +15,7 @@ import click
 
 from shiplog.cli.output import fail, json_option, print_json, print_table
 from shiplog.cli.restore import parse_time
-from shiplog.config.copy_url import is_url
+from shiplog.config.document import absolute_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def command() -> None:
 @click.argument("directories", nargs=-1, type=click.Path(exists=True, file_okay=False))
 @click.option("--archive", "archives", multiple=True, help="Copies: a directory, or a URL.")
 @click.option(
-    "--config", "clusters", multiple=True, metavar="FILE", help="All nodes of this client.toml."
+    "--config", "clusters", multiple=True, metavar="FILE|URL", help="All nodes of this client.toml."
 )
 @topic_option
 @master_option
@@ -79,8 +79,8 @@ def verify(
         raise click.UsageError("name DIRECTORIES, --archive or --config")
     places = Places(
         directories=[os.path.abspath(each) for each in directories],
-        archives=[_absolute(each) for each in archives],
-        clusters=[os.path.abspath(each) for each in clusters],
+        archives=[absolute_place(each) for each in archives],
+        clusters=[absolute_place(each) for each in clusters],
         topics=topics,
     )
     with session(master) as spark:
@@ -96,7 +96,7 @@ def verify(
 @click.argument("topic")
 @click.option("--archive", required=True, help="The copies: a directory, or a URL.")
 @click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
-@click.option("--config", required=True, metavar="FILE", help="The client.toml of its cluster.")
+@click.option("--config", required=True, metavar="FILE|URL", help="The client.toml of its cluster.")
 @click.option(
     "--checkpoint",
     required=True,
@@ -151,11 +151,11 @@ def republish(
         to_ms=to_time,
     )
     job = Republishing(
-        archive=Archive(_absolute(archive), cluster, log_id),
+        archive=Archive(absolute_place(archive), cluster, log_id),
         wanted=wanted,
-        config=os.path.abspath(config),
+        config=absolute_place(config),
         target=target,
-        checkpoint=_absolute(checkpoint),
+        checkpoint=absolute_place(checkpoint),
     )
     with session(master) as spark:
         found = run(spark, job)
@@ -164,11 +164,6 @@ def republish(
         print_json({"topic": topic, "target": target, "read_to": read_to})
         return
     print_table(("partition", "read to"), list(read_to.items()))
-
-
-def _absolute(place: str) -> str:
-    """Executors have other working directories."""
-    return place if is_url(place) else os.path.abspath(place)
 
 
 def show(found: Report, *, as_json: bool) -> None:

@@ -43,7 +43,12 @@ def parse_from(
 
 
 @click.command()
-@click.option("--topic", "topics", required=True, multiple=True, help="May be repeated.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="May be repeated.  [default: topics of the configuration]",
+)
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")
 @click.option(
     "--from",
@@ -92,9 +97,13 @@ def command(
       shiplog subscribe --topic flights --dir node/data/merged --no-follow --json | jq .value
       shiplog subscribe --config client.toml --topic trades --dir copies --name report --max 1000
       shiplog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
+      shiplog subscribe --config https://config.example.com/shiplog/reports.toml --dir copies
     """
     if speed is not None and not replay:
         raise click.UsageError("--speed has no meaning without --replay")
+    topics = topics or (() if config is None else config.subscriber.topics)
+    if not topics:
+        raise click.UsageError("--topic is missing, and there are no topics in [subscriber]")
     if replay and len(topics) > 1:
         raise click.UsageError("--replay shows one topic")
     show = as_line if as_json or kind == "json" else as_value

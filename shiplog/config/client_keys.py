@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shiplog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from shiplog.config.kafka_keys import (
     MESSAGE_BYTES_MAX,
@@ -14,14 +16,43 @@ from shiplog.config.shared_keys import TLS, http_sections, log_section
 from shiplog.config.types import OnFull, PublisherConfig, PublisherKafka, Security, SubscriberConfig
 
 _CLIENT = {
-    "nodes": Key(kind=Kind.TEXTS, meaning="The nodes, each `host:port`"),
+    "nodes": Key(kind=Kind.TEXTS, meaning="The nodes, each `host:port`", reload=Reload.YES),
     "node_names": Key(
         kind=Kind.TEXTS,
         meaning="The name of each of `nodes`, as its certificate must say",
         without="any certificate of a node will do",
+        reload=Reload.YES,
     ),
     "cluster": Key(kind=Kind.TEXT, meaning="The cluster's name"),
-    **TLS,
+    **{
+        name: key if key.without else replace(key, without=f"`{name}_pem` has it")
+        for name, key in TLS.items()
+    },
+    "ca_pem": Key(
+        kind=Kind.TEXT,
+        meaning="The authority's certificates as text instead of `ca`: docs/enrolment.md",
+        without="`ca` names the file",
+        reload=Reload.YES,
+    ),
+    "cert_pem": Key(
+        kind=Kind.TEXT,
+        meaning="The own certificate as text, with its chain",
+        without="`cert` names the file",
+        reload=Reload.YES,
+    ),
+    "key_pem": Key(
+        kind=Kind.TEXT,
+        meaning="Its private key as text; the file that it is in must be as private as one",
+        without="`key` names the file",
+        reload=Reload.YES,
+        secret=True,
+    ),
+    "crl_pem": Key(
+        kind=Kind.TEXT,
+        meaning="The revocation lists as text",
+        without="`crl` names the file, or nobody is revoked",
+        reload=Reload.YES,
+    ),
     "kafka_bootstrap": Key(
         kind=Kind.TEXT,
         meaning="What Kafka clients call `bootstrap.servers`",
@@ -60,6 +91,12 @@ _PUBLISHER = {
 }
 _SUBSCRIBER = {
     "dir": Key(kind=Kind.PATH, meaning="Holds the copies", without=_DIRECTORY),
+    "topics": Key(
+        kind=Kind.TEXTS,
+        meaning="What is copied; at once in a sidecar without `--topic`",
+        without="`--topic` of the command line",
+        reload=Reload.YES,
+    ),
     "keep": Key(
         kind=Kind.BOOLEAN,
         meaning="Copies keep what the cluster archives",
@@ -110,6 +147,6 @@ CLIENT = schema(
             keys={"listen": _LISTEN},
         ),
         *http_sections("subscriber.http", "subscriber sidecar"),
-        log_section(Reload.NO),
+        log_section(Reload.YES),
     )
 )

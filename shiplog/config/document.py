@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shiplog.config.copy_url import is_url
 from shiplog.config.schema import (
     VARIABLE_PREFIX,
     Key,
@@ -28,8 +29,14 @@ from shiplog.config.types import ConfigError
 from shiplog.config.words import nearest
 
 FILE_LIMIT_BYTES = 1 << 20
-OTHER_VARIABLES = ("SHIPLOG_CONFIG", "SHIPLOG_DIRECTORY")
-"""Of the Spark data source: docs/spark.md."""
+OTHER_VARIABLES = (
+    "SHIPLOG_CONFIG",
+    "SHIPLOG_DIRECTORY",
+    "SHIPLOG_CONFIG_CA",
+    "SHIPLOG_CONFIG_TOKEN_FILE",
+    "SHIPLOG_STATE_DIR",
+)
+"""Of the Spark data source (docs/spark.md), and of enrolment (docs/enrolment.md)."""
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
 
 Part = str | int
@@ -49,13 +56,40 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """A configuration as it was read. `place`: the file's path, or a URL; `tag`: what the server
+    calls this version; `problem`: why it is not the newest.
+    """
+
+    place: str
+    data: bytes = field(repr=False)
+    tag: str = ""
+    problem: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it came from a URL."""
+        return is_url(self.place)
+
+    @property
+    def shown(self) -> str:
+        """The place as messages have it: without what a URL asks for, which may be a secret."""
+        return shown_place(self.place)
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """What a file and the environment say; `variables`: of the keys that the environment gives."""
 
-    file: str
+    text: Text
     tables: Schema
     values: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """Where it is from, as messages have it."""
+        return self.text.shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +99,12 @@ class Setting:
     name: str
     value: Any
     source: str
-    reload: Reload
+    key: Key
+
+    @property
+    def reload(self) -> Reload:
+        """What a running process takes over."""
+        return self.key.reload
 
 
 def name_of(parts: tuple[Part, ...]) -> str:
@@ -76,40 +115,56 @@ def name_of(parts: tuple[Part, ...]) -> str:
     return text
 
 
-def read_document(
-    file: str, tables: Schema, others: Schema, environ: Mapping[str, str] | None = None
+def absolute_place(place: str) -> str:
+    """The same place, wherever a process is that is told of it."""
+    return place if is_url(place) else os.path.abspath(place)
+
+
+def shown_place(place: str) -> str:
+    """A path or URL as messages have it."""
+    return place.partition("?")[0] if is_url(place) else place
+
+
+def document_of(
+    text: Text, tables: Schema, others: Schema, environ: Mapping[str, str] | None = None
 ) -> Document:
-    """Read a file, and the environment. `others`: of another kind of file, whose variables may be
-    there too. Raises ConfigError.
+    """What a text and the environment say. `others`: of another kind of file, whose variables may
+    be there too. Raises ConfigError.
     """
-    values = read_toml(file)
+    file, values = text.shown, parse_toml(text)
     found = os.environ if environ is None else environ
     ours = {name: text for name, text in found.items() if name.startswith(VARIABLE_PREFIX)}
     variables: dict[str, str] = {}
     if ours:
-        known = {variable(place.name): place for place in places(tables, values)}
-        for name, text in ours.items():
+        found_places = places(tables, values)
+        known = {variable(each.name): each for each in found_places if not each.key.secret}
+        for name, said in ours.items():
             if name in known:
-                _put(values, known[name].parts, _parsed(text, known[name].key.kind))
+                _put(values, known[name].parts, _parsed(said, known[name].key.kind))
                 variables[known[name].name] = name
             else:
                 _check_unknown(file, name, list(known), (tables, others))
-    return Document(file, tables, values, variables)
+    return Document(text, tables, values, variables)
 
 
-def read_toml(path: str) -> dict[str, Any]:
-    """The tables of a TOML file; raises ConfigError when it can't be read or parsed."""
+def read_file(path: str) -> Text:
+    """A file's text; raises ConfigError when it can't be read."""
     try:
         with open(path, "rb") as file:
-            text = file.read(FILE_LIMIT_BYTES + 1)
+            data = file.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: can't read the configuration: {error.strerror}") from error
-    if len(text) > FILE_LIMIT_BYTES:
+    if len(data) > FILE_LIMIT_BYTES:
         raise ConfigError(f"{path}: larger than {FILE_LIMIT_BYTES} bytes: not a configuration file")
+    return Text(path, data)
+
+
+def parse_toml(text: Text) -> dict[str, Any]:
+    """The tables of a text; raises ConfigError."""
     try:
-        return tomllib.loads(text.decode())
+        return tomllib.loads(text.data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"{text.shown}: not valid TOML: {error}") from error
 
 
 def places(
@@ -142,10 +197,10 @@ def _setting(document: Document, place: Place) -> Setting:
     found = _get(document.values, place.parts)
     name, key = place.name, place.key
     if name in document.variables:
-        return Setting(name, found, document.variables[name], key.reload)
+        return Setting(name, found, document.variables[name], key)
     if found is not None:
-        return Setting(name, found, document.file, key.reload)
-    return Setting(name, key.plain_default, "default", key.reload)
+        return Setting(name, found, document.file, key)
+    return Setting(name, key.plain_default, "default", key)
 
 
 def _get(values: Any, parts: tuple[Part, ...]) -> Any:
@@ -202,14 +257,14 @@ def _check_unknown(file: str, name: str, known: list[str], schemas: tuple[Schema
 
 
 def _all(tables: Schema) -> Iterator[tuple[str, str]]:
-    """(path of the table, key) of every key, with `[]` behind each list of tables."""
+    """(path of the table, key) of every key with a variable, `[]` behind each list of tables."""
     for path, section in tables.items():
         words = path.split(".") if path else []
         shown = ""
         for index, word in enumerate(words):
             shown += ("." if shown else "") + word
             shown += "[]" if tables[".".join(words[: index + 1])].many else ""
-        yield from ((shown, key) for key in section.keys)
+        yield from ((shown, name) for name, key in section.keys.items() if not key.secret)
 
 
 def _pattern(path: str, key: str) -> str:

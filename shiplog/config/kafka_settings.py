@@ -16,7 +16,7 @@ from shiplog.config.broker_defaults import (
     NUM_PARTITIONS,
     BrokerDefaults,
 )
-from shiplog.config.document import Document
+from shiplog.config.document import Document, Text
 from shiplog.config.group_limits import SETTINGS, GroupLimits
 from shiplog.config.kafka_keys import DEFAULTS, GROUPS
 from shiplog.config.schema import Section, schema
@@ -61,7 +61,7 @@ def with_settings(config: KafkaConfig, texts: Iterable[str], source: str) -> Kaf
     from, for messages. Raises ConfigError.
     """
     values = dict(_setting(text, source) for text in texts)
-    table = Table(Document(source, _FLAT, values))
+    table = Table(Document(Text(source, b""), _FLAT, values))
     return replace(
         config,
         defaults=read_defaults(table, config.defaults),

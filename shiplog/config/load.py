@@ -6,15 +6,20 @@ wrong raises ConfigError, which names file, key, value and what is allowed.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from shiplog.config.client_keys import CLIENT
 from shiplog.config.copy_url import check_copy_url, is_url
-from shiplog.config.document import Document, read_document
+from shiplog.config.document import Document, Text, document_of, read_file
+from shiplog.config.held import hold, read_kept
 from shiplog.config.http import load_http
 from shiplog.config.kafka import load_kafka
 from shiplog.config.node_keys import COPY_FORMATS, NODE
+from shiplog.config.pem_texts import load_client_tls
+from shiplog.config.remote import fetch_now
 from shiplog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
 from shiplog.config.table import Table
 from shiplog.config.tls_files import load_tls
@@ -22,6 +27,7 @@ from shiplog.config.types import (
     Address,
     ArchiveConfig,
     ClientConfig,
+    ConfigError,
     Expiry,
     Fsync,
     Grant,
@@ -35,19 +41,27 @@ from shiplog.config.types import (
     Security,
     SubscriberConfig,
 )
-from shiplog.logformat.names import check_session_name
+from shiplog.logformat.names import check_session_name, check_topic_name
+
+log = logging.getLogger(__name__)
 
 VOTER_COUNTS = (1, 3, 5, 7)
 
 
 def read_node(path: str, environ: Mapping[str, str] | None = None) -> Document:
     """A node's file and the environment's part of it (None: this process's); raises ConfigError."""
-    return read_document(path, NODE, CLIENT, environ)
+    return document_of(read_file(path), NODE, CLIENT, environ)
 
 
-def read_client(path: str, environ: Mapping[str, str] | None = None) -> Document:
-    """A client's file and the environment's part of it; raises ConfigError."""
-    return read_document(path, CLIENT, NODE, environ)
+def read_client(place: str, environ: Mapping[str, str] | None = None) -> Document:
+    """A client's file or URL, and the environment's part of it; raises ConfigError."""
+    text = fetch_now(place) if is_url(place) else read_file(place)
+    return client_document(text, environ)
+
+
+def client_document(text: Text, environ: Mapping[str, str] | None = None) -> Document:
+    """A client's text, and the environment's part of it; raises ConfigError."""
+    return document_of(text, CLIENT, NODE, environ)
 
 
 def load_node(path: str, environ: Mapping[str, str] | None = None) -> NodeConfig:
@@ -55,9 +69,32 @@ def load_node(path: str, environ: Mapping[str, str] | None = None) -> NodeConfig
     return node_config(read_node(path, environ))
 
 
-def load_client(path: str, environ: Mapping[str, str] | None = None) -> ClientConfig:
-    """The configuration of a publisher, subscriber or administrator; raises ConfigError."""
-    return client_config(read_client(path, environ))
+def load_client(place: str, environ: Mapping[str, str] | None = None) -> ClientConfig:
+    """The configuration of a publisher, subscriber or administrator, from a file or an HTTPS URL.
+
+    What came from a URL last, and could be used, counts while nothing better can be had, with a
+    warning. Texts of certificates are put into files. Raises ConfigError.
+    """
+    if not is_url(place):
+        return taken(read_client(place, environ))
+    kept = read_kept(place)
+    try:
+        text = fetch_now(place, kept)
+        return taken(client_document(text, environ))
+    except ConfigError as error:
+        if kept is None:
+            raise
+        log.warning("%s; the configuration that was used last is used again", error)
+        return taken(client_document(replace(kept, problem=str(error)), environ))
+
+
+def taken(document: Document) -> ClientConfig:
+    """What a client's document says, checked, with its certificates in files, and kept for times
+    when its URL cannot be reached. Raises ConfigError, and then everything is as it was.
+    """
+    config = client_config(document)
+    hold(document)
+    return config
 
 
 def node_config(document: Document) -> NodeConfig:
@@ -104,12 +141,13 @@ def client_config(document: Document) -> ClientConfig:
         nodes=_nodes(file),
         node_names=_node_names(file),
         cluster=file.text("cluster", check_session_name),
-        tls=load_tls(file),
+        tls=load_client_tls(file),
         kafka_bootstrap=file.text("kafka_bootstrap") if file.has("kafka_bootstrap") else "",
         kafka_security=_kafka_security(file),
         publisher=_publisher(file.table("publisher")),
         subscriber=_subscriber(file.table("subscriber")),
         log_level=_log_level(file),
+        document=document,
     )
 
 
@@ -266,11 +304,18 @@ def _publisher(table: Table) -> PublisherConfig:
 def _subscriber(table: Table) -> SubscriberConfig:
     return SubscriberConfig(
         directory=table.path("dir") if table.has("dir") else None,
+        topics=_topics(table),
         keep=table.boolean("keep"),
         budget_bytes=table.size("budget_bytes") if table.has("budget_bytes") else None,
         kafka=(load_subscriber_kafka(table.table("kafka")) if table.has("kafka") else None),
         http=load_http(table),
     )
+
+
+def _topics(table: Table) -> tuple[str, ...]:
+    topics = table.texts("topics")
+    _check_distinct(table, "topics", topics)
+    return tuple(table.checked("topics", topic, check_topic_name) for topic in topics)
 
 
 def _kafka_security(file: Table) -> Security:

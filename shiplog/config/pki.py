@@ -117,6 +117,12 @@ def issue(
     return _write(directory, f"{role.value}-{name}", certificate, key)
 
 
+def files_of(directory: str, role: Role, name: str) -> IssuedFiles:
+    """Where the certificate of an identity and its key are, or would be. Raises InvalidName."""
+    path = os.path.join(directory, f"{role.value}-{check_session_name(name)}")
+    return IssuedFiles(cert=f"{path}.pem", key=f"{path}.key")
+
+
 def list_certificates(directory: str) -> list[CertificateInfo]:
     """Every certificate in `directory`, by file name; raises PkiError."""
     try:

@@ -31,6 +31,7 @@ from shiplog.config.pki import (
     private_bytes,
     read_authority,
 )
+from shiplog.config.whole_files import replace_file
 
 REPLACED = "replaced"
 CRL_DAYS = 3650
@@ -227,11 +228,6 @@ def _keep(directory: str, names: Iterable[str]) -> None:
 
 def _replace(path: str, data: bytes, mode: int) -> None:
     try:
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", delete=False) as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
+        replace_file(path, data, mode)
     except OSError as error:
         raise PkiError(f"{path}: can't be written: {error.strerror}") from error

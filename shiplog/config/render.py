@@ -24,6 +24,7 @@ from shiplog.config.types import (
     PeerConfig,
     PublisherConfig,
     PublisherKafka,
+    SubscriberConfig,
     TlsFiles,
 )
 
@@ -48,25 +49,17 @@ def render_node(config: NodeConfig) -> str:
 
 def render_client(config: ClientConfig) -> str:
     """The TOML text of a client's configuration."""
-    head = [f"nodes = {_texts(map(str, config.nodes))}"]
+    head = [f"nodes = {toml_texts(map(str, config.nodes))}"]
     if config.node_names:
-        head.append(f"node_names = {_texts(config.node_names)}")
-    head.append(f"cluster = {_value(config.cluster)}")
+        head.append(f"node_names = {toml_texts(config.node_names)}")
+    head.append(f"cluster = {toml_value(config.cluster)}")
     if config.kafka_bootstrap:
-        head.append(f"kafka_bootstrap = {_value(config.kafka_bootstrap)}")
-    head.append(f"kafka_security = {_value(config.kafka_security.value)}")
+        head.append(f"kafka_bootstrap = {toml_value(config.kafka_bootstrap)}")
+    head.append(f"kafka_security = {toml_value(config.kafka_security.value)}")
     tables = ["\n".join(head) + "\n" + _lines(_tls(config.tls))]
     tables.append(_publisher(config.publisher))
     tables += _http("publisher.http", config.publisher.http)
-    subscriber: dict[str, Value] = {}
-    if config.subscriber.directory is not None:
-        subscriber["dir"] = config.subscriber.directory
-    if config.subscriber.keep:
-        subscriber["keep"] = True
-    if config.subscriber.budget_bytes is not None:
-        subscriber["budget_bytes"] = config.subscriber.budget_bytes
-    if subscriber:
-        tables.append(_table("[subscriber]", subscriber))
+    tables += _subscriber(config.subscriber)
     if config.subscriber.kafka is not None:
         listen = str(config.subscriber.kafka.listen)
         tables.append(_table("[subscriber.kafka]", {"listen": listen}))
@@ -101,16 +94,18 @@ def _archive(archive: ArchiveConfig) -> str:
     if archive.copy_to is None:
         return _table("[archive]", values)
     values["copy_to"] = archive.copy_to
-    return _table("[archive]", values) + f"copy_formats = {_texts(archive.copy_formats)}\n"
+    return _table("[archive]", values) + f"copy_formats = {toml_texts(archive.copy_formats)}\n"
 
 
 def _kafka(kafka: KafkaConfig) -> str:
     nested = ("listeners", "defaults", "groups", "users", "quotas", "rack")
     values = {key: value for key, value in asdict(kafka).items() if key not in nested}
-    values |= {_value(name): value for name, value in kafka.defaults.by_name().items()}
+    values |= {toml_value(name): value for name, value in kafka.defaults.by_name().items()}
     if kafka.rack:
-        values[_value(RACK)] = kafka.rack
-    groups = {_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()}
+        values[toml_value(RACK)] = kafka.rack
+    groups = {
+        toml_value(name): getattr(kafka.groups, each.field) for name, each in SETTINGS.items()
+    }
     return _table("[kafka]", values) + _table("[kafka.groups]", groups)
 
 
@@ -149,15 +144,15 @@ def _peer(peer: PeerConfig) -> str:
 
 
 def _grant(grant: Grant) -> str:
-    lines = ["[[grants]]", f"identity = {_value(grant.identity)}"]
+    lines = ["[[grants]]", f"identity = {toml_value(grant.identity)}"]
     if grant.publish_sessions or grant.publish_topics or grant.publish_dedup_ids:
-        sessions, topics = _texts(grant.publish_sessions), _texts(grant.publish_topics)
-        ids = _texts(grant.publish_dedup_ids)
+        sessions, topics = toml_texts(grant.publish_sessions), toml_texts(grant.publish_topics)
+        ids = toml_texts(grant.publish_dedup_ids)
         lines.append(f"publish = {{ sessions = {sessions}, topics = {topics}, dedup_ids = {ids} }}")
     if grant.subscribe_topics:
-        topics, groups = _texts(grant.subscribe_topics), _texts(grant.subscribe_groups)
+        topics, groups = toml_texts(grant.subscribe_topics), toml_texts(grant.subscribe_groups)
         lines.append(f"subscribe = {{ topics = {topics}, groups = {groups} }}")
-    lines.append(f"admin = {_value(grant.admin)}")
+    lines.append(f"admin = {toml_value(grant.admin)}")
     return "\n".join(lines) + "\n"
 
 
@@ -173,14 +168,26 @@ def _publisher(publisher: PublisherConfig) -> str:
     return text if publisher.kafka is None else text + _publisher_kafka(publisher.kafka)
 
 
+def _subscriber(subscriber: SubscriberConfig) -> list[str]:
+    values: dict[str, Value] = {}
+    if subscriber.directory is not None:
+        values["dir"] = subscriber.directory
+    if subscriber.keep:
+        values["keep"] = True
+    if subscriber.budget_bytes is not None:
+        values["budget_bytes"] = subscriber.budget_bytes
+    topics = f"topics = {toml_texts(subscriber.topics)}\n" if subscriber.topics else ""
+    return [_table("[subscriber]", values) + topics] if values or topics else []
+
+
 def _publisher_kafka(kafka: PublisherKafka) -> str:
     values: dict[str, Value] = {
         "listen": str(kafka.listen),
         "session": kafka.session,
-        _value(NUM_PARTITIONS): kafka.num_partitions,
-        _value(MESSAGE_MAX_BYTES): kafka.message_max_bytes,
+        toml_value(NUM_PARTITIONS): kafka.num_partitions,
+        toml_value(MESSAGE_MAX_BYTES): kafka.message_max_bytes,
     }
-    counts: dict[str, Value] = {_value(topic): n for topic, n in kafka.partitions.items()}
+    counts: dict[str, Value] = {toml_value(topic): n for topic, n in kafka.partitions.items()}
     text = _table("[publisher.kafka]", values)
     return text + _table("[publisher.kafka.partitions]", counts)
 
@@ -190,13 +197,14 @@ def _table(header: str, values: dict[str, Value]) -> str:
 
 
 def _lines(values: dict[str, Value]) -> str:
-    return "".join(f"{key} = {_value(value)}\n" for key, value in values.items())
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items())
 
 
-def _texts(texts: Iterable[str]) -> str:
-    return "[" + ", ".join(map(_value, texts)) + "]"
+def toml_texts(texts: Iterable[str]) -> str:
+    """A list of texts."""
+    return "[" + ", ".join(map(toml_value, texts)) + "]"
 
 
-def _value(value: Value) -> str:
+def toml_value(value: Value) -> str:
     """A TOML value. JSON's texts, numbers and booleans are TOML's too, but for an unescaped DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

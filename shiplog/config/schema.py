@@ -40,7 +40,9 @@ class Reload(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key. `default` None: it is required, or `without` says what counts if it is left out."""
+    """One key. `default` None: it is required, or `without` says what counts if it is left out.
+    `secret`: it is never shown, and comes from no variable: everybody may see an environment.
+    """
 
     kind: Kind
     meaning: str
@@ -50,6 +52,7 @@ class Key:
     choices: type[Enum] | tuple[str, ...] = ()
     without: str = ""
     reload: Reload = Reload.NO
+    secret: bool = False
 
     @property
     def is_required(self) -> bool:

@@ -12,7 +12,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar
 
-from shiplog.config.document import Document
+from shiplog.config.document import Document, Text
 from shiplog.config.schema import Key, Section, joined, known_keys
 from shiplog.config.sizes import parse_size
 from shiplog.config.types import Address, ConfigError
@@ -60,8 +60,13 @@ class Table:
 
     @property
     def file(self) -> str:
-        """The file's path."""
+        """The file's path, or the URL."""
         return self._document.file
+
+    @property
+    def origin(self) -> Text:
+        """What it was read from."""
+        return self._document.text
 
     @property
     def _section(self) -> Section:
@@ -81,7 +86,9 @@ class Table:
         return joined(self._name, key)
 
     def _wrong(self, key: str, value: object, allowed: str) -> ConfigError:
-        return self.error(key, f"{value!r} is not {allowed}")
+        known = self._section.keys.get(key)
+        shown = "what is there" if known is not None and known.secret else repr(value)
+        return self.error(key, f"{shown} is not {allowed}")
 
     def _get(self, key: str, kind: type | UnionType, allowed: str, default: Any = None) -> Any:
         value = self._values.get(key, default)
@@ -175,11 +182,13 @@ class Table:
         return address
 
     def path(self, key: str) -> str:
-        """An absolute path; in the file it may be relative to the file's own directory."""
-        directory = os.path.dirname(os.path.abspath(self.file))
-        text = self.text(key)
+        """An absolute path; in a file it may be relative to the file's own directory."""
+        text, origin = self.text(key), self._document.text
         if "\0" in text:
             raise self._wrong(key, text, "a path")
+        if origin.is_remote and not os.path.isabs(text):
+            raise self._wrong(key, text, "an absolute path, as in a configuration from a URL")
+        directory = os.path.dirname(os.path.abspath(origin.place))
         return os.path.normpath(os.path.join(directory, text))
 
     def existing_file(self, key: str) -> str:

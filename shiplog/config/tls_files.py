@@ -25,10 +25,19 @@ def load_tls(table: Table) -> TlsFiles:
 
 
 def check_secret(table: Table, key: str, path: str) -> None:
-    """PostgreSQL's rule: only the owner may read a key, or the group too if the owner is root."""
+    """Raises ConfigError if others can read a file of this table."""
+    reason = why_shared(path)
+    if reason:
+        raise table.error(key, reason)
+
+
+def why_shared(path: str) -> str:
+    """What is wrong with a secret file's mode; empty if nothing is. PostgreSQL's rule: only the
+    owner may read it, or the group too if the owner is root. Raises OSError.
+    """
     status = os.stat(path)
     shared = 0o037 if status.st_uid == 0 else 0o077
     mode = stat.S_IMODE(status.st_mode)
-    if mode & shared:
-        reason = f"{path!r} can be used by others (mode {mode:04o}); run: chmod 600 {path!r}"
-        raise table.error(key, reason)
+    if not mode & shared:
+        return ""
+    return f"{path!r} can be used by others (mode {mode:04o}); run: chmod 600 {path!r}"

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shiplog.config.broker_defaults import BrokerDefaults
 from shiplog.config.group_limits import GroupLimits
+
+if TYPE_CHECKING:
+    from shiplog.config.document import Document
 
 
 class ConfigError(Exception):
@@ -292,11 +295,13 @@ class PublisherConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberConfig:
-    """A subscriber's disk; `directory` holds its copies (None: the caller names it). `keep`: they
-    keep what the cluster archives, as far as `budget_bytes` lets them (None: there is no limit).
+    """A subscriber's disk; `directory` holds its copies (None: the caller names it) of `topics`
+    (empty: the caller names them). `keep`: they keep what the cluster archives, as far as
+    `budget_bytes` lets them (None: there is no limit).
     """
 
     directory: str | None = None
+    topics: tuple[str, ...] = ()
     kafka: SubscriberKafka | None = None
     keep: bool = False
     budget_bytes: int | None = None
@@ -310,6 +315,7 @@ class ClientConfig:
     `node_names` is empty (any certificate of role node will do) or names each of `nodes`;
     `kafka_bootstrap` is what Kafka clients call bootstrap.servers, empty if there is none;
     `kafka_security`: of those listeners, for who connects to them on behalf of Kafka clients.
+    `document`: what it was read from, for who reads it again (None: it was made otherwise).
     """
 
     nodes: tuple[Address, ...]
@@ -321,3 +327,4 @@ class ClientConfig:
     publisher: PublisherConfig = PublisherConfig()
     subscriber: SubscriberConfig = SubscriberConfig()
     log_level: LogLevel = LogLevel.INFO
+    document: Document | None = field(default=None, compare=False, repr=False)

@@ -82,12 +82,12 @@ def publisher_api(
         title,
         side,
         answer=views.Shipping,
-        look=lambda: views.shipping(sidecar, fault()),
+        look=lambda: views.shipping(sidecar, fault(), side.config_problem()),
         kind=kind,
     )
 
 
-def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...], side: Side) -> SidecarApi:
+def subscriber_api(sidecar: SubscriberSidecar, side: Side) -> SidecarApi:
     """Of a subscriber sidecar: there is something to read once every topic has a copy, as long as
     its directory can be used.
     """
@@ -96,7 +96,7 @@ def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...], side: Si
         if sidecar.fault:
             return sidecar.fault
         there = {topic for topic, _ in sidecar.copies}
-        missing = ", ".join(topic for topic in topics if topic not in there)
+        missing = ", ".join(topic for topic in sidecar.topics if topic not in there)
         return f"no copy yet of {missing}" if missing else ""
 
     kind = Kind(SUBSCRIBER, lambda: copying(sidecar), not_ready)
@@ -105,6 +105,6 @@ def subscriber_api(sidecar: SubscriberSidecar, topics: tuple[str, ...], side: Si
         title,
         side,
         answer=views.Copying,
-        look=lambda: views.copying(sidecar),
+        look=lambda: views.copying(sidecar, side.config_problem()),
         kind=kind,
     )

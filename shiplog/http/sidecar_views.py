@@ -54,18 +54,20 @@ class ShippedSession(NamedTuple):
 
 class Shipping(NamedTuple):
     """All sessions of a publisher sidecar. `fault`: why the directory, or what Kafka clients write,
-    cannot be taken; `not_shipped`: session directories that cannot be shipped, and why.
+    cannot be taken; `config_problem`: why the newest configuration does not count; `not_shipped`:
+    session directories that cannot be shipped, and why.
     """
 
     fault: str
+    config_problem: str
     not_shipped: dict[str, str]
     sessions: tuple[ShippedSession, ...]
 
 
-def shipping(sidecar: PublisherSidecar, fault: str) -> Shipping:
+def shipping(sidecar: PublisherSidecar, fault: str, config_problem: str) -> Shipping:
     """What is shipped."""
     sessions = tuple(_session(path, each) for path, each in sidecar.clients.items())
-    return Shipping(fault, dict(sidecar.faults), sessions)
+    return Shipping(fault, config_problem, dict(sidecar.faults), sessions)
 
 
 def _session(path: str, client: PushClient) -> ShippedSession:
@@ -106,26 +108,28 @@ class CopyRow(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """All copies of a subscriber sidecar. `fault`: why nothing can be copied on this host; `node`:
-    the one that is copied from, empty if there is none; `last_error`: why there was none;
-    `not_copied`: topics that have no copy, and why.
+    """All copies of a subscriber sidecar. `fault`: why nothing can be copied on this host;
+    `config_problem`: why the newest configuration does not count; `node`: the one that is copied
+    from, empty if there is none; `last_error`: why there was none; `not_copied`: topics that have
+    no copy, and why.
     """
 
     fault: str
+    config_problem: str
     node: str
     last_error: str
     not_copied: dict[str, str]
     copies: tuple[CopyRow, ...]
 
 
-def copying(sidecar: SubscriberSidecar) -> Copying:
+def copying(sidecar: SubscriberSidecar, config_problem: str) -> Copying:
     """What is copied."""
     copies = tuple(map(_copy, sidecar.copies.values()))
-    status = sidecar.status
+    status, fault = sidecar.status, sidecar.fault
     if status is None:
-        return Copying(sidecar.fault, "", "", {}, copies)
-    problems = {topic: str(fault) for topic, fault in status.problems.items()}
-    return Copying(sidecar.fault, status.node, status.last_error or "", problems, copies)
+        return Copying(fault, config_problem, "", "", {}, copies)
+    problems = {topic: str(why) for topic, why in status.problems.items()}
+    return Copying(fault, config_problem, status.node, status.last_error or "", problems, copies)
 
 
 def _copy(copy: Copy) -> CopyRow:

@@ -72,7 +72,7 @@ class Publisher:
         session: this publisher's name, unique in the cluster and kept across restarts.
         directory: holds the sessions, each in a directory of its name; it must survive restarts.
             Default: `dir` in [publisher] of the config.
-        config: client.toml, or its value. None: write local files only; a sidecar ships them.
+        config: client.toml, its https:// URL, or its value. None: local files only, for a sidecar.
         ship: False: write local files only although there is a config.
         partitions: of the topics. A key decides by Kafka's murmur2; records without a key stay with
             one partition for `batch_bytes`, then go to the next.

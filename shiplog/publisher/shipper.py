@@ -20,6 +20,7 @@ from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.push_client import PushClient, PushStatus
 from shiplog.replicator.push_progress import InputProgress
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.following import ConfigFollower
 from shiplog.runtime.loop_thread import LoopThread
 from shiplog.runtime.tls import ReloadingContext
 
@@ -43,9 +44,11 @@ class Shipper:
         self._status_version = -1
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("shiplog-push")
-        self._client = self._thread.run(self._start(path, config, tls))
+        self._client, self._follower = self._thread.run(self._start(path, config, tls))
 
-    async def _start(self, path: str, config: ClientConfig, tls: ReloadingContext) -> PushClient:
+    async def _start(
+        self, path: str, config: ClientConfig, tls: ReloadingContext
+    ) -> tuple[PushClient, ConfigFollower]:
         client = PushClient(
             path,
             config,
@@ -56,7 +59,9 @@ class Shipper:
             on_progress=lambda: self._take_over(client),
         )
         client.start()
-        return client
+        follower = ConfigFollower(config, client.follow)
+        follower.start()
+        return client, follower
 
     def _take_over(self, client: PushClient) -> None:
         """In the loop's thread: positions or connections have changed."""
@@ -154,6 +159,8 @@ class Shipper:
             ]
             if status.session_fault is not None:
                 parts.append(str(status.session_fault))
+        if self._follower.problem:
+            parts.append(f"configuration not taken: {self._follower.problem}")
         return "; ".join(parts)
 
     def abandon(self) -> None:
@@ -162,9 +169,13 @@ class Shipper:
 
     def stop(self) -> None:
         """Ship no more."""
-        self._thread.run(self._client.stop())
+        self._thread.run(self._end())
         self._thread.stop()
         self._lock.close()
+
+    async def _end(self) -> None:
+        self._follower.stop()
+        await self._client.stop()
 
 
 def _begun(places: Places) -> Places:

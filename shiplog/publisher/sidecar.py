@@ -176,6 +176,12 @@ class PublisherSidecar:
         self._shipped[path] = _Shipped(client, lock, record.id, identity)
         log.info("shipping %s", path)
 
+    def follow(self, config: ClientConfig) -> None:
+        """Ship to these nodes from now on."""
+        self._config = config
+        for client in self.clients.values():
+            client.follow(config)
+
     async def stop(self) -> None:
         """Ship no more."""
         if self._watch is not None:

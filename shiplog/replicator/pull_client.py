@@ -98,7 +98,7 @@ class PullClient:
         """
         self.copies: dict[InputName, Copy] = {}
         self._directory = directory
-        self._topics = tuple(topics)
+        self.topics = tuple(topics)
         self._config = config
         self._tls = tls
         self._fs = fs
@@ -110,7 +110,7 @@ class PullClient:
         self._begins_anew = begins_anew
         self._poll_s = poll_s
         self._backoff = Backoff(random)
-        self._node = random.randrange(len(config.nodes))
+        self._address = random.choice(config.nodes)
         self._conversation: PullConversation | None = None
         self._connection: Connection | None = None
         self._last_error: str | None = None
@@ -119,6 +119,8 @@ class PullClient:
         self._lock: File | None = None
         self._archived: dict[Copy, int] = {}
         """Copies with files to be truncated: those below the segment."""
+        self._followed = 0
+        """How often what is asked for has changed."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -126,7 +128,7 @@ class PullClient:
         """How it goes, for people."""
         conversation = self._conversation
         return PullStatus(
-            self._config.nodes[self._node],
+            self._address,
             "" if conversation is None else conversation.node,
             self._last_error,
             self._disk_fault,
@@ -142,9 +144,8 @@ class PullClient:
         """
         self._fs.make_directory(self._directory)
         self._lock = self._fs.lock(os.path.join(self._directory, LOCK_FILE))
-        for topic in self._topics:
-            for name in find_copies(self._fs, self._directory, topic):
-                self._add(*name)
+        for topic in self.topics:
+            self._find(topic)
         self._tasks = [
             spawn(self._run(), "pull"),
             spawn(self._poll(), "pull: poll"),
@@ -162,14 +163,35 @@ class PullClient:
             await self._connection.wait_ended()
         await self._sync()
         for copy in self.copies.values():
-            try:
-                if copy.state is not CopyState.GONE:  # its name may be another one's already
-                    copy.log.save_marks()
-            except LogFormatError as error:
-                log.error("the marks of %s-%d could not be saved: %s", *copy.name, error)
-            copy.log.close()
+            _close(copy)
         if self._lock is not None:
             self._lock.close()
+
+    def follow(self, config: ClientConfig, topics: Iterable[str] | None = None) -> None:
+        """Ask these nodes, and copy these topics (None: as before), from now on. What was copied of
+        other topics stays as it is.
+        """
+        wanted = self.topics if topics is None else tuple(topics)
+        stays = wanted == self.topics and self._address in config.nodes
+        self._config, self.topics = config, wanted
+        self._reload_certificates()
+        self._problems = {name: why for name, why in self._problems.items() if name in wanted}
+        for topic in wanted:
+            try:
+                self._find(topic)
+            except LogFormatError as error:  # told again, and tried again, when it is to grow
+                log.error("a copy of %s cannot be used: %s", topic, error)
+        if not stays:
+            self._followed += 1
+            if self._connection is not None:
+                self._connection.close()
+        self._on_status()
+
+    def _find(self, topic: str) -> None:
+        """Open the copies there are. Raises LogFormatError."""
+        for name, topic_id, partition in find_copies(self._fs, self._directory, topic):
+            if (name, partition) not in self.copies:
+                self._add(name, topic_id, partition)
 
     def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
         copy = make_copy(self._fs, self._directory, topic, topic_id, partition)
@@ -184,7 +206,13 @@ class PullClient:
         while True:
             await self._connect_once()
             await asyncio.sleep(self._backoff.next_delay_s())
-            self._node = (self._node + 1) % len(self._config.nodes)
+            self._address = self._next_node()
+
+    def _next_node(self) -> Address:
+        nodes = self._config.nodes
+        if self._address not in nodes:
+            return nodes[0]
+        return nodes[(nodes.index(self._address) + 1) % len(nodes)]
 
     async def _connect_once(self) -> None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -198,10 +226,10 @@ class PullClient:
             self._conversation = self._converse(connection, on_over)
             return self._conversation
 
-        names = self._config.node_names
-        expected = NODE_PREFIX + names[self._node] if names else None
-        address = self._config.nodes[self._node]
-        started = self._clock.now()
+        address, names = self._address, self._config.node_names
+        names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
+        expected = NODE_PREFIX + names_of[address] if address in names_of else None
+        started, followed = self._clock.now(), self._followed
         try:
             self._connection = await connect(
                 address,
@@ -210,6 +238,8 @@ class PullClient:
                 expected_identity=expected,
                 deadlines=DEADLINES,
             )
+            if followed != self._followed:
+                self._connection.close()
             error = await over
         except ConnectFault as fault:
             error = fault
@@ -226,7 +256,7 @@ class PullClient:
             self,
             self._clock,
             cluster=self._config.cluster,
-            topics=self._topics,
+            topics=self.topics,
             find_start=self._find_start,
             on_over=on_over,
         )
@@ -243,12 +273,15 @@ class PullClient:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
-            try:
-                self._tls.reload_if_changed()
-            except TlsFault as fault:
-                log.warning("the certificate files have changed, the old ones stay: %s", fault)
+            self._reload_certificates()
             if self._conversation is not None:
                 self._conversation.tick()
+
+    def _reload_certificates(self) -> None:
+        try:
+            self._tls.reload_if_changed()
+        except TlsFault as fault:
+            log.warning("the certificate files have changed, the old ones stay: %s", fault)
 
     # --- what conversations tell --------------------------------------------------------------
 
@@ -311,9 +344,9 @@ class PullClient:
 
     def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
         """The node cannot go on with this copy; True: ask another node."""
-        is_news = self._node not in copy.refused_by
-        copy.refused_by[self._node] = fault
-        if len(copy.refused_by) == len(self._config.nodes):
+        is_news = self._address not in copy.refused_by
+        copy.refused_by[self._address] = fault
+        if copy.refused_by.keys() >= set(self._config.nodes):
             copy.state = CopyState.STOPPED
             log.error("copying of %s-%d has stopped: every node says: %s", *copy.name, fault)
             return False
@@ -327,6 +360,18 @@ class PullClient:
             await self._sync()
             self._keep_budget()
             await self._truncate()
+            self._leave_others()
+
+    def _leave_others(self) -> None:
+        """Close the copies of topics that are copied no more, once they are durable."""
+        for copy in tuple(self.copies.values()):
+            if copy.log.topic not in self.topics and not copy.log.dirty():
+                del self.copies[copy.name]
+                self._archived.pop(copy, None)
+                _close(copy)
+                copy.state = CopyState.GONE
+                log.info("%s-%d is copied no more; what was copied is kept", *copy.name)
+                self._on_change(copy)
 
     def _keep_budget(self) -> None:
         """Let copies begin later, as far as they take more than the budget."""
@@ -368,3 +413,12 @@ class PullClient:
                 copy.state, copy.fault = CopyState.STOPPED, error
                 log.error("copying of %s-%d has stopped: %s", *copy.name, error)
                 self.on_change(copy)
+
+
+def _close(copy: Copy) -> None:
+    try:
+        if copy.state is not CopyState.GONE:  # its name may be another one's already
+            copy.log.save_marks()
+    except LogFormatError as error:
+        log.error("the marks of %s-%d could not be saved: %s", *copy.name, error)
+    copy.log.close()

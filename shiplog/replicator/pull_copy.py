@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from shiplog.config.types import Address
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem
 from shiplog.logformat.merged_archive import LogStart
@@ -71,7 +72,7 @@ class Copy:
     """The id of the log that the topic has now, instead of this one; empty: it has none."""
     retry_at: float = 0.0
     since: float = 0.0
-    refused_by: dict[int, PullRefused] = field(default_factory=dict)
+    refused_by: dict[Address, PullRefused] = field(default_factory=dict)
     """Node -> why it cannot go on with this copy."""
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from shiplog.config.types import ClientConfig
+from shiplog.config.types import Address, ClientConfig
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem
 from shiplog.replicator.interfaces import InputName, Place, RunEnds
@@ -89,9 +89,11 @@ class PushClient:
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
         self._progress = Progress()
-        self._links = self._make_links()
+        self._links = [self._make_link(*each) for each in _nodes_of(config)]
         self._poller: asyncio.Task[None] | None = None
-        self._shippers: list[asyncio.Task[None]] = []
+        self._shippers: dict[PushLink, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Of nodes that are shipped to no more."""
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
@@ -122,12 +124,34 @@ class PushClient:
 
     async def stop(self) -> None:
         """End all connections and close the files."""
-        tasks = [task for task in (self._poller, self._releaser, *self._shippers) if task]
+        shippers = (*self._shippers.values(), *self._leaving)
+        tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
         self._poller = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._session.close()
+
+    def follow(self, config: ClientConfig) -> None:
+        """Ship to these nodes from now on. What a node that is left has told still counts, and what
+        nobody has told is not released: nothing is lost by leaving one.
+        """
+        self._config = config
+        self._reload_certificates()
+        known = {(link.address, link.node): link for link in self._links}
+        wanted = _nodes_of(config)
+        self._links = [
+            known.pop(each) if each in known else self._make_link(*each) for each in wanted
+        ]
+        for link in known.values():
+            task = self._shippers.pop(link, None)
+            if task is not None:
+                task.cancel()
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+        if self._poller is not None:
+            self._connect()
+        self._tell_soon()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -151,21 +175,17 @@ class PushClient:
         except TlsFault as fault:
             log.warning("the certificate files have changed, the old ones stay in use: %s", fault)
 
-    def _make_links(self) -> list[PushLink]:
-        names = self._config.node_names or (None,) * len(self._config.nodes)
-        return [
-            PushLink(
-                address,
-                node,
-                tls=self._tls,
-                greet=self._hello,
-                converse=self._converse,
-                backoff=Backoff(self._random),
-                clock=self._clock,
-                on_status=self._tell_soon,
-            )
-            for address, node in zip(self._config.nodes, names, strict=True)
-        ]
+    def _make_link(self, address: Address, node: str | None) -> PushLink:
+        return PushLink(
+            address,
+            node,
+            tls=self._tls,
+            greet=self._hello,
+            converse=self._converse,
+            backoff=Backoff(self._random),
+            clock=self._clock,
+            on_status=self._tell_soon,
+        )
 
     def _hello(self) -> Hello:
         name, session_id = self._session.identity or (None, None)
@@ -175,12 +195,11 @@ class PushClient:
 
     def _connect(self) -> None:
         """Start the links, once it is known whose session this is."""
-        if self._session.identity is None or self._shippers or self._stopped is not None:
+        if self._session.identity is None or self._stopped is not None:
             return
-        self._shippers = [
-            spawn(link.run(), f"push to {address}")
-            for link, address in zip(self._links, self._config.nodes, strict=True)
-        ]
+        for link in self._links:
+            if link not in self._shippers:
+                self._shippers[link] = spawn(link.run(), f"push to {link.address}")
 
     def _converse(
         self, connection: Connection, on_over: Callable[[Exception | None], None]
@@ -264,7 +283,7 @@ class PushClient:
             return
         self._stopped = fault
         log.error("shipping of %s has stopped: %s", self._session.path, fault)
-        for task in self._shippers:
+        for task in self._shippers.values():
             task.cancel()
         self._tell_soon()
 
@@ -315,3 +334,8 @@ class PushClient:
         if removal.paths:
             self._session.poll()
             self._tell_soon()
+
+
+def _nodes_of(config: ClientConfig) -> list[tuple[Address, str | None]]:
+    """Each node's address, and the name that it must have."""
+    return list(zip(config.nodes, config.node_names or (None,) * len(config.nodes), strict=True))

@@ -58,8 +58,8 @@ class PushLink:
     ) -> None:
         """`node` is the expected name; None: whichever node it is."""
         self.conversation: PushConversation | None = None
-        self._address = address
-        self._node = node
+        self.address = address
+        self.node = node
         self._tls = tls
         self._greet = greet
         self._converse = converse
@@ -74,8 +74,8 @@ class PushLink:
         """How it is now."""
         conversation = self.conversation
         return NodeStatus(
-            self._address,
-            self._node or ("" if conversation is None else conversation.node),
+            self.address,
+            self.node or ("" if conversation is None else conversation.node),
             None if conversation is None else conversation.phase,
             self._last_error,
             {} if conversation is None else conversation.problems,
@@ -107,10 +107,10 @@ class PushLink:
         started = self._clock.now()
         try:
             self._connection = await connect(
-                self._address,
+                self.address,
                 self._tls,
                 open_handler,
-                expected_identity=None if self._node is None else NODE_PREFIX + self._node,
+                expected_identity=None if self.node is None else NODE_PREFIX + self.node,
             )
             error = await over
         except ConnectFault as fault:
@@ -126,7 +126,7 @@ class PushLink:
         """Keep why it ended; say it once."""
         text = None if error is None else str(error)
         if text is not None and text != self._last_error:
-            event = format_event("not shipping to a node", node=str(self._address), error=text)
+            event = format_event("not shipping to a node", node=str(self.address), error=text)
             log.warning("%s", event)
         self._last_error = text
         self._on_status()

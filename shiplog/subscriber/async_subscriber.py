@@ -43,7 +43,9 @@ class SubscriberArguments(TypedDict, total=False):
 class AsyncSubscriber:
     """`Subscriber` with async methods; to be used in one event loop. A context manager."""
 
-    def __init__(self, topics: str | Iterable[str], **options: Unpack[SubscriberArguments]) -> None:
+    def __init__(
+        self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberArguments]
+    ) -> None:
         """Open the copies, and start keeping them; options and errors are those of `Subscriber`."""
         self._subscriber = Subscriber(topics, **options)
         self._waiting = asyncio.Lock()

@@ -20,6 +20,7 @@ from shiplog.replicator.pull_client import PullClient, PullStatus
 from shiplog.replicator.pull_copy import Copy, CopyState, FindStart
 from shiplog.replicator.repair_pull import PullRefused
 from shiplog.runtime.clock import SystemClock
+from shiplog.runtime.following import ConfigFollower
 from shiplog.runtime.loop_thread import LoopThread
 from shiplog.runtime.syncer import GroupSync
 from shiplog.runtime.tls import ReloadingContext
@@ -86,7 +87,8 @@ class Copier:
         self._syncer = GroupSync(directory)
         self._thread = LoopThread("shiplog-pull")
         try:
-            self._client = self._thread.run(self._start(directory, config, tls, find_start))
+            started = self._start(directory, config, tls, find_start)
+            self._client, self._follower = self._thread.run(started)
         except BaseException:
             self._thread.run(self._syncer.close())
             self._thread.stop()
@@ -94,7 +96,7 @@ class Copier:
 
     async def _start(
         self, directory: str, config: ClientConfig, tls: ReloadingContext, find_start: FindStart
-    ) -> PullClient:
+    ) -> tuple[PullClient, ConfigFollower]:
         client = PullClient(
             directory,
             self._topics,
@@ -110,7 +112,9 @@ class Copier:
         )
         client.start()
         self._take_over_all(client)
-        return client
+        follower = ConfigFollower(config, client.follow)
+        follower.start()
+        return client, follower
 
     # --- in the loop's thread ------------------------------------------------------------------
 
@@ -237,13 +241,19 @@ class Copier:
             parts += [f"topic {topic!r}: {fault}" for topic, fault in status.problems.items()]
             if not status.node:
                 parts.append(f"not connected to {status.address}: {status.last_error}")
+        if self._follower.problem:
+            parts.append(f"configuration not taken: {self._follower.problem}")
         return "; ".join(parts) or "nothing was heard of the cluster yet"
 
     def stop(self) -> None:
         """Copy no more."""
-        self._thread.run(self._client.stop())
+        self._thread.run(self._end())
         self._thread.run(self._syncer.close())
         self._thread.stop()
+
+    async def _end(self) -> None:
+        self._follower.stop()
+        await self._client.stop()
 
 
 def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:

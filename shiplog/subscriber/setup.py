@@ -30,7 +30,7 @@ class Setup:
 
 
 def prepare(
-    topics: str | Iterable[str],
+    topics: str | Iterable[str] | None,
     *,
     directory: str | os.PathLike[str] | None,
     config: str | os.PathLike[str] | ClientConfig | None,
@@ -41,13 +41,13 @@ def prepare(
     follow: bool,
 ) -> Setup:
     """Check the options, begin to keep copies, and look at what is there; see `Subscriber`."""
+    client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
     chosen = Choice(
-        _checked_topics(topics),
+        _checked_topics(topics, client),
         None if partitions is None else frozenset(partitions),
         follow,
     )
     wanted = parse_start(start, is_named=name is not None)
-    client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
     root = _root(directory, client)
     fs = OsFileSystem()
     store = None if name is None else PositionStore(fs, root, name)
@@ -85,7 +85,11 @@ def _keep(
     )
 
 
-def _checked_topics(topics: str | Iterable[str]) -> tuple[str, ...]:
+def _checked_topics(
+    topics: str | Iterable[str] | None, client: ClientConfig | None
+) -> tuple[str, ...]:
+    if topics is None:
+        topics = () if client is None else client.subscriber.topics
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names:
         raise ValueError("topics is empty: name at least one")

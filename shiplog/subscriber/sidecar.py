@@ -61,7 +61,7 @@ class SubscriberSidecar:
         self.client: PullClient | None = None
         """None: while the directory is away."""
         self._syncer: GroupSync | None = None
-        self._topics = topics
+        self.topics = topics
         self._config = config
         self._tls = tls
         self._fs = fs
@@ -85,6 +85,12 @@ class SubscriberSidecar:
         status = self.status
         disk = None if status is None or status.node else status.disk_fault
         return self.directory.fault or self._fault or str(disk or "")
+
+    def follow(self, config: ClientConfig, topics: tuple[str, ...]) -> None:
+        """Ask these nodes, and copy these topics, from now on."""
+        self._config, self.topics = config, topics
+        if self.client is not None:
+            self.client.follow(config, topics)
 
     def start(self) -> None:
         """Begin, in the running event loop. Raises as `PullClient.start`, and DiskFault."""
@@ -126,11 +132,13 @@ class SubscriberSidecar:
         )
 
     def _has_known_copies(self) -> bool:
-        """Whether a copy that was kept lies in the directory; or none was."""
+        """Whether a copy that was kept lies in the directory, also of a topic that is copied no
+        more; or none was.
+        """
         try:
             return not self._known or any(
                 (topic, partition, topic_id) in self._known
-                for name in self._topics
+                for name in {topic for topic, _, _ in self._known}
                 for topic, topic_id, partition in find_copies(self._fs, self.directory.path, name)
             )
         except LogFormatError:
@@ -153,7 +161,7 @@ class SubscriberSidecar:
         self._syncer = GroupSync(self.directory.path)
         self.client = PullClient(
             self.directory.path,
-            self._topics,
+            self.topics,
             self._config,
             tls=self._tls,
             fs=self._fs,

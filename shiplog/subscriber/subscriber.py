@@ -34,10 +34,12 @@ class Subscriber:
 
     Args:
         topics: one topic, or several. Their records come in turns; order holds within a partition.
+            Default: `topics` in [subscriber] of the config, as they are at the start.
         directory: holds the copies, a directory for each partition. Default: `dir` in [subscriber]
             of the config.
-        config: client.toml, or its value. None: read local files only, which a sidecar keeps up to
-            date; for a node's own files name the `merged` directory in its data directory.
+        config: client.toml, its https:// URL, or its value. None: read local files only, which a
+            sidecar keeps up to date; for a node's own files name the `merged` directory in its data
+            directory.
         start: "earliest", "latest", "stored", an offset, an offset for each partition, or a
             datetime
             (the first record at or after it). Default: "stored" with a name, else "earliest".
@@ -57,7 +59,7 @@ class Subscriber:
 
     def __init__(
         self,
-        topics: str | Iterable[str],
+        topics: str | Iterable[str] | None = None,
         *,
         directory: str | os.PathLike[str] | None = None,
         config: str | os.PathLike[str] | ClientConfig | None = None,

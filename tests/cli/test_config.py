@@ -59,4 +59,4 @@ def test_every_key_is_shown_with_where_it_is_from(tmp_path: Path) -> None:
 
 def test_the_schema_is_printed() -> None:
     found = json.loads(run("schema", "client").stdout)
-    assert found["required"] == ["nodes", "cluster", "ca", "cert", "key"]
+    assert found["required"] == ["nodes", "cluster"]

@@ -52,7 +52,8 @@ def table(tables: Schema) -> str:
         if section.keys:
             text += "\n" + HEAD
         for name, key in section.keys.items():
-            text += row(name, key, f"`{variables[f'{section.name}.{name}'.lstrip('.')]}`")
+            variable = variables.get(f"{section.name}.{name}".lstrip("."))
+            text += row(name, key, f"`{variable}`" if variable else "–")
     return text + "\n"
 
 

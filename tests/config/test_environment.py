@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from shiplog.config.client_keys import CLIENT
-from shiplog.config.document import Document, places, read_toml, settings, variable_names
+from shiplog.config.document import (
+    Document,
+    Text,
+    parse_toml,
+    places,
+    read_file,
+    settings,
+    variable_names,
+)
 from shiplog.config.json_schema import json_schema
 from shiplog.config.load import load_client, load_node, node_config, read_node
 from shiplog.config.node_keys import NODE
@@ -133,7 +141,7 @@ def test_any_text_of_any_variable_is_taken_or_refused(
     directory = tmp_path_factory.getbasetemp() / "odd"
     directory.mkdir(exist_ok=True)
     path = load(directory, INSIDE + GRANT)
-    place = data.draw(st.sampled_from(list(places(NODE, read_toml(path)))))
+    place = data.draw(st.sampled_from(list(places(NODE, toml_of(path)))))
     with suppress(ConfigError):
         load_node(path, {variable(place.name): data.draw(odd(place.key))})
 
@@ -146,22 +154,26 @@ def test_the_schemas_are_schemas_and_take_what_the_loader_takes(tmp_path: Path) 
     path = load(tmp_path, INSIDE + OUTSIDE + GRANT)
     again = tmp_path / "again.toml"
     again.write_text(render_node(load_node(path, {})))
-    Draft202012Validator(node).validate(read_toml(str(again)))
+    Draft202012Validator(node).validate(toml_of(str(again)))
     (tmp_path / "client.toml").write_text(
         CLIENT_TEXT + '[publisher.kafka]\nlisten = "127.0.0.1:1"\nsession = "s"\n'
         "[publisher.kafka.partitions]\nflights = 3\n"
     )
     again.write_text(render_client(load_client(str(tmp_path / "client.toml"), {})))
-    Draft202012Validator(client).validate(read_toml(str(again)))
+    Draft202012Validator(client).validate(toml_of(str(again)))
 
 
 def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path) -> None:
     checker = Draft202012Validator(json_schema(NODE, "node"))
     for text in ("[node]\nfsnyc = 1", "[quotas]\nsessions = 0", "[kafka]\nidle_s = 'x'"):
-        values = {**read_toml(load(tmp_path, "")), **_toml(text)}
+        values = {**toml_of(load(tmp_path, "")), **_toml(text)}
         assert not checker.is_valid(values)
         with pytest.raises(ConfigError):
-            node_config(Document("f", NODE, values))
+            node_config(Document(Text("f", b""), NODE, values))
+
+
+def toml_of(path: str) -> dict[str, Any]:
+    return parse_toml(read_file(path))
 
 
 def _toml(text: str) -> dict[str, Any]:

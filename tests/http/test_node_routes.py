@@ -317,7 +317,8 @@ def test_a_subscriber_sidecar_says_what_it_has(cluster: LocalCluster, tmp_path: 
 def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path: Path) -> None:
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
     with sidecar(cluster, tmp_path, "publisher") as address:
-        assert asking.get(address, "/status") == {"fault": "", "not_shipped": {}, "sessions": []}
+        found = asking.get(address, "/status")
+        assert found == {"fault": "", "config_problem": "", "not_shipped": {}, "sessions": []}
         with Publisher("t", session="beside", ship=False, **options) as publisher:
             publisher.append(b"x")
 

@@ -304,6 +304,34 @@ def test_a_sidecar_goes_on_where_its_copies_end_when_the_directory_is_back(tmp_p
             assert read(reader, 110) == numbers(0, 110)
 
 
+def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        kept, aside = tmp_path / "kept", tmp_path / "aside"
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            await sidecar.look()
+            sidecar.follow(made.config, ("other",))
+            await until(lambda: not sidecar.copies)
+            await sidecar.look()
+            assert sidecar.fault == ""
+            kept.rename(aside)
+            kept.mkdir()
+            await sidecar.look()
+            assert "another directory is in its place" in sidecar.fault
+            kept.rmdir()
+            shutil.copytree(aside, kept)  # as a mount that has another number than before
+            sidecar.follow(made.config, (TOPIC,))
+            await sidecar.look()
+            assert sidecar.fault == ""
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
 def test_what_a_fresh_copy_has_caught_up_with_is_present(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber(start="earliest") as subscriber:
         subscriber.wait_caught_up(timeout=10)

@@ -6,7 +6,6 @@ not looked at here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shiplog.cli.output import CommandT, json_option, progress
+from shiplog.config.document import absolute_place
 from shiplog.config.load import load_client
 from shiplog.replicator.admin_client import request
 from shiplog.wire.admin import CreateTopic, ListTopics, TopicCreated, Topics
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
     load_client(path)
-    return os.path.abspath(path)
+    return absolute_place(path)
 
 
 client_file_option = click.option(
     "--config",
     required=True,
-    metavar="FILE",
+    metavar="FILE|URL",
     callback=_client_file,
     help="The client.toml of the cluster, at the same path on all executors.",
 )

@@ -122,6 +122,11 @@ def kafka(tallies: Mapping[str, Tally]) -> Iterator[Sample]:
         yield "shiplog_kafka_held_bytes", (name,), tally.held()
 
 
+def config_refused(problem: Callable[[], str]) -> Iterator[Sample]:
+    """Why the newest configuration does not count; empty if it does."""
+    yield "shiplog_config_refused", (), bool(problem())
+
+
 def ready(not_ready: Callable[[], str]) -> Iterator[Sample]:
     """What /readyz says."""
     yield "shiplog_ready", (), not not_ready()

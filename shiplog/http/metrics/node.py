@@ -34,6 +34,10 @@ def node_metrics(
         common.tls_files_of(config.tls, config.http, files), NODE_PREFIX + config.name
     )
 
+    def config_problem() -> str:
+        found = node()
+        return "" if found is None else found.config_problem
+
     def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:
             known = node()
@@ -46,6 +50,7 @@ def node_metrics(
         certificates.samples,
         partial(common.disk, config.data),
         partial(common.ready, not_ready),
+        partial(common.config_refused, config_problem),
         *map(of_node, LOOKS),
     ]
     return Metrics(by_name(COMMON, NODE), gathers)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Side:
     """What both kinds have: how they are configured, where, what their listeners count, and how
-    late the event loop is.
+    late the event loop is, and why the newest configuration does not count.
     """
 
     config: ClientConfig
@@ -35,6 +35,7 @@ class Side:
     http: HttpConfig | None = None
     tallies: Mapping[str, Tally] = field(default_factory=dict)
     delays: Histogram = field(default_factory=lambda: Histogram(FAST_S))
+    config_problem: Callable[[], str] = lambda: ""
 
 
 def sidecar_metrics(
@@ -47,6 +48,7 @@ def sidecar_metrics(
         common.Certificates(files).samples,
         partial(common.disk, side.directory),
         partial(common.ready, not_ready),
+        partial(common.config_refused, side.config_problem),
         partial(common.kafka, side.tallies),
         partial(common.loop_delay, side.delays),
         look,

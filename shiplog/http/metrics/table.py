@@ -38,6 +38,11 @@ COMMON = (
     Metric("shiplog_build_info", GAUGE, "1; the version.", ("version",)),
     Metric("shiplog_ready", GAUGE, "Whether /readyz says so.", ()),
     Metric(
+        "shiplog_config_refused",
+        GAUGE,
+        "1: the newest configuration cannot be had or used; the one before counts.",
+    ),
+    Metric(
         "shiplog_event_loop_delay_seconds",
         HISTOGRAM,
         "By how much a timer of 50 ms is late: how long the process does nothing else meanwhile.",

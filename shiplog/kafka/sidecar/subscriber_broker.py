@@ -117,7 +117,7 @@ class SubscriberBroker(SidecarBroker):
         return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
 
     def _look(self) -> None:
-        """Take up copies that are new; none ever goes away, but one may be begun anew."""
+        """Take up copies that are new, and leave those that are no more."""
         if self._seen == len(self._copies):
             return
         self._seen = len(self._copies)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,42 +18,62 @@ from shiplog.kafka.api import Api, CallTo, Later, Now, Outcome
 from shiplog.runtime.audit import note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
+Note = Callable[[str | None], None]
+"""Writes the line: why nothing came of it, None if it is done."""
 
 
 def audited(api: Api[BrokerT]) -> Api[BrokerT]:
     """The same, with a line for each request that is not a question only."""
 
     def handle(call: CallTo[BrokerT], request: Any) -> Outcome:
-        outcome = api.handle(call, request)
-        if getattr(request, "validate_only", False):
-            return outcome
-
-        def note(answer: Any) -> None:
+        def note(error: str | None) -> None:
             note_change(
                 who=call.client.identity,
                 peer=call.client.host,
                 what=api.name,
                 asked=request,
-                error="; ".join(dict.fromkeys(_errors(answer))) or None,
+                error=error,
             )
 
-        return _when_done(outcome, note)
+        if getattr(request, "validate_only", False):
+            return api.handle(call, request)
+        try:
+            return _when_done(api.handle(call, request), note)
+        except Exception as error:
+            note(repr(error))
+            raise
 
     return replace(api, handle=handle)
 
 
-def _when_done(outcome: Outcome, note: Any) -> Outcome:
+def _when_done(outcome: Outcome, note: Note) -> Outcome:
     if isinstance(outcome, asyncio.Future):
-        outcome.add_done_callback(lambda done: done.cancelled() or note(done.result()))
+        outcome.add_done_callback(lambda done: note(_error_of(done)))
         return outcome
     if not inspect.iscoroutine(outcome):
-        note(outcome)
+        note(_said(outcome))
         return outcome
 
     async def wait(running: Coroutine[Any, Any, Now | Later]) -> Now | Later:
-        return _when_done(await running, note)
+        try:
+            answer = await running
+        except BaseException as error:
+            note(repr(error))
+            raise
+        return _when_done(answer, note)
 
     return wait(outcome)
+
+
+def _error_of(done: asyncio.Future[Any]) -> str | None:
+    if done.cancelled():
+        return "nobody waits for it any more; it may be done all the same"
+    error = done.exception()
+    return _said(done.result()) if error is None else repr(error)
+
+
+def _said(answer: Any) -> str | None:
+    return "; ".join(dict.fromkeys(_errors(answer))) or None
 
 
 def _errors(answer: Any) -> Iterator[str]:

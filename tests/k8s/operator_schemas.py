@@ -3,8 +3,8 @@ schemas, and an API server drops a field it does not know without a word.
 
 Sources, each read in the project's own repository: cert-manager `pkg/apis/certmanager/v1`
 (types_certificate.go, types_issuer.go), prometheus-operator `pkg/apis/monitoring/v1`
-(servicemonitor_types.go, prometheusrule_types.go, types.go), Kubeflow's spark-operator
-`api/v1beta2/sparkapplication_types.go`.
+(servicemonitor_types.go, podmonitor_types.go, prometheusrule_types.go, types.go), Kubeflow's
+spark-operator `api/v1beta2/sparkapplication_types.go`.
 """
 
 from __future__ import annotations
@@ -85,22 +85,29 @@ ISSUER = {
 
 SECRET_KEY = thing("name", "key", name=TEXT, key=TEXT)
 SECRET = thing("secret", secret=SECRET_KEY)
-ENDPOINT = thing(
-    "port",
-    port=TEXT,
-    path=TEXT,
-    scheme=one_of("http", "https"),
-    interval=TIME,
-    scrapeTimeout=TIME,
-    tlsConfig=thing(
+SCRAPING: dict[str, Schema] = {
+    "port": TEXT,
+    "path": TEXT,
+    "scheme": one_of("http", "https"),
+    "interval": TIME,
+    "scrapeTimeout": TIME,
+    "tlsConfig": thing(
         ca=SECRET, cert=SECRET, keySecret=SECRET_KEY, serverName=TEXT, insecureSkipVerify=FLAG
     ),
-)
-MONITOR = thing(
+    "relabelings": some(thing("targetLabel", targetLabel=TEXT, replacement=TEXT)),
+}
+SELECTOR = thing("matchLabels", matchLabels=NAMES)
+SERVICE_MONITOR = thing(
     *("selector", "endpoints"),
     jobLabel=TEXT,
-    selector=thing("matchLabels", matchLabels=NAMES),
-    endpoints=some(ENDPOINT),
+    selector=SELECTOR,
+    endpoints=some(thing("port", **SCRAPING)),
+)
+POD_MONITOR = thing(
+    *("selector", "podMetricsEndpoints"),
+    namespaceSelector=thing(any=FLAG, matchNames=some(TEXT)),
+    selector=SELECTOR,
+    podMetricsEndpoints=some(thing("port", **SCRAPING)),
 )
 RULE = thing(
     *("alert", "expr"),
@@ -160,7 +167,8 @@ SCHEMAS: dict[tuple[str, str], Schema] = {
     for version, kind, spec in (
         ("cert-manager.io/v1", "Certificate", CERTIFICATE),
         ("cert-manager.io/v1", "Issuer", ISSUER),
-        ("monitoring.coreos.com/v1", "ServiceMonitor", MONITOR),
+        ("monitoring.coreos.com/v1", "ServiceMonitor", SERVICE_MONITOR),
+        ("monitoring.coreos.com/v1", "PodMonitor", POD_MONITOR),
         ("monitoring.coreos.com/v1", "PrometheusRule", RULES),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication", SPARK),
     )

@@ -64,6 +64,7 @@ WRONG = (
     ("overlays/prod", "Certificate", "rt-sequencer-0", "renewBefor"),
     ("overlays/prod", "Issuer", "shiplog", "vault"),
     ("overlays/prod", "ServiceMonitor", "rt-sequencer", "endpoint"),
+    ("overlays/prod", "PodMonitor", "shiplog-sidecars", "endpoints"),
     ("overlays/prod", "PrometheusRule", "rt-sequencer", "rules"),
     ("examples/spark", "SparkApplication", "ticks", "volume"),
     ("overlays/prod", "StatefulSet", "rt-sequencer", "replica"),
@@ -199,6 +200,18 @@ def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> 
     (tmp_path / "client.toml").write_text(text)
     config = client_config(read_client(str(tmp_path / "client.toml"), {}))
     assert (config.publisher if example == "publisher" else config.subscriber).http is not None
+
+
+@pytest.mark.parametrize(
+    ("example", "kind"), [("publisher", "Deployment"), ("subscriber", "DaemonSet")]
+)
+def test_sidecars_are_monitored(example: str, kind: str) -> None:
+    monitor = find(render("overlays/prod"), "PodMonitor", "shiplog-sidecars")["spec"]
+    [endpoint] = monitor["podMetricsEndpoints"]
+    template = find(render(f"examples/{example}"), kind, f"example-{example}")["spec"]["template"]
+    assert monitor["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for x in template["spec"]["containers"] for port in x.get("ports", ())}
+    assert endpoint["port"] in ports
 
 
 def test_spark_may_read_what_the_subscriber_writes() -> None:

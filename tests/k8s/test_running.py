@@ -234,6 +234,17 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
     cluster.pods[1].start(render("overlays/five"))
     refusal = "belongs to node 'rt-sequencer-2'"
     wait_for(lambda: refusal in cluster.pods[1].log.read_text(), "whose the volume is")
+    assert cluster.pods[1].wait() == 1
+    cluster.swap_volumes(1, 2)
+    for pod in cluster.pods[1:3]:
+        pod.start(render("overlays/five"))
+        pod.wait_ready()
+    cluster.follow("and delete their volume claims")
+    for pod in cluster.pods[3:]:
+        assert pod.wait() == 1
+        assert "was removed" in pod.log.read_text().splitlines()[-1]
+    done = cluster.pods[0].execute([*LIST, "--json"])
+    assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(300)

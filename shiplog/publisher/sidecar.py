@@ -89,7 +89,7 @@ class PublisherSidecar:
 
     def start(self) -> None:
         """Begin, in the running event loop. Raises OSError when the root cannot be watched."""
-        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self.look)
+        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._look_below)
         self.look()
         self._task = spawn(self._look_often(), "publisher sidecar")
 
@@ -99,8 +99,15 @@ class PublisherSidecar:
             self.look()
 
     def look(self) -> None:
-        """Take up sessions that are new, or that nobody else ships any more."""
+        """Look at the directory, and take up sessions that are new, or that nobody else ships any
+        more.
+        """
         self.directory.look()
+        self._look_below()
+        if self.directory.is_unchanged():  # then it is in it that nobody found the others
+            self._known = {each.id for each in self._shipped.values() if not each.was_away}
+
+    def _look_below(self) -> None:
         found = set(find_sessions(self._root))
         for path, shipped in tuple(self._shipped.items()):
             if path not in found:
@@ -112,8 +119,6 @@ class PublisherSidecar:
         for path in sorted(found):
             if path not in self._shipped and path not in self._ending:
                 self._take_up(path)
-        if self.directory.is_there:
-            self._known = {each.id for each in self._shipped.values() if not each.was_away}
 
     # --- sessions that come and go ------------------------------------------------------------
 
@@ -143,7 +148,7 @@ class PublisherSidecar:
         shipped.lock.close()
         del self._ending[path]
         if self._task is not None:
-            self.look()
+            self._look_below()
 
     def _take_up(self, path: str) -> None:
         try:

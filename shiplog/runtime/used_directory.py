@@ -9,6 +9,7 @@ Invariant: looking changes nothing but what is said of it; news is told once.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 LEAST_FREE_BYTES = 1 << 20
 """A disk with less room is full: a file that begins reserves as much."""
 
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+"""open(2): of file systems that cannot make files without names."""
+
 
 @unique
 class Trouble(Enum):
@@ -31,7 +36,7 @@ class Trouble(Enum):
 
     GONE = "it is not there: mount it, or make it"
     REPLACED = "another directory is in its place: mount it again, or restart the sidecar"
-    UNWRITABLE = "it cannot be written: let this process write to it"
+    UNWRITABLE = "it cannot be written: see its permissions, and whether its disk is read-only"
     FULL = f"its disk is full, with less than {LEAST_FREE_BYTES >> 20} MiB left: make room"
 
 
@@ -61,9 +66,7 @@ class UsedDirectory:
             raise self._unusable(f"cannot be made: {reason}") from error
         self.trouble = self._find()
         if self.trouble is Trouble.UNWRITABLE:
-            is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
-            why = "its file system is read-only" if is_read_only else "permission denied"
-            raise self._unusable(f"cannot be written: {why}")
+            raise self._unusable(f"cannot be written: {os.strerror(write_error(path))}")
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         remedy = "give one, with --dir, that this process may make and write to"
@@ -78,6 +81,13 @@ class UsedDirectory:
     def is_there(self) -> bool:
         """Whether what is at the path is what is meant, whatever else is wrong with it."""
         return self.trouble not in (Trouble.GONE, Trouble.REPLACED)
+
+    def is_unchanged(self) -> bool:
+        """Whether what is at the path now is what was there when it was looked at last."""
+        try:
+            return self.is_there and self._fs.identity(self.path) == self._identity
+        except LogFormatError:
+            return False
 
     def look(self) -> bool:
         """See how it is now; whether that is news."""
@@ -97,16 +107,31 @@ class UsedDirectory:
                 return Trouble.GONE
             if not self._is_in_place():
                 return Trouble.REPLACED
-            if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
-                return Trouble.UNWRITABLE
+            error = write_error(self.path)
             free = self._fs.free_bytes(self.path)
         except LogFormatError:
             return Trouble.GONE
+        if error and error not in FULL_ERRORS:
+            return Trouble.UNWRITABLE
         wanted = 2 if self.trouble is Trouble.FULL else 1  # not to and fro with every file
-        return Trouble.FULL if free < wanted * LEAST_FREE_BYTES else None
+        return Trouble.FULL if error or free < wanted * LEAST_FREE_BYTES else None
 
     def _is_in_place(self) -> bool:
         found = self._fs.identity(self.path)
         if found != self._identity and self._is_the_same():
             self._identity = found
         return found == self._identity
+
+
+def write_error(directory: str) -> int:
+    """Why no file can be made in a directory, as errno; 0: one can. What is tried leaves no trace:
+    a file without a name; whoever watches the directory notices. (An ext4 that met an error refuses
+    writes, while access(2) still allows them.)
+    """
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        if error.errno not in NO_TMPFILE:
+            return error.errno or errno.EIO
+        return 0 if os.access(directory, os.W_OK | os.X_OK) else errno.EACCES
+    return 0

@@ -151,7 +151,7 @@ def test_what_cannot_be_used_from_the_start_ends_with_one_message(
     places = {str(tmp_path / "file" / "below"): "cannot be made: Not a directory"}
     with disk(tmp_path / "disk") as mounted:
         assert run("mount", "-o", "remount,ro", str(mounted))
-        places[str(mounted)] = "cannot be written: its file system is read-only"
+        places[str(mounted)] = "cannot be written: Read-only file system"
         for place, said in places.items():
             options: list[Any] = ["--config", world.cluster.client_file, "--dir", place]
             ended = shiplog("sidecar", *kind, *options)

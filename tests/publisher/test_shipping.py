@@ -199,7 +199,9 @@ def test_a_session_that_took_the_place_of_another_one_is_shipped_and_kept(tmp_pa
             sidecar = make_sidecar(directory, config)
             sidecar.start()
             await until(lambda: is_merged(sidecar, "first"))
+            sidecar.look()
             directory.rename(aside)
+            sidecar._look_below()  # the watch may be the first to notice
             assert trouble(sidecar) is Trouble.GONE
             await asyncio.to_thread(write, "other")
             assert trouble(sidecar) is Trouble.REPLACED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shiplog.logformat.files import OsFileSystem, StrPath
+from shiplog.runtime import used_directory
 from shiplog.runtime.used_directory import (
     LEAST_FREE_BYTES,
     DirectoryUnusable,
@@ -45,8 +47,8 @@ def test_what_cannot_be_used_from_the_start_is_told_with_a_remedy(
     for path, said in (("file", "File exists"), ("file/below", "Not a directory")):
         with pytest.raises(DirectoryUnusable, match=rf"{path} cannot be made: {said} \(give one"):
             used(tmp_path / path)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(DirectoryUnusable, match="cannot be written: permission denied"):
+    monkeypatch.setattr(used_directory, "write_error", lambda _: errno.EROFS)
+    with pytest.raises(DirectoryUnusable, match="cannot be written: Read-only file system"):
         used(tmp_path / "mine")
 
 
@@ -89,13 +91,38 @@ def test_a_file_in_its_place_and_one_that_may_not_be_written(
     path = tmp_path / "d"
     directory = used(path)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda *_: False)
+        patched.setattr(used_directory, "write_error", lambda _: errno.EACCES)
         assert directory.look()
         assert (directory.trouble, directory.is_there) == (Trouble.UNWRITABLE, True)
     path.rmdir()
     path.touch()
     assert directory.look()
     assert directory.trouble is Trouble.GONE
+
+
+def test_what_is_tried_leaves_no_trace_and_works_without_files_that_have_no_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert used_directory.write_error(str(tmp_path)) == 0
+    assert not list(tmp_path.iterdir())
+    assert used_directory.write_error(str(tmp_path / "none")) == errno.ENOENT
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert used_directory.write_error(str(tmp_path)) == 0
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert used_directory.write_error(str(tmp_path)) == errno.EACCES
+
+
+def test_a_quota_that_is_used_up_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = used(tmp_path)
+    monkeypatch.setattr(used_directory, "write_error", lambda _: errno.EDQUOT)
+    assert directory.look()
+    assert directory.trouble is Trouble.FULL
 
 
 def test_a_full_disk_does_not_flicker(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from shiplog.kafka.any_broker import AnyBroker
 from shiplog.kafka.api import Api, CallTo, Later, Now, Outcome
-from shiplog.runtime.audit import note_change
+from shiplog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
 Note = Callable[[str | None], None]
@@ -58,7 +58,7 @@ def _when_done(outcome: Outcome, note: Note) -> Outcome:
         try:
             answer = await running
         except BaseException as error:
-            note(repr(error))
+            note(UNKNOWN if isinstance(error, asyncio.CancelledError) else repr(error))
             raise
         return _when_done(answer, note)
 
@@ -67,7 +67,7 @@ def _when_done(outcome: Outcome, note: Note) -> Outcome:
 
 def _error_of(done: asyncio.Future[Any]) -> str | None:
     if done.cancelled():
-        return "nobody waits for it any more; it may be done all the same"
+        return UNKNOWN
     error = done.exception()
     return _said(done.result()) if error is None else repr(error)
 

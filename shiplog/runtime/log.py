@@ -21,6 +21,12 @@ AUDIT = "shiplog.audit"
 LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
+class Whole(str):
+    """A text that is not cut: whoever logs it has bounded it."""
+
+    __slots__ = ()
+
+
 def format_event(event: str, **fields: object) -> str:
     """The line's text: `event key="value" number=3`."""
     return " ".join([event, *(f"{key}={_shown(value)}" for key, value in fields.items())])
@@ -69,6 +75,6 @@ def _shown(value: object) -> str:
     if isinstance(value, int | float | None):
         return str(value)
     text = str(value)
-    if len(text) > FIELD_LIMIT_CHARACTERS:
+    if len(text) > FIELD_LIMIT_CHARACTERS and not isinstance(value, Whole):
         text = text[: FIELD_LIMIT_CHARACTERS - 3] + "..."
     return json.dumps(text)

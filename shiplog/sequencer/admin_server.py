@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, get_args
 
-from shiplog.runtime.audit import note_change
+from shiplog.runtime.audit import UNKNOWN, note_change
 from shiplog.runtime.transport import Connection
 from shiplog.sequencer.admin_desk import AdminDesk
 from shiplog.wire import admin, admin_archive, admin_groups
@@ -54,17 +54,20 @@ class AdminServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, request: Request) -> None:
-        desk = AdminDesk(self._node)
         who = str(self._connection.identity)
-        body = await desk.answer(who, request.body)
-        if not isinstance(request.body, ONLY_ASKED):
-            note_change(
-                who=who,
-                peer=self._connection.peername,
-                what=type(request.body).__name__,
-                asked=request.body,
-                error=_problem(body),
-            )
+        problem: str | None = UNKNOWN
+        try:
+            body = await AdminDesk(self._node).answer(who, request.body)
+            problem = _problem(body)
+        finally:  # also if who asked has gone meanwhile
+            if not isinstance(request.body, ONLY_ASKED):
+                note_change(
+                    who=who,
+                    peer=self._connection.peername,
+                    what=type(request.body).__name__,
+                    asked=request.body,
+                    error=problem,
+                )
         self._connection.send(Response(request.id, body))
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:

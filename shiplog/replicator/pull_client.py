@@ -5,7 +5,8 @@ same batch before it. A node that disagrees is left for another; when all do, th
 a loud error, and nothing of it is cut.
 
 Invariant: one process keeps the copies of a directory (a lock); a copy is a prefix of the cluster's
-log from where it begins.
+log from where it begins; nothing is made in a directory that took the place of the one that is
+locked, or of a copy that is open.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from random import Random
 
 from shiplog.config.types import Address, ClientConfig
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
@@ -117,6 +119,8 @@ class PullClient:
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, PullRefused] = {}
         self._lock: File | None = None
+        self._locked: tuple[int, int] | None = None
+        """Which file that is."""
         self._archived: dict[Copy, int] = {}
         """Copies with files to be truncated: those below the segment."""
         self._followed = 0
@@ -135,6 +139,10 @@ class PullClient:
             dict(self._problems),
         )
 
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self._directory, LOCK_FILE)
+
     def start(self) -> None:
         """Open the copies there are, and begin to copy.
 
@@ -143,7 +151,8 @@ class PullClient:
             LogFormatError: a copy cannot be used as it is.
         """
         self._fs.make_directory(self._directory)
-        self._lock = self._fs.lock(os.path.join(self._directory, LOCK_FILE))
+        self._lock = self._fs.lock(self._lock_path)
+        self._locked = self._fs.identity(self._lock_path)
         for topic in self.topics:
             self._find(topic)
         self._tasks = [
@@ -194,6 +203,7 @@ class PullClient:
                 self._add(name, topic_id, partition)
 
     def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
+        self._check_place()
         copy = make_copy(self._fs, self._directory, topic, topic_id, partition)
         for damage in copy.log.damaged:
             log.error("a copy was damaged: %s", damage)
@@ -317,6 +327,7 @@ class PullClient:
         is full, `fault` says so, and it can be tried again; if it fails, copying of it has stopped.
         """
         try:
+            self._check_place()
             copy, aside = begin_anew(self._fs, self._directory, old)
         except DiskFull as error:
             old.fault = error
@@ -352,11 +363,40 @@ class PullClient:
             return False
         return is_news
 
+    # --- the place ----------------------------------------------------------------------------
+
+    def is_in_place(self) -> bool:
+        """Whether the directory and the copies are those that were opened; others may have taken
+        their places. Once not, never again.
+        """
+        return self._is_locked() and all(copy.is_in_place for copy in self._alive())
+
+    def _is_locked(self) -> bool:
+        try:
+            return self._fs.identity(self._lock_path) == self._locked
+        except LogFormatError:
+            return False
+
+    def _check_place(self) -> None:
+        if not self._is_locked():
+            raise DirectoryGone(self._directory)
+
+    def _stop_displaced(self) -> None:
+        """Copies that readers do not find any more grow no more."""
+        is_locked = self._is_locked()
+        for copy in self._alive():
+            if copy.state is not CopyState.STOPPED and not (is_locked and copy.is_in_place):
+                path = copy.log.path if is_locked else self._directory
+                copy.state, copy.fault = CopyState.STOPPED, DirectoryGone(path)
+                log.error("copying of %s-%d has stopped: %s", *copy.name, copy.fault)
+                self._on_change(copy)
+
     # --- durability ---------------------------------------------------------------------------
 
     async def _sync_often(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
+            self._stop_displaced()
             await self._sync()
             self._keep_budget()
             await self._truncate()
@@ -402,7 +442,7 @@ class PullClient:
 
     async def _sync(self) -> None:
         """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
-        dirty = [copy for copy in self.copies.values() if copy.log.dirty()]
+        dirty = [copy for copy in self.copies.values() if copy.log.dirty() and copy.is_in_place]
         written = [(copy, copy.log.next_offset) for copy in dirty]
         try:
             await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])

@@ -182,6 +182,7 @@ class PullClient:
         """
         wanted = self.topics if topics is None else tuple(topics)
         stays = wanted == self.topics and self._address in config.nodes
+        has_new_node = not set(config.nodes) <= set(self._config.nodes)
         self._config, self.topics = config, wanted
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
@@ -190,6 +191,10 @@ class PullClient:
                 self._find(topic)
             except LogFormatError as error:  # told again, and tried again, when it is to grow
                 log.error("a copy of %s cannot be used: %s", topic, error)
+        if has_new_node:
+            for copy in self.copies.values():
+                copy.ask_again()
+                self._on_change(copy)
         if not stays:
             self._followed += 1
             if self._connection is not None:

@@ -102,6 +102,12 @@ class Copy:
         start, crc = (NO_BATCH, 0) if last is None or last[0] != file else last[1:]
         return OpenMerged(handle, *name, Start.POSITION, 0, file, byte, start, crc)
 
+    def ask_again(self) -> None:
+        """There is a node that has not been asked yet: what others refused counts no more."""
+        if self.state is CopyState.STOPPED and isinstance(self.fault, PullRefused):
+            self.state, self.fault = CopyState.WAITING, None
+        self.refused_by.clear()
+
     def archive(self, start: LogStart, *, keep: bool) -> bool:
         """The cluster has archived what is before `start`; whether files are to be truncated. With
         `keep` none are, but a copy that has not come so far goes on there. Raises LogFormatError.

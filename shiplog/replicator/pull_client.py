@@ -24,7 +24,7 @@ from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.logformat.merged_copies import find_copies
-from shiplog.replicator.copy_budget import segments_of, starts_within
+from shiplog.replicator.copy_budget import segments_of_all, starts_within
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -355,7 +355,7 @@ class PullClient:
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
         if copy.archive(start, keep=self._config.subscriber.keep):
-            self._archived[copy] = start.segment
+            self._let_go_below(copy, start.segment)
         self.on_change(copy)
 
     def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
@@ -403,7 +403,7 @@ class PullClient:
             await asyncio.sleep(SYNC_S)
             self._stop_displaced()
             await self._sync()
-            self._keep_budget()
+            await self._keep_budget()
             await self._truncate()
             self._leave_others()
 
@@ -418,19 +418,30 @@ class PullClient:
                 log.info("%s-%d is copied no more; what was copied is kept", *copy.name)
                 self._on_change(copy)
 
-    def _keep_budget(self) -> None:
-        """Let copies begin later, as far as they take more than the budget."""
+    async def _keep_budget(self) -> None:
+        """Let copies begin later, as far as they take more than the budget. Files are looked at in
+        a thread: there may be many.
+        """
         budget = self._config.subscriber.budget_bytes
         if budget is None:
             return
         try:
-            held = [segments_of(self._fs, copy.log.path, copy.name) for copy in self._alive()]
+            copies = {copy.name: copy for copy in self._alive()}
+            paths = {name: copy.log.path for name, copy in copies.items()}
+            held = await asyncio.to_thread(segments_of_all, self._fs, paths)
             for name, base in starts_within(budget, held).items():
-                self.copies[name].log.archive(LogStart(base, base, checksum=0))  # it has its own
-                self._archived[self.copies[name]] = base
-                log.info("%s", format_event("copy cut to its budget", copy=name, start=base))
+                if self.copies.get(name) is copies[name]:  # not begun anew meanwhile
+                    self._cut(copies[name], base)
         except LogFormatError as error:
             log.error("the copies cannot be kept within budget_bytes: %s", error)
+
+    def _cut(self, copy: Copy, base: int) -> None:
+        copy.log.archive(LogStart(base, base, checksum=0))  # it has its own
+        self._let_go_below(copy, base)
+        log.info("%s", format_event("copy cut to its budget", copy=copy.name, start=base))
+
+    def _let_go_below(self, copy: Copy, base: int) -> None:
+        self._archived[copy] = max(base, self._archived.get(copy, 0))
 
     def _alive(self) -> list[Copy]:
         return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
@@ -440,8 +451,8 @@ class PullClient:
         while self._archived:
             copy, below = self._archived.popitem()
             try:
-                bases = not_truncated(self._fs, copy.log.path, below)
-                await asyncio.to_thread(truncate_segments, self._fs, copy.log.path, bases)
+                if copy.is_in_place:
+                    await asyncio.to_thread(_truncate_below, self._fs, copy.log.path, below)
             except LogFormatError as error:
                 log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
 
@@ -458,6 +469,10 @@ class PullClient:
                 copy.state, copy.fault = CopyState.STOPPED, error
                 log.error("copying of %s-%d has stopped: %s", *copy.name, error)
                 self.on_change(copy)
+
+
+def _truncate_below(fs: FileSystem, path: str, below: int) -> None:
+    truncate_segments(fs, path, not_truncated(fs, path, below))
 
 
 def _close(copy: Copy) -> None:

@@ -115,7 +115,9 @@ def test_a_copy_goes_on_at_another_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stays", [True, False])
-def test_a_copy_that_every_node_refused_goes_on_at_a_new_one(tmp_path: Path, *, stays: bool) -> None:
+def test_a_copy_that_every_node_refused_goes_on_at_a_new_one(
+    tmp_path: Path, *, stays: bool
+) -> None:
     async def main() -> None:
         async with pulling(tmp_path, nodes=1) as made:
             [source] = made.sources

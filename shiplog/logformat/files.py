@@ -17,7 +17,14 @@ import stat
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
-from shiplog.logformat.disk_errors import DiskFault, DiskFull, NoSuchFile, fault_of, translated
+from shiplog.logformat.disk_errors import (
+    DirectoryGone,
+    DiskFault,
+    DiskFull,
+    NoSuchFile,
+    fault_of,
+    translated,
+)
 from shiplog.logformat.errors import CorruptLog, DirectoryInUse
 from shiplog.logformat.os_file import OsFile, SyncTarget
 
@@ -119,8 +126,10 @@ class FileSystem(Protocol):
     def rename(self, source: StrPath, target: StrPath) -> None:
         """Give a file another name in the same file system, replacing what has it."""
 
-    def unlink(self, path: StrPath) -> None:
-        """Remove a name. Raises NoSuchFile."""
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
+        """Remove a name; if `within` is given, only from the directory that has this identity.
+        Raises NoSuchFile; DirectoryGone: another directory is in its place.
+        """
 
     def remove_tree(self, path: StrPath) -> None:
         """Remove a directory and all in it, durably; no link is followed."""
@@ -222,11 +231,26 @@ class OsFileSystem:
         with translated(name, "rename"):
             os.replace(name, target)
 
-    def unlink(self, path: StrPath) -> None:
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
         """Remove a name."""
         name = os.fspath(path)
+        if within is not None:
+            return self._unlink_within(*os.path.split(name), within)
         with translated(name, "remove"):
             os.unlink(name)
+        return None
+
+    def _unlink_within(self, parent: str, name: str, identity: tuple[int, int]) -> None:
+        """By the descriptor that was looked at: whatever takes the directory's place is safe."""
+        directory = self.open_directory(parent)
+        try:
+            with translated(os.path.join(parent, name), "remove"):
+                facts = os.fstat(directory.fileno())
+                if (facts.st_dev, facts.st_ino) != identity:
+                    raise DirectoryGone(parent)
+                os.unlink(name, dir_fd=directory.fileno())
+        finally:
+            directory.close()
 
     def remove_tree(self, path: StrPath) -> None:
         """Remove a directory and all in it, durably."""

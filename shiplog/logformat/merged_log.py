@@ -25,6 +25,7 @@ from shiplog.logformat.errors import (
     NotContiguous,
 )
 from shiplog.logformat.files import Bytes, DiskFull, File, FileSystem, StrPath
+from shiplog.logformat.held_directory import HeldDirectory
 from shiplog.logformat.marks import MARKS_FILE, read_marks
 from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_marks import Checkpoint, Checkpoints, MergedMarks
@@ -77,6 +78,8 @@ class MergedLog(MergedReader):
         self._writer: _Writer | None = None
         self._dirty = DirtyFiles(fs, path, self._files)
         self._unsaved_bytes = 0
+        self._held: HeldDirectory | None = None
+        """Its directory, where that may be replaced under this process."""
 
     # --- opening -------------------------------------------------------------------------------
 
@@ -90,8 +93,12 @@ class MergedLog(MergedReader):
         topic_id: str,
         partition: int,
         read_only: bool = False,
+        hold: bool = False,
     ) -> MergedLog:
         """Open a partition's directory; unless `read_only`, make it if needed, and repair it.
+
+        With `hold` no file is made any more, and DirectoryGone raised instead, once another
+        directory is in its place.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
@@ -105,6 +112,8 @@ class MergedLog(MergedReader):
         whose = claim(fs, name, wanted, read_only=read_only)
         log = cls(fs, name, whose, read_only=read_only)
         try:
+            if hold:
+                log._held = HeldDirectory(fs, name)
             marks = read_marks(fs, log._path(MARKS_FILE), MergedMarks)
             if log._tail is not None:
                 log._tail.begin(marks)
@@ -230,7 +239,7 @@ class MergedLog(MergedReader):
 
     def _open_segment(self) -> _Writer:
         """Open the files of the growing segment, and make them if they are not there."""
-        self._require_writer()
+        self._check_writable()
         growing = self._chain.growing
         base = growing.base_offset
         if not self._fs.exists(self._reader.path(base, LOG)):
@@ -254,6 +263,7 @@ class MergedLog(MergedReader):
         growing = self._chain.growing
         if growing.size == 0:
             return
+        self._check_writable()
         writer = self._writer or self._open_segment()
         writer.log.seal()
         self._writer = None
@@ -270,7 +280,7 @@ class MergedLog(MergedReader):
             NotContiguous: the copy is not empty.
             DiskFault: the disk fails.
         """
-        self._require_writer()
+        self._check_writable()
         if self.next_offset != self.start_offset:
             raise NotContiguous(f"{self.path} holds records: it cannot begin at {base_offset}")
         self._whose = msgspec.structs.replace(
@@ -299,7 +309,7 @@ class MergedLog(MergedReader):
         Raises:
             DiskFull, DiskFault: perhaps only until the log is opened again, nothing is archived.
         """
-        self._require_writer()
+        self._check_writable()
         self.hide_below(start.offset)
         whose = msgspec.structs.replace(self._whose, log_start=self._chain.log_start)
         begin = self._chain.start
@@ -402,7 +412,7 @@ class MergedLog(MergedReader):
 
     def save_marks(self) -> None:
         """Write the durable marks; they reach the disk with the next round of syncs."""
-        self._require_writer()
+        self._check_writable()
         self._store_indexes()
         self._dirty.write_marks(self._marks())
         self._unsaved_bytes = 0
@@ -425,7 +435,15 @@ class MergedLog(MergedReader):
         self._writer = None
         self._files.close()
         self._dirty.close()
+        if self._held is not None:
+            self._held.close()
 
-    def _require_writer(self) -> None:
+    def is_in_place(self) -> bool:
+        """Whether its directory is still found where it was; always so unless it is held."""
+        return self._held is None or self._held.is_in_place()
+
+    def _check_writable(self) -> None:
         if self._tail is not None:
             raise ReadOnly(f"{self.path} is open for reading only")
+        if self._held is not None:
+            self._held.check()

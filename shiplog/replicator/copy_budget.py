@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shiplog.logformat.files import FileSystem
@@ -27,16 +27,26 @@ class CopySegment(NamedTuple):
     size: int
 
 
+def segments_of_all(fs: FileSystem, paths: Mapping[InputName, str]) -> list[list[CopySegment]]:
+    """The segments of each copy, given where it is. Raises LogFormatError."""
+    return [segments_of(fs, path, copy) for copy, path in paths.items()]
+
+
 def segments_of(fs: FileSystem, path: str, copy: InputName) -> list[CopySegment]:
-    """The segments of one copy, in order. Raises LogFormatError."""
-    bases = segment_bases(fs.list_directory(path))
-    found = []
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    """The segments of one copy, in order. As the oldest are emptied first, the newest closed one
+    that is empty has none before it. Raises LogFormatError.
+    """
+    found: list[CopySegment] = []
+    following = None
+    for base in reversed(segment_bases(fs.list_directory(path))):
         file = os.path.join(path, segment_name(base, LOG))
         size = fs.size(file)
         if size > 0:
             found.append(CopySegment(fs.modified_ns(file), copy, following, size))
-    return found
+        elif following is not None:
+            break
+        following = base
+    return found[::-1]
 
 
 def starts_within(

@@ -43,6 +43,8 @@ class _InputDirectory:
         self.path = path
         self.names: dict[int, RunNames] = {}
         self.tails: dict[int, RunTail] = {}
+        self.identity: tuple[int, int] | None = None
+        """Of the directory, when it was looked at first."""
         self._fs = fs
         self._pieces = pieces
         self._watch = DirectoryWatch(fs, path)
@@ -50,6 +52,8 @@ class _InputDirectory:
     def look(self, *, always: bool) -> bool:
         """List the directory (if it may have changed); whether a run has come or gone."""
         before = self.names.keys()
+        if self.identity is None:
+            self.identity = self._fs.identity(self.path)
         if self._watch.needs_listing() or always:
             names = parse_names(self._fs.list_directory(self.path))
             self.names = {run: found for run, found in names.items() if found.data}
@@ -132,12 +136,21 @@ class LocalSession:
         """The directory of an input."""
         return self._inputs[name].path
 
-    def is_in_place(self) -> bool:
-        """Whether the directory is the one whose files are known here: another one may have taken
-        its place, because it was replaced or unmounted.
+    def identities(self) -> dict[str, tuple[int, int]]:
+        """Path (no slash at its end) -> identity of the directories whose files are known here: the
+        session's, and its inputs'. Others may have taken their places, because they were replaced
+        or unmounted.
         """
+        found = {os.path.dirname(os.path.join(self.path, "")): self._identity}
+        found |= {each.path: each.identity for each in self._inputs.values()}
+        return {path: identity for path, identity in found.items() if identity is not None}
+
+    def is_in_place(self) -> bool:
+        """Whether all of them are found where they were."""
         try:
-            return self._identity == self.fs.identity(self.path)
+            return self._identity is not None and all(
+                self.fs.identity(path) == identity for path, identity in self.identities().items()
+            )
         except LogFormatError:
             return False
 

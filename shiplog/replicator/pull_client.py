@@ -5,7 +5,8 @@ same batch before it. A node that disagrees is left for another; when all do, th
 a loud error, and nothing of it is cut.
 
 Invariant: one process keeps the copies of a directory (a lock); a copy is a prefix of the cluster's
-log from where it begins.
+log from where it begins; nothing is made in a directory that took the place of the one that is
+locked, or of a copy that is open.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from dataclasses import dataclass
 from random import Random
 
 from shiplog.config.types import Address, ClientConfig
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import DiskFull, File, FileSystem
 from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
 from shiplog.logformat.merged_copies import find_copies
-from shiplog.replicator.copy_budget import segments_of, starts_within
+from shiplog.replicator.copy_budget import segments_of_all, starts_within
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_conversation import PullConversation
 from shiplog.replicator.pull_copy import (
@@ -117,6 +119,8 @@ class PullClient:
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, PullRefused] = {}
         self._lock: File | None = None
+        self._locked: tuple[int, int] | None = None
+        """Which file that is."""
         self._archived: dict[Copy, int] = {}
         """Copies with files to be truncated: those below the segment."""
         self._followed = 0
@@ -135,6 +139,10 @@ class PullClient:
             dict(self._problems),
         )
 
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self._directory, LOCK_FILE)
+
     def start(self) -> None:
         """Open the copies there are, and begin to copy.
 
@@ -143,7 +151,8 @@ class PullClient:
             LogFormatError: a copy cannot be used as it is.
         """
         self._fs.make_directory(self._directory)
-        self._lock = self._fs.lock(os.path.join(self._directory, LOCK_FILE))
+        self._lock = self._fs.lock(self._lock_path)
+        self._locked = self._fs.identity(self._lock_path)
         for topic in self.topics:
             self._find(topic)
         self._tasks = [
@@ -173,6 +182,7 @@ class PullClient:
         """
         wanted = self.topics if topics is None else tuple(topics)
         stays = wanted == self.topics and self._address in config.nodes
+        has_new_node = not set(config.nodes) <= set(self._config.nodes)
         self._config, self.topics = config, wanted
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
@@ -181,6 +191,10 @@ class PullClient:
                 self._find(topic)
             except LogFormatError as error:  # told again, and tried again, when it is to grow
                 log.error("a copy of %s cannot be used: %s", topic, error)
+        if has_new_node:
+            for copy in self.copies.values():
+                copy.ask_again()
+                self._on_change(copy)
         if not stays:
             self._followed += 1
             if self._connection is not None:
@@ -194,6 +208,7 @@ class PullClient:
                 self._add(name, topic_id, partition)
 
     def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
+        self._check_place()
         copy = make_copy(self._fs, self._directory, topic, topic_id, partition)
         for damage in copy.log.damaged:
             log.error("a copy was damaged: %s", damage)
@@ -317,6 +332,7 @@ class PullClient:
         is full, `fault` says so, and it can be tried again; if it fails, copying of it has stopped.
         """
         try:
+            self._check_place()
             copy, aside = begin_anew(self._fs, self._directory, old)
         except DiskFull as error:
             old.fault = error
@@ -339,7 +355,7 @@ class PullClient:
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
         if copy.archive(start, keep=self._config.subscriber.keep):
-            self._archived[copy] = start.segment
+            self._let_go_below(copy, start.segment)
         self.on_change(copy)
 
     def on_disagreement(self, copy: Copy, fault: PullRefused) -> bool:
@@ -352,13 +368,42 @@ class PullClient:
             return False
         return is_news
 
+    # --- the place ----------------------------------------------------------------------------
+
+    def is_in_place(self) -> bool:
+        """Whether the directory and the copies are those that were opened; others may have taken
+        their places. Once not, never again.
+        """
+        return self._is_locked() and all(copy.is_in_place for copy in self._alive())
+
+    def _is_locked(self) -> bool:
+        try:
+            return self._fs.identity(self._lock_path) == self._locked
+        except LogFormatError:
+            return False
+
+    def _check_place(self) -> None:
+        if not self._is_locked():
+            raise DirectoryGone(self._directory)
+
+    def _stop_displaced(self) -> None:
+        """Copies that readers do not find any more grow no more."""
+        is_locked = self._is_locked()
+        for copy in self._alive():
+            if copy.state is not CopyState.STOPPED and not (is_locked and copy.is_in_place):
+                path = copy.log.path if is_locked else self._directory
+                copy.state, copy.fault = CopyState.STOPPED, DirectoryGone(path)
+                log.error("copying of %s-%d has stopped: %s", *copy.name, copy.fault)
+                self._on_change(copy)
+
     # --- durability ---------------------------------------------------------------------------
 
     async def _sync_often(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
+            self._stop_displaced()
             await self._sync()
-            self._keep_budget()
+            await self._keep_budget()
             await self._truncate()
             self._leave_others()
 
@@ -373,19 +418,30 @@ class PullClient:
                 log.info("%s-%d is copied no more; what was copied is kept", *copy.name)
                 self._on_change(copy)
 
-    def _keep_budget(self) -> None:
-        """Let copies begin later, as far as they take more than the budget."""
+    async def _keep_budget(self) -> None:
+        """Let copies begin later, as far as they take more than the budget. Files are looked at in
+        a thread: there may be many.
+        """
         budget = self._config.subscriber.budget_bytes
         if budget is None:
             return
         try:
-            held = [segments_of(self._fs, copy.log.path, copy.name) for copy in self._alive()]
+            copies = {copy.name: copy for copy in self._alive()}
+            paths = {name: copy.log.path for name, copy in copies.items()}
+            held = await asyncio.to_thread(segments_of_all, self._fs, paths)
             for name, base in starts_within(budget, held).items():
-                self.copies[name].log.archive(LogStart(base, base, checksum=0))  # it has its own
-                self._archived[self.copies[name]] = base
-                log.info("%s", format_event("copy cut to its budget", copy=name, start=base))
+                if self.copies.get(name) is copies[name]:  # not begun anew meanwhile
+                    self._cut(copies[name], base)
         except LogFormatError as error:
             log.error("the copies cannot be kept within budget_bytes: %s", error)
+
+    def _cut(self, copy: Copy, base: int) -> None:
+        copy.log.archive(LogStart(base, base, checksum=0))  # it has its own
+        self._let_go_below(copy, base)
+        log.info("%s", format_event("copy cut to its budget", copy=copy.name, start=base))
+
+    def _let_go_below(self, copy: Copy, base: int) -> None:
+        self._archived[copy] = max(base, self._archived.get(copy, 0))
 
     def _alive(self) -> list[Copy]:
         return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
@@ -395,14 +451,14 @@ class PullClient:
         while self._archived:
             copy, below = self._archived.popitem()
             try:
-                bases = not_truncated(self._fs, copy.log.path, below)
-                await asyncio.to_thread(truncate_segments, self._fs, copy.log.path, bases)
+                if copy.is_in_place:
+                    await asyncio.to_thread(_truncate_below, self._fs, copy.log.path, below)
             except LogFormatError as error:
                 log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
 
     async def _sync(self) -> None:
         """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
-        dirty = [copy for copy in self.copies.values() if copy.log.dirty()]
+        dirty = [copy for copy in self.copies.values() if copy.log.dirty() and copy.is_in_place]
         written = [(copy, copy.log.next_offset) for copy in dirty]
         try:
             await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
@@ -413,6 +469,10 @@ class PullClient:
                 copy.state, copy.fault = CopyState.STOPPED, error
                 log.error("copying of %s-%d has stopped: %s", *copy.name, error)
                 self.on_change(copy)
+
+
+def _truncate_below(fs: FileSystem, path: str, below: int) -> None:
+    truncate_segments(fs, path, not_truncated(fs, path, below))
 
 
 def _close(copy: Copy) -> None:

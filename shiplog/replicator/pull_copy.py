@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from shiplog.config.types import Address
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import LogFormatError
 from shiplog.logformat.files import FileSystem
 from shiplog.logformat.merged_archive import LogStart
@@ -81,6 +82,11 @@ class Copy:
         return self.log.topic, self.log.partition
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether what it writes to can be found by those who read it; once not, never again."""
+        return not isinstance(self.fault, DirectoryGone) and self.log.is_in_place()
+
+    @property
     def is_begun(self) -> bool:
         """Whether it is settled where it begins."""
         return self.wanted_offset is not None or self.log.end() != (0, 0)
@@ -95,6 +101,12 @@ class Copy:
         last = log.last_batch()
         start, crc = (NO_BATCH, 0) if last is None or last[0] != file else last[1:]
         return OpenMerged(handle, *name, Start.POSITION, 0, file, byte, start, crc)
+
+    def ask_again(self) -> None:
+        """There is a node that has not been asked yet: what others refused counts no more."""
+        if self.state is CopyState.STOPPED and isinstance(self.fault, PullRefused):
+            self.state, self.fault = CopyState.WAITING, None
+        self.refused_by.clear()
 
     def archive(self, start: LogStart, *, keep: bool) -> bool:
         """The cluster has archived what is before `start`; whether files are to be truncated. With
@@ -132,5 +144,5 @@ def begin_anew(fs: FileSystem, directory: str, old: Copy) -> tuple[Copy, str]:
 def make_copy(fs: FileSystem, directory: str, topic: str, topic_id: str, partition: int) -> Copy:
     """Open or make a copy. Raises LogFormatError."""
     path = copy_path(directory, topic, partition)
-    log = MergedLog.open(fs, path, topic=topic, topic_id=topic_id, partition=partition)
+    log = MergedLog.open(fs, path, topic=topic, topic_id=topic_id, partition=partition, hold=True)
     return Copy(log)

@@ -319,7 +319,7 @@ class PushClient:
                 await asyncio.sleep(RELEASE_DELAY_S)
                 self._release_wanted = False
                 removal = plan_removal(self._session, self._progress)
-                await remove(self._fs, removal.paths)
+                await remove(self._fs, removal)
                 self._removed(removal)
         except LogFormatError as error:
             self._release_wanted = True

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shiplog.logformat.files import FileSystem, NoSuchFile
@@ -29,6 +30,8 @@ class Removal:
 
     paths: tuple[str, ...]
     finished: tuple[int, ...]
+    directories: Mapping[str, tuple[int, int]]
+    """Path -> identity of those that the files are in."""
 
 
 def plan_removal(session: LocalSession, progress: Progress) -> Removal:
@@ -38,7 +41,7 @@ def plan_removal(session: LocalSession, progress: Progress) -> Removal:
     paths: list[str] = []
     finished: list[int] = []
     if not session.is_in_place():
-        return Removal((), ())
+        return Removal((), (), {})
     for record in session.runs:
         run = record.run
         names = session.inputs_of(run)
@@ -57,7 +60,7 @@ def plan_removal(session: LocalSession, progress: Progress) -> Removal:
             finished.append(run)
         if is_finished and run != session.runs[-1].run:
             paths.append(os.path.join(session.path, f"run.{run}.json"))
-    return Removal(tuple(paths), tuple(finished))
+    return Removal(tuple(paths), tuple(finished), session.identities())
 
 
 def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> LostRange | None:
@@ -74,16 +77,18 @@ def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> L
     return LostRange(run, name, start, tail.end)
 
 
-async def remove(fs: FileSystem, paths: tuple[str, ...]) -> None:
-    """Remove files in a thread: freeing a gigabyte takes its time. Raises DiskFault."""
-    if paths:
-        await asyncio.to_thread(_remove, fs, paths)
+async def remove(fs: FileSystem, removal: Removal) -> None:
+    """Remove the files in a thread: freeing a gigabyte takes its time. Raises DiskFault;
+    DirectoryGone: another directory took the place of theirs meanwhile, nothing of it is removed.
+    """
+    if removal.paths:
+        await asyncio.to_thread(_remove, fs, removal)
 
 
-def _remove(fs: FileSystem, paths: tuple[str, ...]) -> None:
-    for path in paths:
+def _remove(fs: FileSystem, removal: Removal) -> None:
+    for path in removal.paths:
         try:
-            fs.unlink(path)
+            fs.unlink(path, within=removal.directories[os.path.dirname(path)])
         except NoSuchFile:
             continue
 

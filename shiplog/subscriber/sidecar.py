@@ -116,20 +116,17 @@ class SubscriberSidecar:
         self.directory.look()
         if self.client is not None:
             self._known |= {(*copy.name, copy.log.topic_id) for copy in self._copying()}
-        if self.client is not None and not self._are_files_there():
+        is_there = self.directory.is_there
+        if self.client is not None and not (is_there and self.client.is_in_place()):
+            if is_there:
+                log.warning("copies in %s were replaced: all are opened anew", self.directory.path)
             await self._close()
-        if self.client is None and self.directory.is_there:
+        if self.client is None and is_there:
             await self._open_again()
 
     def _copying(self) -> list[Copy]:
         copies = () if self.client is None else self.client.copies.values()
         return [copy for copy in copies if copy.state is not CopyState.GONE]
-
-    def _are_files_there(self) -> bool:
-        """Whether the copies that are written to can be found by those who read them."""
-        return self.directory.is_there and all(
-            self._fs.exists(copy.log.path) for copy in self._copying()
-        )
 
     def _has_known_copies(self) -> bool:
         """Whether a copy that was kept lies in the directory, also of a topic that is copied no

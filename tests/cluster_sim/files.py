@@ -10,7 +10,7 @@ import errno
 import itertools
 import os
 
-from shiplog.logformat.disk_errors import DiskFault, DiskFull, NoSuchFile
+from shiplog.logformat.disk_errors import DirectoryGone, DiskFault, DiskFull, NoSuchFile
 from shiplog.logformat.errors import CorruptLog, DirectoryInUse
 from shiplog.logformat.files import TEMPORARY_SUFFIX, Bytes, StrPath, SyncTarget
 from shiplog.runtime.inotify import Mask
@@ -227,8 +227,10 @@ class SimFileSystem:
         self.disk.rename(os.fspath(source), os.fspath(target))
         self.disk.tell(os.fspath(target), Mask.MOVED_TO)
 
-    def unlink(self, path: StrPath) -> None:
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
         name = os.fspath(path)
+        if within is not None and self.identity(os.path.dirname(name)) != within:
+            raise DirectoryGone(os.path.dirname(name))
         found = self.disk.find(name)
         if not isinstance(found, Inode):
             self.require_alive()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.errors import (
     CorruptBatch,
     CorruptLog,
@@ -17,6 +19,7 @@ from shiplog.logformat.errors import (
 )
 from shiplog.logformat.files import NoSuchFile
 from shiplog.logformat.json_files import OtherTopic
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
 from tests.logformat.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.logformat.storage import (
@@ -67,6 +70,32 @@ def test_a_copy_takes_only_what_comes_next(path: Path, tmp_path: Path) -> None:
     assert copy.segments()[:1] == log.segments()[:1]
     copy.close()
     log.close()
+
+
+def test_a_log_that_is_held_makes_nothing_in_a_directory_that_took_its_place(
+    path: Path, tmp_path: Path
+) -> None:
+    log, oracle = write(path, *SEGMENTS)
+    log.close()
+    at = tmp_path / "copy"
+    copy = MergedLog.open(FS, at, topic="flights", topic_id=TOPIC_ID, partition=0, hold=True)
+    copy.append_copy(0, 0, oracle.segments[0].data)
+    assert copy.is_in_place()
+    shutil.copytree(at, tmp_path / "other")
+    at.rename(tmp_path / "aside")
+    (tmp_path / "other").rename(at)
+    before = contents(at)
+    for change in (
+        copy.roll,
+        copy.save_marks,
+        lambda: copy.append_copy(4, 0, oracle.segments[1].data),
+        lambda: copy.archive(LogStart(4, 4, 0)),
+    ):
+        with pytest.raises(DirectoryGone):
+            change()
+    assert not copy.is_in_place()
+    copy.close()
+    assert contents(at) == before
 
 
 def test_what_a_copy_refuses_rolls_nothing(path: Path, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.replicator.copy_budget import CopySegment, starts_within
+from shiplog.logformat.files import OsFileSystem, StrPath
+from shiplog.replicator.copy_budget import CopySegment, segments_of_all, starts_within
 
 A, B = ("a", 0), ("b", 0)
 SIZES = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=8)
@@ -19,6 +22,27 @@ def of(copy: tuple[str, int], *facts: tuple[int, int]) -> list[CopySegment]:
         CopySegment(modified, copy, end, size)
         for (modified, size), end in zip(facts, following, strict=True)
     ]
+
+
+class Counting(OsFileSystem):
+    """One that counts whose sizes are asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def size(self, path: StrPath) -> int:
+        """As it is."""
+        self.asked += 1
+        return super().size(path)
+
+
+def test_what_was_emptied_long_ago_is_not_looked_at_again(tmp_path: Path) -> None:
+    for base, size in enumerate([0] * 50 + [7, 8, 0]):
+        (tmp_path / f"{base:020d}.log").write_bytes(bytes(size))
+    fs = Counting()
+    [found] = segments_of_all(fs, {A: str(tmp_path)})
+    assert [(each.size, each.following) for each in found] == [(7, 51), (8, 52)]
+    assert fs.asked == 4
 
 
 def test_the_oldest_go_first_whoever_has_them() -> None:

@@ -6,12 +6,16 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from shiplog.config.types import Address
 from shiplog.replicator.interfaces import InputName
 from shiplog.replicator.pull_client import PullClient
+from shiplog.replicator.pull_copy import CopyState
 from shiplog.replicator.push_client import PushClient
 from shiplog.replicator.push_progress import RunPlace
 from tests.replicator.fake_nodes import FakeNode, world
+from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.replicator.test_pull_client import copy_files, pulling, until_copied
 from tests.runtime.peers import in_loop, until
@@ -106,6 +110,33 @@ def test_a_copy_goes_on_at_another_node(tmp_path: Path) -> None:
                 client.follow(made.world.config(addresses=(first, other.address)))
                 assert client.copies == copies
                 assert client.status.node == "n1"
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_copy_that_every_node_refused_goes_on_at_a_new_one(
+    tmp_path: Path, *, stays: bool
+) -> None:
+    async def main() -> None:
+        async with pulling(tmp_path, nodes=1) as made:
+            [source] = made.sources
+            source.merged[0].append(batch(b"same"))
+            async with made.client() as client:
+                await until_copied(client, source)
+            good = made.world.nodes[0].address
+            forked = FakeSource(tmp_path / "forked")
+            forked.merged[0].append(batch(b"diff") + batch(b"also"))
+            other = (await made.add_node(source=forked)).address
+            async with made.client(addresses=(other,)) as client:
+                await until(lambda: client.copies["flights", 0].state is CopyState.STOPPED)
+                client.follow(made.world.config(addresses=(other,)))
+                assert client.copies["flights", 0].state is CopyState.STOPPED
+                nodes = (other, good) if stays else (good,)
+                client.follow(made.world.config(addresses=nodes))
+                source.merged[0].append(batch(b"more"))
+                await until_copied(client, source)
+                assert copy_files(made) == source.merged[0].files()
 
     in_loop(main)
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shiplog.config.types import SubscriberConfig
+from shiplog.logformat.files import OsFileSystem, StrPath
+from shiplog.logformat.merged_archive import LogStart
 from shiplog.replicator.pull_copy import CopyState
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch
@@ -99,6 +104,38 @@ def test_what_is_archived_under_way_is_left_out(tmp_path: Path) -> None:
                 assert client.copies["flights", 0].log.log_start.offset > 0
 
     in_loop(main)
+
+
+def test_a_budget_takes_nothing_back_of_what_is_archived_and_blocks_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing: set[threading.Thread] = set()
+    list_directory = OsFileSystem.list_directory
+
+    def listed(self: OsFileSystem, path: StrPath) -> list[str]:
+        if str(path).endswith("copies/flights-0"):
+            listing.add(threading.current_thread())
+        return list_directory(self, path)
+
+    async def main() -> None:
+        async with pulling(tmp_path, partitions=1) as made:
+            [source] = made.sources
+            fill(source)
+            async with made.client() as client:
+                await until_copied(client, source)
+                monkeypatch.setattr(OsFileSystem, "list_directory", listed)
+                total = sum(map(len, copy_files(made).values()))
+                limited = SubscriberConfig(budget_bytes=total - 1)  # the first file has to go
+                base = starts(source)[3]
+                client.on_archived(client.copies["flights", 0], LogStart(base, base, 0))
+                client.follow(replace(made.world.config(), subscriber=limited))
+                await client._keep_budget()
+                await until(lambda: copy_files(made)[f"{starts(source)[2]:020d}.log"] == b"")
+            assert_same_from(made, source, base)
+
+    in_loop(main)
+    assert listing
+    assert threading.main_thread() not in listing
 
 
 def test_kept_copies_keep_everything(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from shiplog.logformat.disk_errors import DirectoryGone
 from shiplog.logformat.files import OsFileSystem
 from shiplog.replicator.interfaces import InputName, Place
 from shiplog.replicator.local_session import LocalSession
 from shiplog.replicator.push_progress import LostRange, Progress
-from shiplog.replicator.push_release import find_lost, plan_removal, remove
+from shiplog.replicator.push_release import Removal, find_lost, plan_removal, remove
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 
 OTHER = ("weather", 2)
@@ -91,6 +92,23 @@ def test_nothing_goes_from_a_directory_that_took_the_place_of_this_one(
     assert "while it was in use" in str(publisher.session.fault)
 
 
+@pytest.mark.parametrize("which", ["s", "s/flights-0"])
+def test_what_takes_a_directorys_place_after_the_plan_was_made_loses_nothing(
+    publisher: Publisher, which: str
+) -> None:
+    publisher.merged(0, FLIGHTS, (3, ONE))
+    assert publisher.removed()
+    removal = plan_removal(publisher.session, publisher.progress)
+    path = publisher.files.path.parent / which
+    shutil.copytree(path, path.with_name("copy"))
+    path.rename(path.with_name("away"))
+    path.with_name("copy").rename(path)
+    with pytest.raises(DirectoryGone):
+        asyncio.run(remove(OsFileSystem(), removal))
+    assert all(Path(name).exists() for name in removal.paths)
+    assert not plan_removal(publisher.session, publisher.progress).paths
+
+
 def test_what_is_only_acknowledged_stays(publisher: Publisher) -> None:
     publisher.progress.reached(0, FLIGHTS, ((3, ONE), (3, ONE), (0, 0)))
     publisher.progress.close_run(0, {FLIGHTS: (3, ONE)})
@@ -167,8 +185,10 @@ def test_the_files_of_a_deleted_topic_go_unmerged(publisher: Publisher) -> None:
 
 
 def test_removing_twice_does_no_harm(publisher: Publisher) -> None:
+    publisher.session.poll()
     paths = (str(publisher.files.file(0)), str(publisher.files.file(77)))
+    removal = Removal(paths, (), publisher.session.identities())
     for _ in range(2):
-        asyncio.run(remove(OsFileSystem(), paths))
+        asyncio.run(remove(OsFileSystem(), removal))
     assert not publisher.files.file(0).exists()
     assert publisher.files.file(1).exists()

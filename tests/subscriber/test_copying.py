@@ -31,7 +31,7 @@ from shiplog.subscriber import (
 )
 from shiplog.subscriber.sidecar import SubscriberSidecar
 from tests.publisher.nodes import Nodes, running
-from tests.replicator.fake_source import FakeSource
+from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
 from tests.subscriber.merged import numbers, wait_for
 
@@ -302,6 +302,55 @@ def test_a_sidecar_goes_on_where_its_copies_end_when_the_directory_is_back(tmp_p
         asyncio.run(main())
         with Subscriber(TOPIC, directory=kept) as reader:
             assert read(reader, 110) == numbers(0, 110)
+
+
+def test_a_directory_that_is_swapped_between_two_looks_gets_no_hole(tmp_path: Path) -> None:
+    with copying(tmp_path) as made:
+        kept = tmp_path / "kept"
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            await sidecar.look()
+            shutil.copytree(kept, tmp_path / "restored")
+            kept.rename(tmp_path / "aside")
+            (tmp_path / "restored").rename(kept)
+            await sidecar.look()
+            await asyncio.to_thread(made.merge, 100, 110)
+            await asyncio.to_thread(made.roll)
+            await asyncio.to_thread(made.merge, 110, 120)
+            await until(lambda: [copy.log.next_offset for copy in sidecar.copies.values()] == [120])
+            assert sidecar.fault == ""
+            with pytest.raises(DirectoryInUse):
+                OsFileSystem().lock(kept / "copies.lock")
+            await sidecar.stop()
+
+        asyncio.run(main())
+        assert segment_files(kept / f"{TOPIC}-0") == made.source.merged[0].files()
+
+
+def test_an_embedded_copy_stops_when_others_are_in_its_place(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber() as subscriber:
+        subscriber.wait_caught_up(timeout=10)
+        copy = tmp_path / "copy"
+        shutil.copytree(copy, tmp_path / "restored")
+        copy.rename(tmp_path / "aside")
+        (tmp_path / "restored").rename(copy)
+        before = segment_files(copy / f"{TOPIC}-0")
+        made.merge(100, 110)
+        made.roll()
+        made.merge(110, 120)
+
+        def stopped() -> bool:
+            try:
+                subscriber.batch(timeout=0.1)
+            except CopyStopped as error:
+                return "replaced or unmounted while it was in use" in str(error)
+            return False
+
+        wait_for(stopped, "it says so")
+        assert segment_files(copy / f"{TOPIC}-0") == before
 
 
 def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_path: Path) -> None:

@@ -45,11 +45,13 @@ class _Kept(msgspec.Struct):
     data: bytes
 
 
-def held_files(place: str, *, with_crl: bool) -> TlsFiles:
-    """Where the texts of a configuration are put. Raises ConfigError."""
+def held_files(place: str) -> TlsFiles:
+    """Where the texts of a configuration are put; lists of what is revoked may come later, and go
+    again. Raises ConfigError.
+    """
     link = os.path.join(_directory(place), _LINK)
     ca, cert, key, crl = (os.path.join(link, name) for name in PEM_FILES.values())
-    return TlsFiles(ca=ca, cert=cert, key=key, crl=crl if with_crl else None)
+    return TlsFiles(ca=ca, cert=cert, key=key, crl=crl, crl_may_lack=True)
 
 
 def hold(document: Document) -> None:

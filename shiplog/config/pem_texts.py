@@ -35,7 +35,7 @@ def load_client_tls(table: Table) -> TlsFiles:
     _check(table)
     if not table.origin.is_remote:
         check_secret(table, "key_pem", os.path.abspath(table.origin.place))
-    return held_files(table.origin.place, with_crl=table.has("crl_pem"))
+    return held_files(table.origin.place)
 
 
 def _check(table: Table) -> None:

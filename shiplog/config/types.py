@@ -59,13 +59,15 @@ class Address(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """Paths of the PEM files for mutual TLS: authority, own certificate, its private key, and what
-    the authority has revoked (None: nothing).
+    the authority has revoked (None: nothing). `crl_may_lack`: nothing too while there is no such
+    file; it comes and goes with the others, all at once.
     """
 
     ca: str
     cert: str
     key: str
     crl: str | None = None
+    crl_may_lack: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,12 +15,13 @@ from shiplog.config.enrolment import Enrolment, enrol
 from shiplog.config.held import STATE_VARIABLE
 from shiplog.config.load import load_client
 from shiplog.config.pki import Role, create_authority
-from shiplog.config.pki_rotation import rotate
+from shiplog.config.pki_rotation import refresh_lists, rotate
 from shiplog.config.remote import CA_VARIABLE
 from shiplog.config.types import Address, ClientConfig, LogLevel
 from shiplog.runtime import following
 from shiplog.runtime.following import ConfigFollower
 from shiplog.runtime.reload import Problem
+from shiplog.runtime.tls import ReloadingContext
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 
@@ -117,6 +119,37 @@ def test_certificates_are_put_into_the_same_files(
 
     held = Path(in_loop(main))
     assert held.read_bytes() == Path(documents.pki, "client-c.pem").read_bytes()
+
+
+def test_lists_of_what_is_revoked_count_when_they_come_and_no_more_when_they_go(
+    documents: Documents,
+) -> None:
+    async def main() -> None:
+        documents.make()
+        async with follow(str(documents.file)) as made:
+            tls = ReloadingContext(made.follower.config.tls)
+
+            def is_asked() -> bool:
+                return bool(tls.client.verify_flags & ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF)
+
+            async def changed(count: int) -> None:
+                await until(lambda: len(made.told) == count)
+                assert tls.reload_if_changed()
+
+            assert not is_asked()
+            refresh_lists(documents.pki)
+            documents.make()
+            await changed(1)
+            assert is_asked()
+            Path(documents.pki, "crl.pem").unlink()
+            documents.make()
+            await changed(2)
+            assert not is_asked()
+            rotate(documents.pki, Role.CLIENT, "c")
+            documents.make()
+            await changed(3)
+
+    in_loop(main)
 
 
 def test_a_problem_changes_nothing_and_is_told_once(

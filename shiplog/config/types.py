@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from shiplog.config.broker_defaults import BrokerDefaults
 from shiplog.config.group_limits import GroupLimits
@@ -59,21 +59,28 @@ class Address(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """Paths of the PEM files for mutual TLS: authority, own certificate, its private key, and what
-    the authority has revoked (None: nothing). `crl_may_lack`: nothing too while there is no such
-    file; it comes and goes with the others, all at once.
+    the authority has revoked (None: nothing).
     """
 
     ca: str
     cert: str
     key: str
     crl: str | None = None
-    crl_may_lack: bool = False
+    crl_may_lack: ClassVar[bool] = False
+    """Whether nothing is revoked, too, while there is no such file."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All of them, for whoever watches them."""
         found = (self.ca, self.cert, self.key)
         return found if self.crl is None else (*found, self.crl)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFiles(TlsFiles):
+    """Files that are replaced all at once, with the one of what is revoked or without it."""
+
+    crl_may_lack: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

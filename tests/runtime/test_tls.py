@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shiplog.config.pki import Role, create_authority, issue
 from shiplog.config.pki_rotation import refresh_lists
-from shiplog.config.types import TlsFiles
+from shiplog.config.types import HeldFiles, TlsFiles
 from shiplog.runtime import tls as tls_module
 from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 from shiplog.runtime.tls import (
@@ -268,9 +268,7 @@ def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
     create_authority(pki, "demo")
     made = issue(pki, Role.CLIENT, "c")
     crl = tmp_path / "crl.pem"
-    files = TlsFiles(
-        ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl), crl_may_lack=True
-    )
+    files = HeldFiles(ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl))
     tls = ReloadingContext(files)
 
     def is_asked() -> bool:
@@ -290,4 +288,4 @@ def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
     assert tls.reload_if_changed()
     assert not is_asked()
     with pytest.raises(TlsFault, match="revocation lists"):
-        ReloadingContext(replace(files, crl_may_lack=False))
+        ReloadingContext(TlsFiles(**asdict(files)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shiplog.config.copy_url import is_url
+from shiplog.config.depth import DEPTH_MAX, is_too_deep
 from shiplog.config.schema import (
     VARIABLE_PREFIX,
     Key,
@@ -162,8 +163,11 @@ def read_file(path: str) -> Text:
 def parse_toml(text: Text) -> dict[str, Any]:
     """The tables of a text; raises ConfigError."""
     try:
-        return tomllib.loads(text.data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        decoded = text.data.decode()
+        if is_too_deep(decoded):
+            raise ConfigError(f"{text.shown}: nests deeper than {DEPTH_MAX}: not a configuration")
+        return tomllib.loads(decoded)
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError; a number of 5000 digits
         raise ConfigError(f"{text.shown}: not valid TOML: {error}") from error
 
 

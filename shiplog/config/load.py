@@ -14,7 +14,7 @@ from dataclasses import replace
 from shiplog.config.client_keys import CLIENT
 from shiplog.config.copy_url import check_copy_url, is_url
 from shiplog.config.document import Document, Text, document_of, read_file
-from shiplog.config.held import hold, read_kept
+from shiplog.config.held import hold, hold_missing, read_kept
 from shiplog.config.http import load_http
 from shiplog.config.kafka import load_kafka
 from shiplog.config.node_keys import COPY_FORMATS, NODE
@@ -82,10 +82,11 @@ def load_client(place: str, environ: Mapping[str, str] | None = None) -> ClientC
         text = fetch_now(place, kept)
         return taken(client_document(text, environ))
     except ConfigError as error:
+        kept = read_kept(place)  # again: others with this URL may have had a newer one meanwhile
         if kept is None:
             raise
         log.warning("%s; the configuration that was used last is used again", error)
-        return taken(client_document(replace(kept, problem=str(error)), environ))
+        return _taken_again(client_document(replace(kept, problem=str(error)), environ))
 
 
 def taken(document: Document) -> ClientConfig:
@@ -93,7 +94,16 @@ def taken(document: Document) -> ClientConfig:
     when its URL cannot be reached. Raises ConfigError, and then everything is as it was.
     """
     config = client_config(document)
-    hold(document)
+    unkept = hold(document)
+    if unkept:
+        log.warning("%s", unkept)
+    return config
+
+
+def _taken_again(document: Document) -> ClientConfig:
+    """Raises ConfigError."""
+    config = client_config(document)
+    hold_missing(document)
     return config
 
 

@@ -35,7 +35,7 @@ def load_client_tls(table: Table) -> TlsFiles:
     _check(table)
     if not table.origin.is_remote:
         check_secret(table, "key_pem", os.path.abspath(table.origin.place))
-    return held_files(table.origin.place, with_crl=table.has("crl_pem"))
+    return held_files(table.origin.place)
 
 
 def _check(table: Table) -> None:
@@ -45,7 +45,11 @@ def _check(table: Table) -> None:
         key = load_pem_private_key(table.text("key_pem").encode(), password=None)
     except _UNUSABLE:
         raise table.error("key_pem", "not an unencrypted private key in PEM form") from None
-    if key.public_key() != own.public_key():
+    try:
+        belongs = key.public_key() == own.public_key()
+    except _UNUSABLE as error:
+        raise table.error("cert_pem", f"its key is of no kind that is known: {error}") from error
+    if not belongs:
         raise table.error("key_pem", "is not the key of cert_pem")
     if table.has("crl_pem"):
         problem = problem_of_lists(authorities, table.text("crl_pem").encode())

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 _BEGIN = b"-----BEGIN X509 CRL-----"
 
@@ -39,5 +39,5 @@ def _is_of(
         return False
     try:
         return each.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
-    except (InvalidSignature, TypeError):
+    except (InvalidSignature, TypeError, ValueError, UnsupportedAlgorithm):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from shiplog.config.broker_defaults import BrokerDefaults
 from shiplog.config.group_limits import GroupLimits
@@ -66,12 +66,21 @@ class TlsFiles:
     cert: str
     key: str
     crl: str | None = None
+    crl_may_lack: ClassVar[bool] = False
+    """Whether nothing is revoked, too, while there is no such file."""
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All of them, for whoever watches them."""
         found = (self.ca, self.cert, self.key)
         return found if self.crl is None else (*found, self.crl)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFiles(TlsFiles):
+    """Files that are replaced all at once, with the one of what is revoked or without it."""
+
+    crl_may_lack: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shiplog.config.changes import changes
-from shiplog.config.document import Document, Text, read_file
-from shiplog.config.held import hold
+from shiplog.config.document import Document, Setting, Text, read_file
+from shiplog.config.held import PEM_FILES, hold
 from shiplog.config.load import client_config, client_document
 from shiplog.config.remote import fetch
+from shiplog.config.schema import Reload
 from shiplog.config.types import ClientConfig, ConfigError
+from shiplog.runtime.log import log_event
 from shiplog.runtime.loop import spawn
 from shiplog.runtime.reload import Problem, tell_changes
 
@@ -36,6 +38,7 @@ class ConfigFollower:
         self._problem = Problem(log, "" if self._document is None else self._document.text.problem)
         self._refused: Text | None = None
         """What was read last, if it could not be used."""
+        self._unkept = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -61,41 +64,63 @@ class ConfigFollower:
     async def _look(self, known: Document) -> Document:
         """What counts now."""
         try:
-            text = await _read_again(self._refused or known.text)
-            if text.data == known.text.data:
-                self._accept()
-                return replace(known, text=text)
-            self._refused = text
-            found, document = await asyncio.to_thread(self._take, text)
+            return await self._newest(known)
         except (ConfigError, OSError) as error:  # a file may go while it is looked at
             self._problem.set(str(error))
-            return known
-        self._accept()
+        except Exception as error:  # noqa: BLE001 - the seam: who follows no more is stuck
+            self._problem.set(f"{type(error).__name__}: {error}")
+        return known
+
+    async def _newest(self, known: Document) -> Document:
+        """Raises ConfigError, OSError."""
+        text = await _read_again(self._refused or known.text)
+        if text.data == known.text.data:
+            document = replace(known, text=text)
+            self._keep(await asyncio.to_thread(hold, document, is_running=True))
+            self._accept()
+            return document
+        self._refused = text
+        found, document, unkept = await asyncio.to_thread(self._take, text)
+        self._keep(unkept)
         if changed := changes(known, document):
+            same_files = found.tls == self.config.tls
             self.config = with_reloadable(self.config, found)
             self._on_change(self.config)
-            tell_changes(log, changed)
+            tell_changes(log, changed if same_files else map(_of_the_next_start, changed))
+        self._accept()
         return document
+
+    def _keep(self, unkept: str) -> None:
+        """Warn once that a start without the URL would go by an older document, or by none."""
+        if unkept and not self._unkept:
+            log_event(log, logging.WARNING, "configuration counts, but is not kept", why=unkept)
+        self._unkept = unkept
 
     def _accept(self) -> None:
         self._refused = None
         self._problem.set("")
 
-    def _take(self, text: Text) -> tuple[ClientConfig, Document]:
+    def _take(self, text: Text) -> tuple[ClientConfig, Document, str]:
         """In a thread: check it, and write what it has for files. Raises ConfigError."""
         document = client_document(text)
         found = client_config(document)
         if found.cluster != self.config.cluster:
             reason = f"{found.cluster!r}: this process belongs to {self.config.cluster!r}"
             raise ConfigError(f"{text.shown}: cluster: {reason}; restart it to move it")
-        hold(document)
-        return found, document
+        return found, document, hold(document, is_running=True)
 
 
 async def _read_again(known: Text) -> Text:
     if known.is_remote:
         return await fetch(known.place, known)
     return await asyncio.to_thread(read_file, known.place)
+
+
+def _of_the_next_start(setting: Setting) -> Setting:
+    """Texts in the place of paths, or paths in theirs, are other files."""
+    if setting.name not in PEM_FILES:
+        return setting
+    return replace(setting, key=replace(setting.key, reload=Reload.NO))
 
 
 def with_reloadable(config: ClientConfig, found: ClientConfig) -> ClientConfig:

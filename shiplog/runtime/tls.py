@@ -15,6 +15,7 @@ import os
 import re
 import ssl
 import stat
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, NewType
@@ -26,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from shiplog.config.types import TlsFiles
 from shiplog.logformat.errors import InvalidName
 from shiplog.logformat.names import check_session_name
-from shiplog.runtime.crl import check_revocations
+from shiplog.runtime.crl import REMEDY, check_revocations
 from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 
 ALPN = "shiplog/1"
@@ -36,6 +37,8 @@ Identity = NewType("Identity", str)
 """`shiplog://<role>/<name>` or `dns:<name>`, as rights are granted to."""
 
 CACHED_CERTIFICATES = 4096
+TRY_AGAIN_S = 1.0
+"""Between two looks at the same files that could not be used: many ask, and each look costs."""
 
 _URI = re.compile(r"shiplog://(?P<role>[a-z]{1,32})/(?P<name>.+)")
 _DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
@@ -148,7 +151,10 @@ class ReloadingContext:
         TlsFault when the files cannot be used.
         """
         self._files, self._own = files, own
-        self._seen = self._refused = signatures(files)
+        self._seen = self._tried = signatures(files)
+        self._next_try = 0.0
+        self._told: set[str] = set()
+        """What is wrong with the files that were tried last, as far as it was said."""
         self._server, self._client = self._load()
 
     @property
@@ -170,14 +176,25 @@ class ReloadingContext:
         """Take over changed files; True if there were any.
 
         Raises:
-            TlsFault: the new files cannot be used (yet); the old contexts stay. It is said once:
-            they are tried again when they have changed again.
+            TlsFault: the new files cannot be used (yet); the old contexts stay. The same fault is
+            raised once until they change again; but they are tried again, as what hinders need not
+            be in them (no descriptor left, a clock that is slow).
         """
-        found = signatures(self._files)
-        if found in (self._seen, self._refused):
+        found, now = signatures(self._files), time.monotonic()
+        if found == self._seen:
             return False
-        self._refused = found
-        self._server, self._client = self._load()
+        if found != self._tried:
+            self._told.clear()
+        elif now < self._next_try:
+            return False
+        self._tried, self._next_try = found, now + TRY_AGAIN_S
+        try:
+            self._server, self._client = self._load()
+        except TlsFault as fault:
+            if str(fault) in self._told:
+                return False
+            self._told.add(str(fault))
+            raise
         self._seen = found
         return True
 
@@ -209,10 +226,29 @@ def _load_authority(context: ssl.SSLContext, files: TlsFiles) -> None:
             f"authority file {path!r} cannot be used: {_reason(error)}",
             remedy="it must hold the certificates of the authority, as PEM",
         ) from error
-    if files.crl is not None:
-        check_revocations(path, files.crl)
-        context.load_verify_locations(cafile=files.crl)
-        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    if files.crl is not None and not (files.crl_may_lack and _lacks(files.crl)):
+        _load_revocations(context, path, files.crl)
+
+
+def _lacks(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # who reads it says why it cannot be
+    return False
+
+
+def _load_revocations(context: ssl.SSLContext, authorities: str, path: str) -> None:
+    check_revocations(authorities, path)
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsFault(
+            f"revocation lists {path!r} cannot be used: {_reason(error)}", remedy=REMEDY
+        ) from error
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -278,7 +314,7 @@ def signatures(files: TlsFiles) -> tuple[_Signature, ...]:
 def _signature(path: str) -> _Signature:
     try:
         status = os.stat(path)
-    except FileNotFoundError:
+    except OSError:  # who reads it says why it cannot be
         return _Signature(0, 0, 0, 0)
     return _Signature(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 

@@ -63,6 +63,8 @@ class Housekeeper:
     def _each_second(self) -> None:
         node = self._node
         node.directory.check_is_there()
+        if node.watched is not None:
+            node.watched.look()
         self.watch_disk()
         if node.intake.stopped is not None and node.group.is_leader:
             node.changes.give_leadership_away()  # it takes nothing in, so it plans nothing

@@ -109,7 +109,7 @@ class Node:
         self._tasks = Tasks()
         self.syncers: list[NodeSyncer] = []
         self._server: Server | None = None
-        self._watched: WatchedFiles | None = None
+        self.watched: WatchedFiles | None = None
         self.directory = NodeDirectory.open(
             fs,
             config.data,
@@ -314,7 +314,7 @@ class Node:
         self.replica.start(self._pending_at_start, index)
         self._pending_at_start = []
         self._housekeeper.watch_disk()
-        self._watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
+        self.watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
         self._server = await serve(
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
@@ -358,8 +358,8 @@ class Node:
             await service.close()
         if self._server is not None:
             self._server.close()
-        if self._watched is not None:
-            self._watched.close()
+        if self.watched is not None:
+            self.watched.close()
         await self.repair.close()
         await self.following.close()
         await self._tasks.cancel()

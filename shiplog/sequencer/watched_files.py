@@ -27,12 +27,14 @@ class WatchedFiles:
         self._tls = tls
         self._cert = files.cert
         policy.load()
-        self._watches = [host.watch(files.paths, self._reload_tls)]
+        self._watches = [host.watch(files.paths, self.look)]
         if policy.path is not None:
             self._watches.append(host.watch((policy.path,), policy.load))
 
-    def _reload_tls(self) -> None:
-        """Take changed certificates over for new connections."""
+    def look(self) -> None:
+        """Take changed certificates over for new connections; to be called now and then, too: what
+        hinders may pass without a change of the files.
+        """
         try:
             if self._tls.reload_if_changed():
                 log_event(log, logging.INFO, "certificates reloaded", cert=self._cert)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from shiplog.cli.main import main
 from shiplog.config.held import STATE_VARIABLE
@@ -96,6 +98,18 @@ def test_texts_that_change_are_put_into_files_all_at_once(
     ]
 
 
+def test_what_a_killed_process_left_is_removed(file: Path, state: Path) -> None:
+    load_client(str(file))
+    [held] = (state / "clients").iterdir()
+    wanted = sorted(path.name for path in held.iterdir())
+    (held / "tmpabc").write_text("half a key")
+    (held / "tls-abc").mkdir()
+    (held / "tls-abc" / "tmpdef").write_text("half a key")
+    (held / "tls-abc.link").symlink_to("tls-abc")
+    load_client(str(file))
+    assert sorted(path.name for path in held.iterdir()) == wanted
+
+
 def test_a_new_authority_is_in_it_with_the_old_one(file: Path, pki: str) -> None:
     rotate_authority(pki, "demo")
     assert enrol(pki, file).exit_code == 0
@@ -149,6 +163,22 @@ def test_a_key_of_somebody_else_is_refused(file: Path, pki: str) -> None:
     other = Path(issue(pki, Role.CLIENT, "other").key).read_text()
     file.write_text(inside("key_pem", other)(file.read_text()))
     with pytest.raises(ConfigError, match="key_pem: is not the key of cert_pem"):
+        load_client(str(file))
+
+
+def test_a_certificate_of_an_unknown_kind_is_refused(file: Path, pki: str) -> None:
+    found = x509.load_pem_x509_certificate(Path(pki, "subscriber-ewr.pem").read_bytes())
+    known, unknown = bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d0209")
+    der = found.public_bytes(Encoding.DER).replace(known, unknown)
+    pem = ssl.DER_cert_to_PEM_cert(der)
+    good = file.read_text()
+    file.write_text(inside("cert_pem", pem)(good))
+    with pytest.raises(ConfigError, match="cert_pem: its key is of no kind that is known"):
+        load_client(str(file))
+    authority = x509.load_pem_x509_certificate(Path(pki, "ca.pem").read_bytes())
+    der = authority.public_bytes(Encoding.DER).replace(known, unknown)
+    file.write_text(inside("ca_pem", ssl.DER_cert_to_PEM_cert(der))(good))
+    with pytest.raises(ConfigError, match="crl_pem: has no list of CN="):
         load_client(str(file))
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shiplog.config import held, load
 from shiplog.config.document import FILE_LIMIT_BYTES, Text
 from shiplog.config.enrolment import Enrolment, enrol
-from shiplog.config.held import STATE_VARIABLE
-from shiplog.config.load import load_client
+from shiplog.config.held import STATE_VARIABLE, read_kept
+from shiplog.config.load import client_document, load_client, taken
 from shiplog.config.pki import Role, create_authority
+from shiplog.config.pki_rotation import rotate
 from shiplog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
-from shiplog.config.types import ConfigError
+from shiplog.config.types import Address, ConfigError
 from tests.config.serving import Answer, ConfigServer
 
 
@@ -182,6 +186,71 @@ def test_what_was_used_last_is_used_while_nothing_better_is_there(
     found = load_client(server.url)
     assert found.document is not None
     assert found.document.text.problem == ""
+
+
+def test_who_falls_back_takes_nothing_newer_away(
+    server: ConfigServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one waits for the server in vain, another has had a newer document."""
+    pki, out = str(tmp_path / "pki"), tmp_path / "c.toml"
+    create_authority(pki, "demo")
+
+    def enrolled(node: str) -> bytes:
+        wanted = Enrolment(cluster="demo", nodes=(node,))
+        enrol(pki, Role.CLIENT, "c", wanted, out=str(out), days=30)
+        return out.read_bytes()
+
+    server.answer = Answer(enrolled("h0:7000"))
+    load_client(server.url)
+    rotate(pki, Role.CLIENT, "c")
+    newer = enrolled("h1:7000")
+
+    def in_vain(url: str, known: Text | None) -> Text:
+        taken(client_document(Text(url, newer)))
+        raise ConfigError("no answer")
+
+    monkeypatch.setattr(load, "fetch_now", in_vain)
+    found = load_client(server.url)
+    assert found.nodes == (Address("h1", 7000),)
+    assert Path(found.tls.cert).read_bytes() == Path(pki, "client-c.pem").read_bytes()
+    kept = read_kept(server.url)
+    assert kept is not None
+    assert kept.data == newer
+    shutil.rmtree(Path(found.tls.cert).parent.resolve())
+    assert Path(load_client(server.url).tls.cert).exists()  # what is lost is written again
+
+
+def test_a_full_disk_matters_only_if_something_is_to_be_written(
+    server: ConfigServer,
+    enrolled: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.answer = Answer(enrolled)
+    first = load_client(server.url)
+
+    def full(path: str, data: bytes, mode: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    def read_only(path: str, flags: int) -> int:
+        raise OSError(errno.EROFS, "read-only")
+
+    for name, fails in (("replace_file", full), ("_open_private", read_only)):
+        with monkeypatch.context() as hindered:
+            hindered.setattr(held, name, fails)
+            caplog.clear()
+            server.answer = Answer(enrolled)
+            assert load_client(server.url) == first
+            assert caplog.text == ""
+            server.answer = Answer(enrolled.replace(b"h0:", b"h1:"))
+            assert load_client(server.url).nodes == (Address("h1", 7000),)
+            assert "cannot be kept" in caplog.text
+            assert load_client(server.url).tls == first.tls
+            shutil.rmtree(Path(first.tls.cert).parent.resolve())
+            with pytest.raises(ConfigError, match="certificates cannot be kept"):
+                load_client(server.url)
+        server.answer = Answer(enrolled)
+        load_client(server.url)
 
 
 def test_paths_of_a_url_are_absolute(server: ConfigServer, enrolled: bytes) -> None:

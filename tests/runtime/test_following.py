@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from shiplog.config.document import Text
 from shiplog.config.enrolment import Enrolment, enrol
-from shiplog.config.held import STATE_VARIABLE
-from shiplog.config.load import load_client
+from shiplog.config.held import STATE_VARIABLE, hold, read_kept
+from shiplog.config.load import client_config, client_document, load_client
 from shiplog.config.pki import Role, create_authority
-from shiplog.config.pki_rotation import rotate
+from shiplog.config.pki_rotation import refresh_lists, rotate
 from shiplog.config.remote import CA_VARIABLE
 from shiplog.config.types import Address, ClientConfig, LogLevel
 from shiplog.runtime import following
 from shiplog.runtime.following import ConfigFollower
 from shiplog.runtime.reload import Problem
+from shiplog.runtime.tls import ReloadingContext
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 
@@ -56,6 +61,23 @@ class Documents:
         with self.file.open("a") as file:
             file.write(more)
         return self.file.read_bytes()
+
+    def make_paths(self) -> None:
+        """As before, but for paths instead of texts."""
+        names = {"ca": "ca.pem", "cert": "client-c.pem", "key": "client-c.key"}
+        lines = [f'{key} = "{self.pki}/{name}"' for key, name in names.items()]
+        self.file.write_text("\n".join([f'nodes = ["{NODE}"]', 'cluster = "demo"', *lines]))
+
+    def forget_lists(self) -> None:
+        Path(self.pki, "crl.pem").unlink()
+
+    def is_held(self, config: ClientConfig) -> bool:
+        """Whether the newest texts are in the files."""
+        try:
+            found = Path(config.tls.cert).read_bytes()
+        except OSError:
+            return False
+        return found == Path(self.pki, "client-c.pem").read_bytes()
 
 
 @pytest.fixture
@@ -119,6 +141,37 @@ def test_certificates_are_put_into_the_same_files(
     assert held.read_bytes() == Path(documents.pki, "client-c.pem").read_bytes()
 
 
+def test_lists_of_what_is_revoked_count_when_they_come_and_no_more_when_they_go(
+    documents: Documents,
+) -> None:
+    async def main() -> None:
+        documents.make()
+        async with follow(str(documents.file)) as made:
+            tls = ReloadingContext(made.follower.config.tls)
+
+            def is_asked() -> bool:
+                return bool(tls.client.verify_flags & ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF)
+
+            async def changed(count: int) -> None:
+                await until(lambda: len(made.told) == count)
+                assert tls.reload_if_changed()
+
+            assert not is_asked()
+            refresh_lists(documents.pki)
+            documents.make()
+            await changed(1)
+            assert is_asked()
+            documents.forget_lists()
+            documents.make()
+            await changed(2)
+            assert not is_asked()
+            rotate(documents.pki, Role.CLIENT, "c")
+            documents.make()
+            await changed(3)
+
+    in_loop(main)
+
+
 def test_a_problem_changes_nothing_and_is_told_once(
     server: ConfigServer, documents: Documents, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,6 +213,85 @@ def test_problems_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFi
     assert problem.set("")
     assert problem.set("a")
     assert caplog.text.count(KEPT) == 3
+
+
+def test_what_another_process_took_away_is_put_back(
+    server: ConfigServer, documents: Documents
+) -> None:
+    old = documents.make()
+    rotate(documents.pki, Role.CLIENT, "c")
+    server.answer = Answer(documents.make())
+    old_document = client_document(Text(server.url, old))
+
+    async def main() -> None:
+        async with follow(server.url) as made:
+            config = made.follower.config
+            held = os.path.dirname(config.tls.cert)
+            for ruin in (lambda: hold(old_document), lambda: os.unlink(held)):
+                ruin()
+                assert not documents.is_held(config)
+                await until(lambda: documents.is_held(config))
+            assert made.told == []
+
+    in_loop(main)
+    kept = read_kept(server.url)
+    assert kept is not None
+    assert kept.data == server.answer.body
+
+
+def test_whatever_goes_wrong_is_a_problem_and_passes(
+    documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        documents.make()
+        async with follow(str(documents.file)) as made:
+            monkeypatch.setattr(following, "client_config", lambda document: 1 // 0)
+            documents.make(OTHER)
+            await until(partial(is_problem, made, "ZeroDivisionError: integer"))
+            monkeypatch.setattr(following, "client_config", client_config)
+            await until(lambda: made.told)
+            assert made.follower.problem == ""
+
+    in_loop(main)
+
+
+def test_a_callback_that_fails_is_called_again(documents: Documents) -> None:
+    async def main() -> None:
+        documents.make()
+        config, told = load_client(str(documents.file)), 0
+
+        def fail_once(found: ClientConfig) -> None:
+            nonlocal told
+            told += 1
+            if told == 1:
+                raise KeyError("once")
+
+        follower = ConfigFollower(config, fail_once)
+        follower.start()
+        documents.make(OTHER)
+        await until(lambda: told == 2 and not follower.problem)
+        follower.stop()
+
+    in_loop(main)
+
+
+def test_files_in_use_stay_when_paths_take_the_place_of_texts(
+    documents: Documents, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> ClientConfig:
+        documents.make()
+        async with follow(str(documents.file)) as made:
+            documents.make_paths()
+            await until(lambda: made.told)
+            assert documents.is_held(made.follower.config)
+            return made.follower.config
+
+    config = in_loop(main)
+    assert "configuration reloaded" not in caplog.text
+    assert re.search(r'next start keys="[^"]*key_pem', caplog.text)
+    load_client(str(documents.file))  # a start: nobody needs them
+    assert not documents.is_held(config)
+    assert not list(Path(config.tls.key).parent.parent.glob("tls*"))
 
 
 def test_what_is_kept_counts_until_the_server_is_back(

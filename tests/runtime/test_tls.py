@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from shiplog.config.types import TlsFiles
+from shiplog.config.pki import Role, create_authority, issue
+from shiplog.config.pki_rotation import refresh_lists
+from shiplog.config.types import HeldFiles, TlsFiles
+from shiplog.runtime import tls as tls_module
 from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 from shiplog.runtime.tls import (
     ReloadingContext,
@@ -23,6 +27,7 @@ from shiplog.runtime.tls import (
 from tests.runtime.pki import Authority
 
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+CHECK = ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 
 
@@ -207,3 +212,80 @@ def test_a_nodes_certificate_is_for_both_directions(tmp_path: Path) -> None:
     files = Authority(tmp_path).issue("n1", "shiplog://node/n1", usages=(CLIENT,))
     with pytest.raises(TlsFault, match="the certificate is not for serverAuth"):
         ReloadingContext(files, own="shiplog://node/n1")
+
+
+def test_a_fault_that_is_not_the_files_passes_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_module, "TRY_AGAIN_S", 0.0)
+    authority = Authority(tmp_path)
+    tls = ReloadingContext(authority.node("n1"))
+    faults = iter(["no descriptor", "no memory", "no descriptor"])
+
+    def hinder(files: TlsFiles) -> ssl.SSLContext:
+        raise TlsFault(next(faults))
+
+    authority.node("n1")
+    with monkeypatch.context() as hindered:
+        hindered.setattr(tls_module, "server_context", hinder)
+        for why in ("no descriptor", "no memory"):
+            with pytest.raises(TlsFault, match=why):
+                tls.reload_if_changed()
+        assert not tls.reload_if_changed()  # it was said
+        assert next(faults, None) is None
+    assert tls.reload_if_changed()
+
+
+def test_files_that_cannot_be_used_are_not_tried_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_module, "TRY_AGAIN_S", 1000.0)
+    files = Authority(tmp_path).node("n1")
+    tls = ReloadingContext(files)
+    good = Path(files.cert).read_bytes()
+    Path(files.cert).write_text("half a certifica")
+    with pytest.raises(TlsFault):
+        tls.reload_if_changed()
+    monkeypatch.setattr(ReloadingContext, "_load", lambda self: pytest.fail("tried again"))
+    assert not tls.reload_if_changed()
+    monkeypatch.undo()
+    Path(files.cert).write_bytes(good)
+    assert tls.reload_if_changed()
+
+
+def test_files_behind_no_directory_are_a_fault_of_theirs(tmp_path: Path) -> None:
+    files = Authority(tmp_path).node("n1")
+    tls = ReloadingContext(files)
+    beside = Path(files.cert).parent
+    beside.rename(beside.with_name("away"))
+    beside.write_text("no directory")
+    with pytest.raises(TlsFault):
+        tls.reload_if_changed()
+
+
+def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
+    pki = str(tmp_path / "pki")
+    create_authority(pki, "demo")
+    made = issue(pki, Role.CLIENT, "c")
+    crl = tmp_path / "crl.pem"
+    files = HeldFiles(ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl))
+    tls = ReloadingContext(files)
+
+    def is_asked() -> bool:
+        flags = {bool(x.verify_flags & CHECK) for x in (tls.server, tls.client)}
+        return flags == {True}
+
+    assert not is_asked()
+    refresh_lists(pki)
+    crl.write_bytes(Path(pki, "crl.pem").read_bytes())
+    assert tls.reload_if_changed()
+    assert is_asked()
+    crl.write_text("")
+    with pytest.raises(TlsFault, match="has no list of"):
+        tls.reload_if_changed()
+    assert is_asked()
+    crl.unlink()
+    assert tls.reload_if_changed()
+    assert not is_asked()
+    with pytest.raises(TlsFault, match="revocation lists"):
+        ReloadingContext(TlsFiles(**asdict(files)))

@@ -55,12 +55,9 @@ class Certificates:
 
     def _is_usable(self, name: str) -> bool:
         files = self._files[name]
-        try:
-            found = signatures(files)
-            if name not in self._tried or self._tried[name][0] != found:
-                self._tried[name] = found, self._try(name, files)
-        except OSError:
-            return False
+        found, (seen, is_usable) = signatures(files), self._tried.get(name, (None, False))
+        if seen != found or (name == OWN and not is_usable):  # the process tries those again, too
+            self._tried[name] = found, self._try(name, files)
         return self._tried[name][1]
 
     def _try(self, name: str, files: TlsFiles) -> bool:

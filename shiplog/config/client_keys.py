@@ -104,8 +104,8 @@ _SUBSCRIBER = {
     ),
     "budget_bytes": Key(
         kind=Kind.SIZE,
-        meaning="What all copies may take: beyond, the oldest closed files of them are emptied, "
-        "read or not",
+        meaning="What the copies of all topics that are copied may take: beyond, the oldest closed "
+        "files of them are emptied, read or not",
         without="they take what the cluster keeps",
         least=SEGMENT_BYTES_MIN,
         most=DISK_BYTES_MAX,

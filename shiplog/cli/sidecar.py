@@ -21,6 +21,7 @@ from shiplog.config.types import (
     Address,
     ClientConfig,
     HttpConfig,
+    LogLevel,
     PublisherKafka,
     SubscriberKafka,
 )
@@ -101,6 +102,7 @@ def command() -> None:
       shiplog sidecar publisher --config client.toml --dir /var/lib/shiplog/sessions
       shiplog sidecar subscriber --config client.toml --dir /var/lib/shiplog/copies --topic flights
     """
+    start_log(LogLevel.INFO)  # what loading the configuration warns of is a line as any other
 
 
 @command.command()

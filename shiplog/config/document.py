@@ -38,6 +38,7 @@ OTHER_VARIABLES = (
     "SHIPLOG_STATE_DIR",
 )
 """Of the Spark data source (docs/spark.md), and of enrolment (docs/enrolment.md)."""
+_USER = re.compile(r"://[^/?#]*@")
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
 
 Part = str | int
@@ -122,8 +123,12 @@ def absolute_place(place: str) -> str:
 
 
 def shown_place(place: str) -> str:
-    """A path or URL as messages have it."""
-    return place.partition("?")[0] if is_url(place) else place
+    """A path or URL as messages have it: without what may be a secret, as are a password, and what
+    is behind ? or #.
+    """
+    if not is_url(place):
+        return place
+    return _USER.sub("://", re.split("[?#]", place, maxsplit=1)[0], count=1)
 
 
 def document_of(

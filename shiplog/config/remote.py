@@ -11,6 +11,7 @@ import os
 import re
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -72,8 +73,9 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
-    except ValueError as error:
-        raise ConfigError(f"{shown_place(url)}: not a URL: {error}") from error
+    except ValueError:  # what it says has pieces of what may be a password
+        begin = url.partition("://")[0]
+        raise ConfigError(f"{begin}://…: not a URL: its host or port means nothing") from None
     if parts.scheme != "https" or not parts.hostname:
         raise ConfigError(f"{shown_place(url)}: a configuration comes from https://HOST/… only")
     if parts.username is not None or parts.fragment:
@@ -88,7 +90,7 @@ async def _fetch(url: str, known: Text | None) -> Text:
     headers = {"Accept-Encoding": "identity", "User-Agent": "shiplog"}
     if known is not None and known.tag:
         headers["If-None-Match"] = known.tag
-    token, context = _token(), _context(shown_place(url))
+    token, context = await asyncio.to_thread(_secrets, shown_place(url))
     connector = TCPConnector(ssl=context, limit=1, force_close=True)
     async with ClientSession(connector=connector, auto_decompress=False) as session:
         place = url
@@ -140,14 +142,38 @@ def _named(status: int) -> str:
         return str(status)
 
 
+def _secrets(shown: str) -> tuple[str, ssl.SSLContext]:
+    """A token, and whom to trust; from disk, so not in an event loop. Raises ConfigError."""
+    return _token(), _context(shown)
+
+
 def _context(shown: str) -> ssl.SSLContext:
-    path = os.environ.get(CA_VARIABLE)
+    path = os.environ.get(CA_VARIABLE) or None
+    system = ssl.get_default_verify_paths()
+    files = (system.cafile, system.capath) if path is None else (path,)
     try:
-        context = ssl.create_default_context(cafile=path or None)
+        return _context_of(path, tuple(_seen(file) for file in files if file))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{shown}: {CA_VARIABLE}: {path!r} cannot be used: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _context_of(path: str | None, seen: tuple[object, ...]) -> ssl.SSLContext:
+    """One that counts while what was `seen` does: the system's authorities take 40 ms to load.
+    Raises OSError, SSLError.
+    """
+    context = ssl.create_default_context(cafile=path)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def _seen(path: str) -> tuple[str, int, int, int]:
+    """Another value whenever a file, or what is in a directory, has changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path, 0, 0, 0
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _token() -> str:

@@ -7,6 +7,8 @@ import errno
 import logging
 import re
 import shutil
+import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +133,62 @@ def test_other_urls_are_refused_and_hide_what_is_secret(url: str) -> None:
         fetch_now(f"{url}?token=hidden")
     assert "hidden" not in str(raised.value)
     assert "u:p" not in str(raised.value)
+
+
+def test_the_event_loop_does_not_wait_for_authorities(
+    server: ConfigServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are loaded in a thread, and again only when they have changed."""
+    made: list[threading.Thread] = []
+    make = ssl.create_default_context
+
+    def spy(*, cafile: str | None) -> ssl.SSLContext:
+        made.append(threading.current_thread())
+        return make(cafile=cafile)
+
+    monkeypatch.setattr(ssl, "create_default_context", spy)
+    ca = tmp_path / "own.pem"
+    ca.write_bytes(Path(server.ca).read_bytes())
+    monkeypatch.setenv(CA_VARIABLE, str(ca))
+
+    def fetch_twice() -> int:
+        for _ in range(2):
+            asyncio.run(fetch(server.url))
+        return len(made)
+
+    assert fetch_twice() == 1
+    ca.write_bytes(Path(server.ca).read_bytes() * 2)
+    assert fetch_twice() == 2
+    assert threading.current_thread() not in made
+    monkeypatch.delenv(CA_VARIABLE)
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        asyncio.run(fetch(server.url))  # the system's authorities did not sign it
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hidden@a/b",
+        "https://user:hidden@a/b",
+        "https://user:hidden",
+        "https://user:hid/den@a/b",
+        "ftp://hidden@a/b?hidden#hidden",
+        "http://a/b#hidden",
+    ],
+)
+def test_passwords_are_never_shown(url: str, server: ConfigServer) -> None:
+    shown = []
+    with pytest.raises(ConfigError) as raised:
+        fetch_now(url)
+    shown.append(str(raised.value))
+    server.answer = Answer(status=302, headers={"Location": url})
+    with pytest.raises(ConfigError) as raised:
+        fetch_now(server.url)
+    shown.append(str(raised.value))
+    for text in shown:
+        assert "hid" not in text
+        assert "user" not in text
 
 
 def test_a_token_goes_to_the_host_that_it_is_for(

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import os
 import shutil
+import ssl
 from pathlib import Path
 
 import pytest
 
+from shiplog.config.types import TlsFiles
 from shiplog.logformat import _kernels as kernels
 from shiplog.logformat.files import DiskFull
 from shiplog.logformat.input_log import InputLog
 from shiplog.replicator.interfaces import Refused
+from shiplog.runtime import tls
+from shiplog.runtime.errors import TlsFault
 from shiplog.sequencer.commands import AnyCommand, DeleteTopic
 from shiplog.sequencer.node import Node
 from shiplog.sequencer.state_types import Rejection
@@ -45,6 +51,25 @@ def test_what_a_majority_has_is_merged_alike_everywhere(tmp_path: Path, count: i
         assert len({merged(node) for node in nodes}) == 1
 
     run_with(tmp_path, count, body)
+
+
+def test_certificates_are_taken_when_what_hindered_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        [node] = nodes
+
+        def hinder(files: TlsFiles) -> ssl.SSLContext:
+            raise TlsFault("no descriptor left")
+
+        with monkeypatch.context() as hindered:
+            hindered.setattr(tls, "server_context", hinder)
+            os.utime(node.config.tls.cert)
+            await until(lambda: "no descriptor left" in caplog.text, "it cannot be used")
+        await until(lambda: "certificates reloaded" in caplog.text, "it is taken")
+
+    with caplog.at_level(logging.INFO):
+        run_with(tmp_path, 1, body)
 
 
 def test_a_restart_gives_the_same_log(tmp_path: Path) -> None:

@@ -107,17 +107,20 @@ def test_a_full_budget_is_told_and_nothing_is_half_written(tmp_path: Path) -> No
     assert reading.values(tmp_path / "s") == [bytes(3000), b"small"]
 
 
+@pytest.mark.parametrize(("kind", "code"), [(DiskFault, errno.EIO), (DiskFull, errno.ENOSPC)])
 def test_after_a_failed_sync_nothing_more_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[DiskFault], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
-        raise DiskFault("log.0.0", "sync", errno.EIO)
+        raise kind("log.0.0", "sync", code)
 
     async def body(log: SessionLog) -> None:
         monkeypatch.setattr(session_log, "sync", fail)
         asked = [append(log, batch(b"a")), append(log, batch(b"b"))]
         assert {(await each).error for each in asked} == {ErrorCode.kafka_storage_error}
         assert refusal(log, batch(b"c")) is ErrorCode.kafka_storage_error
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert "the session of Kafka clients" not in names, "nobody opens it again"
 
     run(tmp_path, body)
 

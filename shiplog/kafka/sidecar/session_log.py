@@ -149,7 +149,8 @@ class SessionLog:
         self._fault = fault
         waiting, self._waiting = self._waiting, []
         _answer(waiting, NOT_DURABLE)
-        if isinstance(fault, DirectoryGone | DiskFull) and self._opening is None:
+        may_pass = isinstance(fault, DirectoryGone) or self._writer is None
+        if may_pass and self._opening is None:
             self._opening = spawn(self._open_again(), "the session of Kafka clients")
 
     async def _open_again(self) -> None:

@@ -19,7 +19,7 @@ setup: ## create .venv, install what pyproject.toml names, build the kernels
 
 demo: setup ## a cluster on this machine with data flowing through it, into a picture
 	@sh "$(HERE)/scripts/clients.sh" java
-	@$(PYTHON) -m shiplog demo $(ARGS)
+	@$(PYTHON) -m samelog demo $(ARGS)
 
 test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
 	@sh "$(HERE)/scripts/clients.sh"

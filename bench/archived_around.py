@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from tests.e2e.harness import World, wait_for
 
 TOPIC = "around"

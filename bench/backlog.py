@@ -14,8 +14,8 @@ import time
 
 import psutil
 
-from shiplog import Publisher
-from shiplog.cli.local_cluster import LocalCluster
+from samelog import Publisher
+from samelog.cli.local_cluster import LocalCluster
 
 CHUNK_RECORDS = 4096
 TIMEOUT_S = 1800

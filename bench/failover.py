@@ -15,9 +15,9 @@ import tempfile
 import threading
 import time
 
-from shiplog import Publisher
-from shiplog.cli.local_cluster import LocalCluster, LocalNode
-from shiplog.replicator.admin_client import AdminError, node_status
+from samelog import Publisher
+from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.replicator.admin_client import AdminError, node_status
 
 LOAD_PER_S = 200
 POLL_S = 0.01

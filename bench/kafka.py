@@ -17,8 +17,8 @@ import psutil
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.types import Fsync
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.types import Fsync
 
 POLL_EVERY = 1_000
 ROUND_TRIPS = 500

@@ -23,8 +23,8 @@ import psutil
 import uvloop
 
 from bench.kafka import bootstrap, create
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from shiplog.config.types import Fsync
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from samelog.config.types import Fsync
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata, request, response
 

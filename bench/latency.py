@@ -16,9 +16,9 @@ import sys
 import tempfile
 import time
 
-from shiplog import Publisher, Subscriber
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.types import Fsync
+from samelog import Publisher, Subscriber
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.types import Fsync
 
 TOPIC = "latency"
 STAMP = struct.Struct(">q")

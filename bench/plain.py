@@ -1,6 +1,6 @@
 """The plain limit: what the machine does when nothing is decided, checked or ordered.
 
-The same bytes take the same way as a record through shiplog, in the simplest possible loop: one
+The same bytes take the same way as a record through samelog, in the simplest possible loop: one
 writer process sends them over three TLS connections to three receivers; each receiver writes them
 to two files (session and merged log), and one of them sends them on over a fourth connection to a
 last process, which writes them to a file.
@@ -16,7 +16,7 @@ import ssl
 import tempfile
 import time
 
-from shiplog.config.pki import Role, create_authority, issue
+from samelog.config.pki import Role, create_authority, issue
 
 CHUNK = bytes(1 << 20)
 HOST = "127.0.0.1"

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from shiplog import Publisher
+from samelog import Publisher
 
 MANY = 1000
 

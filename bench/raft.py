@@ -14,7 +14,7 @@ import random
 import time
 from collections import deque
 
-from shiplog.consensus import HardState, Raft, RaftConfig, Role, Snapshot
+from samelog.consensus import HardState, Raft, RaftConfig, Role, Snapshot
 
 NODES = (0, 1, 2)
 ENTRY = b"x" * 64

@@ -13,8 +13,8 @@ import threading
 import time
 
 from bench.failover import leader_of
-from shiplog import Publisher
-from shiplog.cli.local_cluster import LocalCluster, LocalNode
+from samelog import Publisher
+from samelog.cli.local_cluster import LocalCluster, LocalNode
 
 LOAD_PER_S = 250
 POLL_S = 0.002

@@ -24,14 +24,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from bench.spark_kafka import Unavailable, apache_kafka, connector, produce
-from shiplog import Publisher
-from shiplog.cli.local_cluster import LocalCluster
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.replicator.admin_client import request
-from shiplog.spark.source import ShiplogDataSource
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog import Publisher
+from samelog.cli.local_cluster import LocalCluster
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.merged_log import MergedLog
+from samelog.replicator.admin_client import request
+from samelog.spark.source import SamelogDataSource
+from samelog.wire.admin import CreateTopic, TopicCreated
 
 RUNS = 3
 BATCH_BYTES = 64 << 10
@@ -81,13 +81,13 @@ def best(run: Callable[[], object], rows: int) -> int:
 
 def to_noop(spark: SparkSession, told: dict[str, str]) -> None:
     """Read everything."""
-    frame = spark.read.format("shiplog").options(**told).load()
+    frame = spark.read.format("samelog").options(**told).load()
     frame.write.format("noop").mode("overwrite").save()
 
 
 def python_cpu(told: dict[str, str]) -> float:
     """Microseconds of processor time per row of what an executor's Python does."""
-    made = ShiplogDataSource(CaseInsensitiveDict(told))
+    made = SamelogDataSource(CaseInsensitiveDict(told))
     schema: Any = made.schema()
     reader = made.reader(schema)
     tasks = reader.partitions()
@@ -131,7 +131,7 @@ def local(spark: SparkSession, directory: str, rows: int) -> dict[str, object]:
         "json_rows_per_s": best(
             lambda: to_noop(spark, {**typed, "valueSchema": JSON_SCHEMA}), rows
         ),
-        "batch_ms": batch_ms(spark, "shiplog", small, directory),
+        "batch_ms": batch_ms(spark, "samelog", small, directory),
         "batch_floor_ms": floor,
     }
 
@@ -152,7 +152,7 @@ def remote(spark: SparkSession, directory: str, rows: int, *, kafka: bool) -> di
         }
         if kafka:
             servers = cluster.client_config().kafka_bootstrap
-            found["kafka_source_from_shiplog_rows_per_s"] = from_kafka(spark, servers, "far", rows)
+            found["kafka_source_from_samelog_rows_per_s"] = from_kafka(spark, servers, "far", rows)
         return found | sink(spark, directory, cluster, rows)
 
 
@@ -162,11 +162,11 @@ def sink(
     """From a local copy to three nodes: a batch query of two tasks, until it is published."""
     write_log(directory, "sunk", binary_values(rows))
     request(cluster.client_config(), CreateTopic("sunk", 2, {}), TopicCreated)
-    reader = spark.read.format("shiplog").option("directory", directory)
+    reader = spark.read.format("samelog").option("directory", directory)
     frame = reader.option("subscribe", "sunk").load().select("value", "partition")
 
     def write() -> None:
-        writer = frame.write.format("shiplog").option("config", cluster.client_file)
+        writer = frame.write.format("samelog").option("config", cluster.client_file)
         writer.option("topic", "sunk").mode("append").save()
 
     before = nodes_cpu_s(cluster)
@@ -205,7 +205,7 @@ def beside_kafka(spark: SparkSession, rows: int) -> dict[str, object]:
 
 def ratios(found: dict[str, Any]) -> dict[str, object]:
     """Our source from nodes over Spark's own one, from whichever it read."""
-    ours, names = found["remote_rows_per_s"], ("shiplog", "kafka")
+    ours, names = found["remote_rows_per_s"], ("samelog", "kafka")
     keys = {name: f"kafka_source_from_{name}_rows_per_s" for name in names}
     return {
         f"ratio_to_kafka_source_from_{name}": round(ours / found[key], 2)

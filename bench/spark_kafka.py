@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from bench.kafka import create
-from shiplog.cli.local_cluster import free_ports
+from samelog.cli.local_cluster import free_ports
 
 JARS = Path("build", "bench")
 MAVEN_S = 600
@@ -95,7 +95,7 @@ def _pom(artifacts: Sequence[Artifact], *, alone: bool) -> str:
         f"<version>{version}</version>{without}</dependency>"
         for group, name, version in artifacts
     )
-    head = "<modelVersion>4.0.0</modelVersion><groupId>shiplog</groupId>"
+    head = "<modelVersion>4.0.0</modelVersion><groupId>samelog</groupId>"
     head += "<artifactId>bench</artifactId><version>1</version>"
     return f"<project>{head}<dependencies>{wanted}</dependencies></project>\n"
 

@@ -11,8 +11,8 @@ import statistics
 import tempfile
 import time
 
-from shiplog.logformat.append_file import AppendFile
-from shiplog.logformat.files import OsFileSystem
+from samelog.logformat.append_file import AppendFile
+from samelog.logformat.files import OsFileSystem
 
 CHUNK = bytes(1 << 20)
 

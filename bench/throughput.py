@@ -19,9 +19,9 @@ import time
 import psutil
 
 from bench import plain
-from shiplog import Publisher, Subscriber
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.types import Fsync
+from samelog import Publisher, Subscriber
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.types import Fsync
 
 TOPIC = "throughput"
 CHUNK_BYTES = 1 << 20

@@ -23,10 +23,10 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import NamedTuple
 
-from shiplog.runtime.loop import run
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.transport import Address, Connection, connect, serve
-from shiplog.wire.messages import AnyMessage, HighWatermark, Received
+from samelog.runtime.loop import run
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.transport import Address, Connection, connect, serve
+from samelog.wire.messages import AnyMessage, HighWatermark, Received
 from tests.runtime.pki import Authority
 
 HANDLE = 1
@@ -160,7 +160,7 @@ def main() -> None:
 def compare(tls: tuple[ReloadingContext, ReloadingContext], job: Job, runs: int) -> None:
     """One line per system, runs interleaved."""
     systems = {
-        "shiplog": (shiplog_sink, shiplog_source),
+        "samelog": (samelog_sink, samelog_source),
         "blocking ssl": (plain_sink, plain_source),
     }
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in systems}
@@ -185,7 +185,7 @@ def round_trips(tls: tuple[ReloadingContext, ReloadingContext]) -> None:
     """Round trip of a message of a few bytes."""
     context = multiprocessing.get_context("fork")
     near, far = context.Pipe()
-    process = context.Process(target=shiplog_sink, args=(far, tls[0], Job(1, 1)))
+    process = context.Process(target=samelog_sink, args=(far, tls[0], Job(1, 1)))
     process.start()
     times_us = sorted(1e6 * second for second in run(_ping(near.recv(), tls[1])))
     process.join()
@@ -210,12 +210,12 @@ def in_two_processes(
     return receiving, sending
 
 
-def shiplog_sink(pipe: Pipe, tls: ReloadingContext, job: Job) -> None:
+def samelog_sink(pipe: Pipe, tls: ReloadingContext, job: Job) -> None:
     """The receiving process."""
     run(_sink(pipe, tls, job))
 
 
-def shiplog_source(port: int, tls: ReloadingContext, job: Job) -> Outcome:
+def samelog_source(port: int, tls: ReloadingContext, job: Job) -> Outcome:
     """The sending process."""
     return run(_source(port, tls, job))
 
@@ -245,7 +245,7 @@ async def _source(port: int, tls: ReloadingContext, job: Job) -> Outcome:
         return sources[0]
 
     connection = await connect(
-        Address("127.0.0.1", port), tls, accept, expected_identity="shiplog://node/bench"
+        Address("127.0.0.1", port), tls, accept, expected_identity="samelog://node/bench"
     )
     started, cpu = time.perf_counter(), time.process_time()
     sources[0].start()

@@ -13,7 +13,7 @@ check() {
 }
 
 # Only what git would keep: directories appear here as the project grows.
-set -- shiplog tests setup.py pyspark_shiplog.py
+set -- samelog tests setup.py pyspark_samelog.py
 [ -d bench ] && [ -n "$(find bench -name '*.py' -print -quit)" ] && set -- "$@" bench
 
 check "ruff check" .venv/bin/python -m ruff check -q "$@"

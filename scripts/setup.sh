@@ -22,14 +22,14 @@ fail() {
 packages_hash() { cat pyproject.toml setup.py | sha256sum; }
 
 kernels_hash() {
-    find shiplog setup.py \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name setup.py \) -print |
+    find samelog setup.py \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name setup.py \) -print |
         LC_ALL=C sort | while IFS= read -r file; do sha256sum "$file"; done | sha256sum
 }
 
 is_current() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 kernels_exist() {
-    for module in shiplog/logformat/_kernels shiplog/runtime/_disk_threads; do
+    for module in samelog/logformat/_kernels samelog/runtime/_disk_threads; do
         set -- "$module".*.so
         [ -f "$1" ] || return 1
     done

@@ -1,7 +1,7 @@
 """Starts nodes and commands quickly: as forks of a process that has imported all that a node does.
 
 Importing takes a node most of a second of a processor, and tests start hundreds of nodes. What runs
-is the `shiplog` command in a process of its own all the same. Whatever else tests start (sidecars,
+is the `samelog` command in a process of its own all the same. Whatever else tests start (sidecars,
 `up`, nodes under faults that are preloaded) are programs of their own.
 
 Invariant: a fork begins with one thread, in a session of its own, with no file of the test's open
@@ -27,10 +27,10 @@ from importlib import import_module
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
-from shiplog.cli import local_cluster
-from shiplog.cli.main import main
+from samelog.cli import local_cluster
+from samelog.cli.main import main
 
-MODULES = ("shiplog.cli.main", "shiplog.cli.node", "shiplog.cli.node_process")
+MODULES = ("samelog.cli.main", "samelog.cli.node", "samelog.cli.node_process")
 REQUEST_BYTES_MAX = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -89,7 +89,7 @@ def take_over() -> None:
 def fork(
     arguments: Sequence[str], log: BinaryIO, env: Mapping[str, str] | None = None
 ) -> local_cluster.Process:
-    """Start `shiplog` with these arguments, and this environment or our own."""
+    """Start `samelog` with these arguments, and this environment or our own."""
     with open(os.devnull, "rb") as nothing:
         return _begin(arguments, (nothing, log, log), env)
 
@@ -101,7 +101,7 @@ def run(
     timeout: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `shiplog` with these arguments. Raises TimeoutExpired."""
+    """Run `samelog` with these arguments. Raises TimeoutExpired."""
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)

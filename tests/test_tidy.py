@@ -15,7 +15,7 @@ from statistics import median
 
 import pytest
 
-from shiplog.cli.main import SUBCOMMANDS
+from samelog.cli.main import SUBCOMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("publisher", "replicator", "sequencer", "archiver", "subscriber", "spark")
@@ -34,7 +34,7 @@ DEVELOPER_PATH = re.compile(r"(?<![\w.])/(?:home|Users|root|work)/\w")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def sources(*suffixes: str, folders: tuple[str, ...] = ("shiplog", "tests", "bench")) -> list[Path]:
+def sources(*suffixes: str, folders: tuple[str, ...] = ("samelog", "tests", "bench")) -> list[Path]:
     """The project's own files with these suffixes."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
     return sorted(path for path in found if path.suffix in suffixes and path.is_file())
@@ -117,8 +117,8 @@ def test_functions_are_short() -> None:
 
 
 def test_most_functions_are_very_short() -> None:
-    shiplog = sources(".py", folders=("shiplog",))
-    lengths = [length(function) for path in shiplog for function in functions(path)]
+    samelog = sources(".py", folders=("samelog",))
+    lengths = [length(function) for path in samelog for function in functions(path)]
     assert median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
 
 
@@ -150,7 +150,7 @@ def test_no_banned_words() -> None:
 
 def all_folders() -> tuple[str, ...]:
     """Where text of the project lies; its top level holds no sources but setup.py."""
-    return ("shiplog", "tests", "bench", "scripts", "docs", "deploy")
+    return ("samelog", "tests", "bench", "scripts", "docs", "deploy")
 
 
 def test_no_banned_calls() -> None:
@@ -164,7 +164,7 @@ def test_no_assert_and_no_bare_except_in_the_product() -> None:
     """`python -O` removes assertions, so they can't guard data."""
     reject(
         place(path, node)
-        for path in sources(".py", folders=("shiplog",))
+        for path in sources(".py", folders=("samelog",))
         for node in nodes(path)
         if isinstance(node, ast.Assert)
         or (isinstance(node, ast.ExceptHandler) and node.type is None)
@@ -172,7 +172,7 @@ def test_no_assert_and_no_bare_except_in_the_product() -> None:
 
 
 def module_name(path: Path) -> str:
-    """`shiplog.a.b` for a file."""
+    """`samelog.a.b` for a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -189,11 +189,11 @@ def imports(path: Path) -> Iterator[str]:
 
 def test_every_module_is_used() -> None:
     """By another module or more tests than its own; or it is a command, or a program."""
-    used = {f"shiplog.cli.{name.replace('-', '_')}" for name in SUBCOMMANDS}
+    used = {f"samelog.cli.{name.replace('-', '_')}" for name in SUBCOMMANDS}
     for path in sources(".py"):
-        own = module_name(path).replace("tests.", "shiplog.").replace(".test_", ".")
+        own = module_name(path).replace("tests.", "samelog.").replace(".test_", ".")
         used |= set(imports(path)) - {own}
-    product = sources(".py", folders=("shiplog",))
+    product = sources(".py", folders=("samelog",))
     modules = [path for path in product if path.name != "__init__.py" and not is_program(path)]
     reject(module_name(path) for path in modules if module_name(path) not in used)
 
@@ -213,7 +213,7 @@ def test_nothing_is_imported_through_the_links() -> None:
 
 
 def test_the_parts_are_linked_at_the_top() -> None:
-    existing = [name for name in PARTS if (ROOT / "shiplog" / name / "__init__.py").exists()]
+    existing = [name for name in PARTS if (ROOT / "samelog" / name / "__init__.py").exists()]
     links = {name: (ROOT / name) for name in PARTS if (ROOT / name).is_symlink()}
     assert sorted(links) == sorted(existing)
-    assert all(link.readlink() == Path("shiplog", name) for name, link in links.items())
+    assert all(link.readlink() == Path("samelog", name) for name, link in links.items())

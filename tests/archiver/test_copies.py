@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.archiver.copies import (
+from samelog.archiver.copies import (
     FORMATS,
     CopiedFile,
     CopyFault,

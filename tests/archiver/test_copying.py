@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shiplog import Record, Subscriber
-from shiplog.archiver.copies import (
+from samelog import Record, Subscriber
+from samelog.archiver.copies import (
     FORMATS,
     PARQUET,
     SEGMENTS,
@@ -22,8 +22,8 @@ from shiplog.archiver.copies import (
     Place,
     SourceFault,
 )
-from shiplog.archiver.copying import copy_segment, read_manifest
-from shiplog.archiver.restoring import (
+from samelog.archiver.copying import copy_segment, read_manifest
+from samelog.archiver.restoring import (
     Copy,
     Restored,
     Restoring,
@@ -31,9 +31,9 @@ from shiplog.archiver.restoring import (
     find_place,
     manifests_of,
 )
-from shiplog.archiver.targets import Target, open_target
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.merged_log import MergedLog
+from samelog.archiver.targets import Target, open_target
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.merged_log import MergedLog
 from tests.logformat.storage import FS, batches
 
 PLACE = Place("c", "t", "f" * 32, 0)

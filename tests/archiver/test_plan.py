@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.archiver.plan import Facts, Hold, Sealed, majority_pressure, plan
-from shiplog.archiver.policy import Rules
+from samelog.archiver.plan import Facts, Hold, Sealed, majority_pressure, plan
+from samelog.archiver.policy import Rules
 
 NOW = 1_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.archiver.policy import HoldRule, Policy, PolicyError, hold_of, parse_policy, rules_of
+from samelog.archiver.policy import HoldRule, Policy, PolicyError, hold_of, parse_policy, rules_of
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.archiver.typed import TypedValues
-from shiplog.archiver.value_schema import TYPES, parse_schema
-from shiplog.sequencer.topic_settings import problem_with
+from samelog.archiver.typed import TypedValues
+from samelog.archiver.value_schema import TYPES, parse_schema
+from samelog.sequencer.topic_settings import problem_with
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.render import render_client
-from shiplog.config.types import ClientConfig, NodeConfig
-from shiplog.replicator.admin_client import AdminError, ask_node
-from shiplog.wire.admin import GetStatus, NodeState, Status
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.render import render_client
+from samelog.config.types import ClientConfig, NodeConfig
+from samelog.replicator.admin_client import AdminError, ask_node
+from samelog.wire.admin import GetStatus, NodeState, Status
 from tests.chaos.load import TOPIC
 from tests.chaos.nodes import NICE, ChaosNode, wait
 from tests.chaos.notes import Kind, last_count, read_notes

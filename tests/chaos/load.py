@@ -19,10 +19,10 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from shiplog import Publisher, Subscriber
-from shiplog.config.load import load_client
-from shiplog.publisher.errors import NotMerged
-from shiplog.publisher.places import Place, TopicPartition
+from samelog import Publisher, Subscriber
+from samelog.config.load import load_client
+from samelog.publisher.errors import NotMerged
+from samelog.publisher.places import Place, TopicPartition
 from tests.chaos.notes import Kind, NoteBook
 from tests.chaos.record import PADDING_BYTES_MAX, Author, Writer
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from shiplog import Publisher
+from samelog import Publisher
 from tests.chaos.load import NOT_MERGED_CODE, Values
 from tests.chaos.nodes import wait
 from tests.chaos.notes import Kind, NoteBook

@@ -1,4 +1,4 @@
-"""The same power loss for NATS JetStream and for shiplog: how many acknowledged records are gone.
+"""The same power loss for NATS JetStream and for samelog: how many acknowledged records are gone.
 
 Run as `python -m tests.chaos nats [--runs 5] [--seconds 8]`. Both systems: three nodes, each with
 an ext4 of its own on a loop device, three copies, 1,500 records a second of about 300 bytes; then
@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from shiplog.cli.local_cluster import free_ports
+from samelog.cli.local_cluster import free_ports
 from tests.chaos.faults.disks import Disks, LoopDisk, loop_disks, need_loop
 from tests.chaos.field import Field
 from tests.chaos.nats_client import Client, NatsError
@@ -198,7 +198,7 @@ def nats_row(case: str, sync: str, seconds: float) -> dict[str, object]:
     return {"system": "NATS JetStream", "sync": sync, "case": case, **found}
 
 
-def _shiplog_scenario(lose: int, seconds: float) -> Scenario:
+def _samelog_scenario(lose: int, seconds: float) -> Scenario:
     def inject(field: Field) -> None:
         wait(seconds)
         disks = field.tool(Disks)
@@ -225,12 +225,12 @@ def _shiplog_scenario(lose: int, seconds: float) -> Scenario:
     )
 
 
-def shiplog_row(case: str, seconds: float, seed: int) -> dict[str, object]:
-    """One run against shiplog, its publishers going on as they do."""
-    scenario = _shiplog_scenario(CASES[case], seconds)
+def samelog_row(case: str, seconds: float, seed: int) -> dict[str, object]:
+    """One run against samelog, its publishers going on as they do."""
+    scenario = _samelog_scenario(CASES[case], seconds)
     row: Row = run_scenario(scenario, seed=seed, seconds=None, keep=False)
     found = {"acknowledged": row.acknowledged, "lost": row.lost, "verdict": row.verdict}
-    return {"system": "shiplog", "sync": "always", "case": case, **found}
+    return {"system": "samelog", "sync": "always", "case": case, **found}
 
 
 def main() -> int:
@@ -247,7 +247,7 @@ def main() -> int:
         for case in CASES:
             for sync in SYNC_SETTINGS:
                 _print(nats_row(case, sync, options.seconds))
-            _print(shiplog_row(case, options.seconds, run + 1))
+            _print(samelog_row(case, options.seconds, run + 1))
     return 0
 
 

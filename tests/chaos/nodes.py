@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from shiplog.cli.local_cluster import LocalNode
-from shiplog.config.load import load_node
-from shiplog.config.render import render_node
-from shiplog.config.types import Address, NodeConfig
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.load import load_node
+from samelog.config.render import render_node
+from samelog.config.types import Address, NodeConfig
 
 NICE = "10"
 _DETECTED = re.compile(
@@ -51,7 +51,7 @@ class ChaosNode(LocalNode):
         bootstrap = [] if self._is_bootstrapped else ["--bootstrap"]
         self._is_bootstrapped = True
         self.starts += 1
-        command = [*self.prefix, "nice", "-n", NICE, sys.executable, "-m", "shiplog", "node"]
+        command = [*self.prefix, "nice", "-n", NICE, sys.executable, "-m", "samelog", "node"]
         with open(self.log_file, "ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--config", self.config_file, *bootstrap],

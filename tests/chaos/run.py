@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from shiplog.cli.local_cluster import ClusterError
+from samelog.cli.local_cluster import ClusterError
 from tests.chaos.checker import Findings, check, promises_of
 from tests.chaos.field import Field, NotInTime
 from tests.chaos.notes import Kind, read_notes

@@ -20,7 +20,7 @@ class SidecarProcess:
         """`kind`: publisher or subscriber; `config` need not be there yet."""
         self.name = f"{kind}-sidecar"
         self._log = config.with_name(f"{self.name}.log")
-        self._command = [sys.executable, "-m", "shiplog", "sidecar", kind]
+        self._command = [sys.executable, "-m", "samelog", "sidecar", kind]
         self._command += ["--config", str(config), "--dir", str(directory), *options]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from shiplog.config.pki import IssuedFiles, Role, create_authority, issue
-from shiplog.config.render import render_client
-from shiplog.config.types import Address, ClientConfig, TlsFiles
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.transport import Connection, Server, serve
-from shiplog.wire.admin import AdminRequest, AdminResponse
-from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.messages import AnyMessage, Hello, Request, Response, Welcome
-from shiplog.wire.messages import Role as HelloRole
+from samelog.config.pki import IssuedFiles, Role, create_authority, issue
+from samelog.config.render import render_client
+from samelog.config.types import Address, ClientConfig, TlsFiles
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.transport import Connection, Server, serve
+from samelog.wire.admin import AdminRequest, AdminResponse
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import AnyMessage, Hello, Request, Response, Welcome
+from samelog.wire.messages import Role as HelloRole
 
 CLUSTER = "fake"
 Answer = AdminResponse | Exception | None

@@ -1,4 +1,4 @@
-"""`shiplog topic`, `session` and `status`, against nodes that answer as they are told."""
+"""`samelog topic`, `session` and `status`, against nodes that answer as they are told."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from shiplog.cli.main import main
-from shiplog.replicator import admin_client
-from shiplog.replicator.admin_client import AdminError, all_statuses, node_status, request
-from shiplog.wire.admin import (
+from samelog.cli.main import main
+from samelog.replicator import admin_client
+from samelog.replicator.admin_client import AdminError, all_statuses, node_status, request
+from samelog.wire.admin import (
     AdminRequest,
     CreateTopic,
     DeleteTopic,
@@ -35,7 +35,7 @@ from shiplog.wire.admin import (
     TopicInfo,
     Topics,
 )
-from shiplog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.errors import FaultCode, ProtocolFault
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
@@ -111,7 +111,7 @@ def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> 
     answer_all(cluster, Failed(FaultCode.ALREADY_EXISTS, "there is one", "choose another name"))
     result = run(cluster, "topic", "create", "flights")
     assert result.exit_code == 1
-    assert result.stderr == "shiplog: there is one (choose another name)\n"
+    assert result.stderr == "samelog: there is one (choose another name)\n"
     assert cluster.nodes[1].asked == []
 
 
@@ -174,7 +174,7 @@ def test_a_question_that_only_reads_is_asked_elsewhere(cluster: FakeCluster) -> 
 def test_a_node_of_another_name_or_cluster_is_not_asked(cluster: FakeCluster) -> None:
     answer_all(cluster, Topics(()))
     config = replace(cluster.config, node_names=("n2", "n0", "n1"))
-    with pytest.raises(AdminError, match="the peer is shiplog://node/n0, wanted is"):
+    with pytest.raises(AdminError, match="the peer is samelog://node/n0, wanted is"):
         request(config, ListTopics(), Topics)
     with pytest.raises(AdminError, match="not this cluster"):
         request(replace(cluster.config, cluster="other"), ListTopics(), Topics)
@@ -194,7 +194,7 @@ def status_of(name: str, *, commit_index: int = 7, checksum: int = 0xABCD) -> St
         for number in range(3)
     )
     partition = PARTITION._replace(checksum=checksum)
-    session = SessionInfo("ewr", "shiplog://publisher/ewr", 4, is_open=True, unmerged_bytes=512)
+    session = SessionInfo("ewr", "samelog://publisher/ewr", 4, is_open=True, unmerged_bytes=512)
     return Status("fake", name, "n1", 3, commit_index, nodes, (partition,), (session,))
 
 
@@ -230,7 +230,7 @@ def test_status_for_humans(cluster: FakeCluster) -> None:
     text = run(cluster, "status").stdout
     assert "0000abce" in text
     assert "copies differ" in text
-    assert "shiplog://publisher/ewr" in text
+    assert "samelog://publisher/ewr" in text
 
 
 def test_status_fails_only_if_no_node_answers(cluster: FakeCluster) -> None:
@@ -239,4 +239,4 @@ def test_status_fails_only_if_no_node_answers(cluster: FakeCluster) -> None:
     result = run(cluster, "status", "--json")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith("shiplog: no node answers: 127.0.0.1:")
+    assert result.stderr.startswith("samelog: no node answers: 127.0.0.1:")

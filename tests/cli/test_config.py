@@ -1,4 +1,4 @@
-"""`shiplog config`: checking and showing configuration files."""
+"""`samelog config`: checking and showing configuration files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shiplog.cli.main import main
+from samelog.cli.main import main
 from tests.config.test_http import CLIENT
 from tests.config.test_kafka import load
 
@@ -18,12 +18,12 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_valid_file_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHIPLOG_NODE_FSYNC", "interval")
+    monkeypatch.setenv("SAMELOG_NODE_FSYNC", "interval")
     path = load(tmp_path, "")
     result = run("check", path)
     assert result.exit_code == 0
     assert "valid, of a node" in result.stderr
-    assert "node.fsync is from SHIPLOG_NODE_FSYNC" in result.stderr
+    assert "node.fsync is from SAMELOG_NODE_FSYNC" in result.stderr
     (tmp_path / "client.toml").write_text(CLIENT)
     result = run("check", str(tmp_path / "client.toml"), "--json")
     assert json.loads(result.stdout)["kind"] == "client"

@@ -1,4 +1,4 @@
-"""Every `shiplog …` of the documentation and of deploy/ is a command with these options."""
+"""Every `samelog …` of the documentation and of deploy/ is a command with these options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shiplog.cli.main import main
+from samelog.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted(
@@ -38,7 +38,7 @@ class Unknown(Exception):
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The arguments of each `shiplog` that a shell would run."""
+    """The arguments of each `samelog` that a shell would run."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     before = ";"
@@ -50,8 +50,8 @@ def commands(text: str) -> Iterator[list[str]]:
             found = None
         elif found is not None:
             found.append(token)
-        elif token.endswith("/bin/shiplog") or (
-            token == "shiplog" and (before in BEFORE_A_COMMAND or set(before) <= PUNCTUATION)
+        elif token.endswith("/bin/samelog") or (
+            token == "samelog" and (before in BEFORE_A_COMMAND or set(before) <= PUNCTUATION)
         ):
             found = []
         before = token
@@ -77,7 +77,7 @@ def mentions(page: Path) -> Iterator[str]:
     for said in INLINE.findall(text):
         plain = re.sub(r"[\[\]]", "", said)
         words = [word.split("|") for word in plain.split(" ")]
-        if "shiplog" in plain and " | " not in plain:
+        if "samelog" in plain and " | " not in plain:
             yield from map(" ".join, itertools.product(*words))
 
 
@@ -85,7 +85,7 @@ def check(command: click.Command, arguments: Sequence[str], *, complete: bool) -
     """Raises Unknown, if there is no such command, option or choice; if the line is to be
     complete, also for arguments that are missing.
     """
-    context = click.Context(command, info_name="shiplog", resilient_parsing=True)
+    context = click.Context(command, info_name="samelog", resilient_parsing=True)
     if "--help" in arguments[:1]:
         return
     try:
@@ -123,7 +123,7 @@ def problems(page: Path) -> Iterator[str]:
     """What is wrong with a page's commands."""
     for complete, texts in ((True, whole(page)), (False, mentions(page))):
         for text in texts:
-            if "shiplog" not in text:
+            if "samelog" not in text:
                 continue
             for arguments in commands(text):
                 try:
@@ -140,10 +140,10 @@ def test_documented_commands_exist(page: Path) -> None:
 def test_commands_are_found_and_wrong_ones_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "`shiplog config check|shaw FILE` `install -o shiplog -g shiplog` `shiplog node add`\n"
-        "```sh\nfor n in 1; do shiplog pki issue node rt$n --hist a; done  # shiplog nothing\n"
-        "shiplog pki issue king arthur && shiplog node add\nx -- shiplog pki list extra\n```\n"
-        "\n    seq 3 | shiplog status --nodes\n"
+        "`samelog config check|shaw FILE` `install -o samelog -g samelog` `samelog node add`\n"
+        "```sh\nfor n in 1; do samelog pki issue node rt$n --hist a; done  # samelog nothing\n"
+        "samelog pki issue king arthur && samelog node add\nx -- samelog pki list extra\n```\n"
+        "\n    seq 3 | samelog status --nodes\n"
     )
     found = list(problems(page))
     assert len(found) == 6

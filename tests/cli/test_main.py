@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from shiplog import __version__
-from shiplog.cli import main as main_module
-from shiplog.cli.main import LazyGroup, main
-from shiplog.cli.output import fail, print_json, print_table, printable, progress, talk
-from shiplog.config.types import ConfigError
-from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.plain import to_json
+from samelog import __version__
+from samelog.cli import main as main_module
+from samelog.cli.main import LazyGroup, main
+from samelog.cli.output import fail, print_json, print_table, printable, progress, talk
+from samelog.config.types import ConfigError
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.plain import to_json
 
 
 def run(*arguments: str) -> Result:
@@ -30,7 +30,7 @@ def run(*arguments: str) -> Result:
 def test_version() -> None:
     result = run("--version")
     assert result.exit_code == 0
-    assert result.stdout == f"shiplog {__version__}\n"
+    assert result.stdout == f"samelog {__version__}\n"
 
 
 def test_help_lists_the_subcommands_that_exist_in_order() -> None:
@@ -52,7 +52,7 @@ def test_an_unknown_command_is_a_usage_error(arguments: list[str]) -> None:
 
 def test_a_subcommand_loads_nothing_that_another_one_needs() -> None:
     program = (
-        "import sys; from shiplog.cli.main import main; main(['--version'], standalone_mode=False);"
+        "import sys; from samelog.cli.main import main; main(['--version'], standalone_mode=False);"
         "print([name for name in sys.modules if name in {'cryptography', 'asyncio', 'rich'}])"
     )
     command = [sys.executable, "-c", program]
@@ -62,7 +62,7 @@ def test_a_subcommand_loads_nothing_that_another_one_needs() -> None:
 
 def run_raising(error: Exception) -> Result:
     """What the operator sees of an error inside a subcommand."""
-    group = LazyGroup("shiplog")
+    group = LazyGroup("samelog")
 
     @click.command()
     def broken() -> None:
@@ -72,18 +72,18 @@ def run_raising(error: Exception) -> Result:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
             return broken
 
-    group = One("shiplog")
+    group = One("samelog")
     return CliRunner().invoke(group, ["broken"])
 
 
 @pytest.mark.parametrize(
     ("error", "exit_code", "message"),
     [
-        (ConfigError("f.toml: bad"), 2, "shiplog: f.toml: bad\n"),
-        (FileNotFoundError(2, "No such file", "x"), 1, "shiplog: [Errno 2] No such file: 'x'\n"),
-        (ProtocolFault(FaultCode.TIMEOUT, "late", "wait"), 1, "shiplog: late; wait\n"),
-        (TimeoutError(), 1, "shiplog: TimeoutError\n"),
-        (ConfigError("a\x1b[31m\nb"), 2, "shiplog: a\\x1b[31m\nb\n"),
+        (ConfigError("f.toml: bad"), 2, "samelog: f.toml: bad\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "samelog: [Errno 2] No such file: 'x'\n"),
+        (ProtocolFault(FaultCode.TIMEOUT, "late", "wait"), 1, "samelog: late; wait\n"),
+        (TimeoutError(), 1, "samelog: TimeoutError\n"),
+        (ConfigError("a\x1b[31m\nb"), 2, "samelog: a\\x1b[31m\nb\n"),
     ],
 )
 def test_known_errors_are_one_message(error: Exception, exit_code: int, message: str) -> None:

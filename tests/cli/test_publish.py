@@ -1,4 +1,4 @@
-"""`shiplog publish`: what its inputs become."""
+"""`samelog publish`: what its inputs become."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import io
 import msgspec
 import pytest
 
-from shiplog.cli.output import OperatorError
-from shiplog.cli.publish import Fields, Row, parse_timestamp, read_rows
+from samelog.cli.output import OperatorError
+from samelog.cli.publish import Fields, Row, parse_timestamp, read_rows
 
 
 def rows(data: bytes, kind: str, **fields: str) -> list[Row]:

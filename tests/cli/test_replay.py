@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.cli.replay import Pace
+from samelog.cli.replay import Pace
 from tests.subscriber.merged import Growing
 
 HOUR_MS = 3_600_000
@@ -19,7 +19,7 @@ DEADLINE_S = 30
 
 
 def subscribe(root: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "shiplog", "subscribe", "--topic", "t", "--dir", str(root)]
+    command = [sys.executable, "-m", "samelog", "subscribe", "--topic", "t", "--dir", str(root)]
     return subprocess.Popen(
         [*command, "--no-follow", *options],
         stdout=subprocess.PIPE,

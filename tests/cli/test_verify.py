@@ -1,4 +1,4 @@
-"""`shiplog verify`: whole and equal copies pass, everything else is named."""
+"""`samelog verify`: whole and equal copies pass, everything else is named."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shiplog.cli.verify import command
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.merged_log import MergedLog
+from samelog.cli.verify import command
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.merged_log import MergedLog
 
 SEGMENTS = 3
 

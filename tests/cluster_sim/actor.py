@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from shiplog.config.types import Address, ClientConfig, TlsFiles
+from samelog.config.types import Address, ClientConfig, TlsFiles
 from tests.cluster_sim.determinism import START_MS
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
@@ -82,7 +82,7 @@ class Actor:
     @property
     def identity(self) -> str:
         """What its certificate says."""
-        return f"shiplog://{self.role}/{self.host}"
+        return f"samelog://{self.role}/{self.host}"
 
     def look(self) -> None:
         """See whether all is as it must be, after a step of the process. Raises Violation."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import decompress
 from tests.cluster_sim.violation import Violation
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shiplog.archiver.copies import SEGMENTS, Place
-from shiplog.consensus import Entry, Role
-from shiplog.consensus.messages import Vote, VoteReply
-from shiplog.consensus.wal import scan_wal
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.replicator.interfaces import InputName
-from shiplog.replicator.push_progress import LostRange
-from shiplog.sequencer.commands import (
+from samelog.archiver.copies import SEGMENTS, Place
+from samelog.consensus import Entry, Role
+from samelog.consensus.messages import Vote, VoteReply
+from samelog.consensus.wal import scan_wal
+from samelog.logformat.merged_log import MergedLog
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.push_progress import LostRange
+from samelog.sequencer.commands import (
     Archive,
     CreateTopic,
     GoneFile,
@@ -27,8 +27,8 @@ from shiplog.sequencer.commands import (
     Range,
     decode_commands,
 )
-from shiplog.sequencer.reset_commands import HardReset, SoftReset
-from shiplog.sequencer.state_types import Rejection
+from samelog.sequencer.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state_types import Rejection
 from tests.cluster_sim.actor import CLUSTER
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
@@ -37,10 +37,10 @@ from tests.cluster_sim.lineage import Lineage
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
-    from shiplog.logformat.segment import Segment
-    from shiplog.replicator.pull_client import PullClient
-    from shiplog.sequencer.node import Node
-    from shiplog.sequencer.state_types import State
+    from samelog.logformat.segment import Segment
+    from samelog.replicator.pull_client import PullClient
+    from samelog.sequencer.node import Node
+    from samelog.sequencer.state_types import State
     from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.publisher import PublisherActor

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from shiplog.archiver import copying
-from shiplog.archiver.copies import CopyFault, CopyJob, Manifest
-from shiplog.archiver.targets import Upload
-from shiplog.logformat.files import FileSystem
+from samelog.archiver import copying
+from samelog.archiver.copies import CopyFault, CopyJob, Manifest
+from samelog.archiver.targets import Upload
+from samelog.logformat.files import FileSystem
 from tests.cluster_sim.process import Process
 
 if TYPE_CHECKING:

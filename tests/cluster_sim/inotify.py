@@ -9,12 +9,12 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from shiplog.runtime.inotify import Event
+from samelog.runtime.inotify import Event
 from tests.cluster_sim.disk import Disk
 
 
 class SimInotify:
-    """One instance; as shiplog.runtime.inotify.Inotify."""
+    """One instance; as samelog.runtime.inotify.Inotify."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from shiplog.archiver import copying
-from shiplog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
-from shiplog.archiver.plan import Facts, Proposal
-from shiplog.logformat import merged_archive
-from shiplog.logformat.merged_archive import LogStart
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.logformat.merged_names import segment_bases
-from shiplog.logformat.segment import Segment
-from shiplog.replicator.pull_client import PullClient
-from shiplog.sequencer import archiving
-from shiplog.sequencer.archive_rounds import ArchiveRounds
-from shiplog.sequencer.commands import Archive, GoneFile
+from samelog.archiver import copying
+from samelog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
+from samelog.archiver.plan import Facts, Proposal
+from samelog.logformat import merged_archive
+from samelog.logformat.merged_archive import LogStart
+from samelog.logformat.merged_log import MergedLog
+from samelog.logformat.merged_names import segment_bases
+from samelog.logformat.segment import Segment
+from samelog.replicator.pull_client import PullClient
+from samelog.sequencer import archiving
+from samelog.sequencer.archive_rounds import ArchiveRounds
+from samelog.sequencer.commands import Archive, GoneFile
 
 
 @contextmanager

@@ -10,25 +10,25 @@ from unittest.mock import patch
 
 import msgspec
 
-from shiplog.consensus import Effects, HardState
-from shiplog.consensus.wal import WalScan, scan_wal
-from shiplog.logformat.batch_walk import Extent
-from shiplog.logformat.dirty_files import DirtyFiles
-from shiplog.logformat.files import DiskFault, File
-from shiplog.logformat.input_log import InputLog
-from shiplog.logformat.input_repair import RunRepair
-from shiplog.logformat.input_run import Run
-from shiplog.replicator import push_release
-from shiplog.sequencer import raft_store
-from shiplog.sequencer.commands import Place
-from shiplog.sequencer.group import Group
-from shiplog.sequencer.intake import Intake
-from shiplog.sequencer.merging import Merging
-from shiplog.sequencer.node_dir import NodeDirectory
-from shiplog.sequencer.raft_store import RaftStore
-from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.snapshots import Snapshotter
-from shiplog.sequencer.state_types import Input
+from samelog.consensus import Effects, HardState
+from samelog.consensus.wal import WalScan, scan_wal
+from samelog.logformat.batch_walk import Extent
+from samelog.logformat.dirty_files import DirtyFiles
+from samelog.logformat.files import DiskFault, File
+from samelog.logformat.input_log import InputLog
+from samelog.logformat.input_repair import RunRepair
+from samelog.logformat.input_run import Run
+from samelog.replicator import push_release
+from samelog.sequencer import raft_store
+from samelog.sequencer.commands import Place
+from samelog.sequencer.group import Group
+from samelog.sequencer.intake import Intake
+from samelog.sequencer.merging import Merging
+from samelog.sequencer.node_dir import NodeDirectory
+from samelog.sequencer.raft_store import RaftStore
+from samelog.sequencer.session_store import SessionStore
+from samelog.sequencer.snapshots import Snapshotter
+from samelog.sequencer.state_types import Input
 from tests.cluster_sim.files import SimFileSystem
 
 

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shiplog.consensus import Role
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer import coordinator, merger, state
-from shiplog.sequencer.commands import Merge, OpenRun, Place, Range, Verdict
-from shiplog.sequencer.coordinator import Coordinator, Ends, NodeView
-from shiplog.sequencer.dispatch import Dispatcher
-from shiplog.sequencer.group import Group
-from shiplog.sequencer.intake import Intake
-from shiplog.sequencer.merger import PartitionMerger
-from shiplog.sequencer.planner import Planner
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Input, Rejection, Run, Session
+from samelog.consensus import Role
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.merged_log import MergedLog
+from samelog.sequencer import coordinator, merger, state
+from samelog.sequencer.commands import Merge, OpenRun, Place, Range, Verdict
+from samelog.sequencer.coordinator import Coordinator, Ends, NodeView
+from samelog.sequencer.dispatch import Dispatcher
+from samelog.sequencer.group import Group
+from samelog.sequencer.intake import Intake
+from samelog.sequencer.merger import PartitionMerger
+from samelog.sequencer.planner import Planner
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Input, Rejection, Run, Session
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from shiplog.sequencer import reset_state
-from shiplog.sequencer.reset_commands import HardReset
-from shiplog.sequencer.state_types import State
+from samelog.sequencer import reset_state
+from samelog.sequencer.reset_commands import HardReset
+from samelog.sequencer.state_types import State
 
 
 @contextmanager

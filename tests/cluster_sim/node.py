@@ -11,15 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from shiplog.config.types import Address, ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
-from shiplog.consensus import Entry, Role, Snapshot
-from shiplog.logformat.disk_errors import DiskFault
-from shiplog.logformat.errors import LogFormatError
-from shiplog.sequencer.group import Applier
-from shiplog.sequencer.host import Host
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.node_dir import NodeDirectoryError
-from shiplog.sequencer.raft_store import RaftStoreError
+from samelog.config.types import Address, ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
+from samelog.consensus import Entry, Role, Snapshot
+from samelog.logformat.disk_errors import DiskFault
+from samelog.logformat.errors import LogFormatError
+from samelog.sequencer.group import Applier
+from samelog.sequencer.host import Host
+from samelog.sequencer.node import Node
+from samelog.sequencer.node_dir import NodeDirectoryError
+from samelog.sequencer.raft_store import RaftStoreError
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.inode import Inode
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DATA = "/data"
 ARCHIVE_EVERY_S = 0.5
 GRANTS = (
-    Grant(identity="shiplog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
-    Grant(identity="shiplog://subscriber/*", subscribe_topics=("*",)),
+    Grant(identity="samelog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
+    Grant(identity="samelog://subscriber/*", subscribe_topics=("*",)),
 )
 
 
@@ -105,7 +105,7 @@ class NodeActor(Actor):
 
     @property
     def identity(self) -> str:
-        return f"shiplog://node/{self.name}"
+        return f"samelog://node/{self.name}"
 
     def look(self) -> None:
         node = self.node

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Busy, NotLeader
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.reset_commands import HardReset, ResetCommand, SoftReset
+from samelog.consensus import Busy, NotLeader
+from samelog.sequencer.node import Node
+from samelog.sequencer.reset_commands import HardReset, ResetCommand, SoftReset
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World

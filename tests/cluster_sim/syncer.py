@@ -1,4 +1,4 @@
-"""Group commit on a simulated disk: rounds as `shiplog.runtime.syncer` makes them, in simulated
+"""Group commit on a simulated disk: rounds as `samelog.runtime.syncer` makes them, in simulated
 time.
 
 Invariant: a sync covers what was written before it began, and nothing more; an error fails every
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from shiplog.logformat.disk_errors import DiskFault
-from shiplog.logformat.files import File
-from shiplog.runtime.histogram import FAST_S, Histogram
+from samelog.logformat.disk_errors import DiskFault
+from samelog.logformat.files import File
+from samelog.runtime.histogram import FAST_S, Histogram
 from tests.cluster_sim.files import SimFile, SimFileSystem
 
 

@@ -17,12 +17,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from shiplog.archiver.copies import ARCHIVE_COPY, SEGMENTS
-from shiplog.consensus import NotLeader
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer import merger, raft_store, snapshots, state
-from shiplog.sequencer.commands import CreateTopic
-from shiplog.sequencer.node import Node
+from samelog.archiver.copies import ARCHIVE_COPY, SEGMENTS
+from samelog.consensus import NotLeader
+from samelog.logformat.merged_log import MergedLog
+from samelog.sequencer import merger, raft_store, snapshots, state
+from samelog.sequencer.commands import CreateTopic
+from samelog.sequencer.node import Node
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker
@@ -208,7 +208,7 @@ class World:
     def _logs(self) -> Iterator[None]:
         """What the product logs goes into the trace; an error with a traceback is a defect."""
         handler = _Handler(self)
-        product = logging.getLogger("shiplog")
+        product = logging.getLogger("samelog")
         level, propagates = product.level, product.propagate
         product.addHandler(handler)
         product.setLevel(logging.INFO)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.config.authorisation import Rights, matches
-from shiplog.config.types import Grant
+from samelog.config.authorisation import Rights, matches
+from samelog.config.types import Grant
 
-EWR = "shiplog://publisher/ewr"
+EWR = "samelog://publisher/ewr"
 
 
 def rights(*grants: Grant) -> Rights:
@@ -37,8 +37,8 @@ def test_a_publisher_may_do_what_its_grant_names_and_no_more() -> None:
     )
     assert some.may_push(EWR, "ewr")
     assert not some.may_push(EWR, "ewr2")
-    assert not some.may_push("shiplog://publisher/ewr2", "ewr")
-    assert not some.may_push("shiplog://subscriber/ewr", "ewr")
+    assert not some.may_push("samelog://publisher/ewr2", "ewr")
+    assert not some.may_push("samelog://subscriber/ewr", "ewr")
     assert some.may_publish(EWR, "ewr", "flights")
     assert some.may_publish(EWR, "ewr", "flights-late")
     assert not some.may_publish(EWR, "ewr", "weather")
@@ -59,12 +59,12 @@ def test_a_session_of_one_grant_does_not_get_the_topics_of_another() -> None:
 
 
 def test_only_voters_are_peers_and_peers_may_read() -> None:
-    some = rights(Grant(identity="shiplog://*", admin=True))
-    assert some.is_peer("shiplog://node/n1")
-    assert some.may_subscribe("shiplog://node/n1", "anything")
-    assert not some.is_peer("shiplog://node/n3")
-    assert not some.is_peer("shiplog://client/n1")
-    assert not some.may_subscribe("shiplog://node/n3", "anything")
+    some = rights(Grant(identity="samelog://*", admin=True))
+    assert some.is_peer("samelog://node/n1")
+    assert some.may_subscribe("samelog://node/n1", "anything")
+    assert not some.is_peer("samelog://node/n3")
+    assert not some.is_peer("samelog://client/n1")
+    assert not some.may_subscribe("samelog://node/n3", "anything")
 
 
 @given(text=st.text(), tail=st.text())

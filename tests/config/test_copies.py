@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.config.copy_url import check_copy_url
-from shiplog.config.load import load_node
-from shiplog.config.render import render_node
-from shiplog.config.types import ConfigError
-from shiplog.logformat.errors import InvalidName
+from samelog.config.copy_url import check_copy_url
+from samelog.config.load import load_node
+from samelog.config.render import render_node
+from samelog.config.types import ConfigError
+from samelog.logformat.errors import InvalidName
 from tests.config.test_load import NODE, Writer, write
 
 __all__ = ["write"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.config.depth import DEPTH_MAX, is_too_deep
-from shiplog.config.document import Text, parse_toml
-from shiplog.config.types import ConfigError
+from samelog.config.depth import DEPTH_MAX, is_too_deep
+from samelog.config.document import Text, parse_toml
+from samelog.config.types import ConfigError
 
 MANY = 5000
 DEEP = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shiplog.config.client_keys import CLIENT
-from shiplog.config.document import variable_names
-from shiplog.config.node_keys import NODE
-from shiplog.config.schema import Key, Kind, Schema, Section, allowed, size
+from samelog.config.client_keys import CLIENT
+from samelog.config.document import variable_names
+from samelog.config.node_keys import NODE
+from samelog.config.schema import Key, Kind, Schema, Section, allowed, size
 from tests.tables import with_tables, write_tables
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "configuration.md"

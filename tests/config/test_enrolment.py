@@ -1,4 +1,4 @@
-"""All that a client needs in one file: written by `shiplog pki enrol`, loaded, refused if odd."""
+"""All that a client needs in one file: written by `samelog pki enrol`, loaded, refused if odd."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from click.testing import CliRunner, Result
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shiplog.cli.main import main
-from shiplog.config.held import STATE_VARIABLE
-from shiplog.config.load import load_client
-from shiplog.config.pki import Role, create_authority, issue
-from shiplog.config.pki_rotation import refresh_lists, rotate, rotate_authority
-from shiplog.config.types import Address, ConfigError
-from shiplog.runtime.tls import client_context
-from shiplog.subscriber.setup import _checked_topics
+from samelog.cli.main import main
+from samelog.config.held import STATE_VARIABLE
+from samelog.config.load import load_client
+from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki_rotation import refresh_lists, rotate, rotate_authority
+from samelog.config.types import Address, ConfigError
+from samelog.runtime.tls import client_context
+from samelog.subscriber.setup import _checked_topics
 
 NODES = ("--node", "n0=h0:7000", "--node", "n1=h1:7000")
 
@@ -200,8 +200,8 @@ def test_a_key_is_neither_shown_nor_taken_from_the_environment(
         assert "BEGIN CERTIFICATE" in text
     values = {each["key"]: each["value"] for each in json.loads(as_json)}
     assert values["key_pem"] == "(a secret)"
-    monkeypatch.setenv("SHIPLOG_KEY_PEM", "x")
-    assert "SHIPLOG_KEY_PEM names no key" in run("config", "check", str(file)).stderr
+    monkeypatch.setenv("SAMELOG_KEY_PEM", "x")
+    assert "SAMELOG_KEY_PEM names no key" in run("config", "check", str(file)).stderr
 
 
 @pytest.mark.parametrize("kind", ["open", "of another kind"])

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from shiplog.config.client_keys import CLIENT
-from shiplog.config.document import (
+from samelog.config.client_keys import CLIENT
+from samelog.config.document import (
     Document,
     Text,
     parse_toml,
@@ -22,12 +22,12 @@ from shiplog.config.document import (
     settings,
     variable_names,
 )
-from shiplog.config.json_schema import json_schema
-from shiplog.config.load import load_client, load_node, node_config, read_node
-from shiplog.config.node_keys import NODE
-from shiplog.config.render import render_client, render_node
-from shiplog.config.schema import Key, Kind, Section, schema, variable
-from shiplog.config.types import Address, ConfigError, Fsync
+from samelog.config.json_schema import json_schema
+from samelog.config.load import load_client, load_node, node_config, read_node
+from samelog.config.node_keys import NODE
+from samelog.config.render import render_client, render_node
+from samelog.config.schema import Key, Kind, Section, schema, variable
+from samelog.config.types import Address, ConfigError, Fsync
 from tests.config.test_http import CLIENT as CLIENT_TEXT
 from tests.config.test_kafka import INSIDE, OUTSIDE, load
 
@@ -36,16 +36,16 @@ GRANT = '[[grants]]\nidentity = "dns:a"\n'
 
 def test_a_variable_counts_instead_of_the_file(tmp_path: Path) -> None:
     environ = {
-        "SHIPLOG_NODE_FSYNC": "interval",
-        "SHIPLOG_NODE_FSYNC_INTERVAL_MS": "7",
-        "SHIPLOG_NODE_AUTO_CREATE_TOPICS": "false",
-        "SHIPLOG_NODE_SEGMENT_BYTES": "64Mi",
-        "SHIPLOG_NODE_SNAPSHOT_INTERVAL_S": "0.5",
-        "SHIPLOG_KAFKA_NUM_PARTITIONS": "3",
-        "SHIPLOG_KAFKA_GROUPS_GROUP_MAX_SIZE": "8",
-        "SHIPLOG_KAFKA_LISTENERS_1_ADVERTISE": "there:9093",
-        "SHIPLOG_GRANTS_0_SUBSCRIBE_TOPICS": "a, b*",
-        "SHIPLOG_HTTP_LISTEN": "127.0.0.1:1",
+        "SAMELOG_NODE_FSYNC": "interval",
+        "SAMELOG_NODE_FSYNC_INTERVAL_MS": "7",
+        "SAMELOG_NODE_AUTO_CREATE_TOPICS": "false",
+        "SAMELOG_NODE_SEGMENT_BYTES": "64Mi",
+        "SAMELOG_NODE_SNAPSHOT_INTERVAL_S": "0.5",
+        "SAMELOG_KAFKA_NUM_PARTITIONS": "3",
+        "SAMELOG_KAFKA_GROUPS_GROUP_MAX_SIZE": "8",
+        "SAMELOG_KAFKA_LISTENERS_1_ADVERTISE": "there:9093",
+        "SAMELOG_GRANTS_0_SUBSCRIBE_TOPICS": "a, b*",
+        "SAMELOG_HTTP_LISTEN": "127.0.0.1:1",
         "PATH": "/bin",
     }
     config = load_node(load(tmp_path, INSIDE + OUTSIDE + GRANT), environ)
@@ -62,18 +62,18 @@ def test_a_variable_counts_instead_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"SHIPLOG_NODE_FSNYC": "always"}, "names no key; did you mean 'SHIPLOG_NODE_FSYNC'"),
-        ({"SHIPLOG_XYZZY": "1"}, "environment variable SHIPLOG_XYZZY names no key"),
+        ({"SAMELOG_NODE_FSNYC": "always"}, "names no key; did you mean 'SAMELOG_NODE_FSYNC'"),
+        ({"SAMELOG_XYZZY": "1"}, "environment variable SAMELOG_XYZZY names no key"),
         (
-            {"SHIPLOG_NODE_FSYNC": "alway"},
-            r"node\.fsync \(from SHIPLOG_NODE_FSYNC\): 'alway' is not",
+            {"SAMELOG_NODE_FSYNC": "alway"},
+            r"node\.fsync \(from SAMELOG_NODE_FSYNC\): 'alway' is not",
         ),
-        ({"SHIPLOG_QUOTAS_SESSIONS": "many"}, "'many' is not a whole number from 1 to 1000000"),
-        ({"SHIPLOG_QUOTAS_SESSIONS": "1.5"}, "1.5 is not a whole number"),
-        ({"SHIPLOG_NODE_AUTO_CREATE_TOPICS": "yes"}, "'yes' is not true or false"),
-        ({"SHIPLOG_NODE_NAME": ""}, "'' is not a text of at least one character"),
-        ({"SHIPLOG_GRANTS_0_ADMIN": "true"}, "the file has no such table: variables change those"),
-        ({"SHIPLOG_TLS_KEY": "nowhere"}, r"tls\.key \(from SHIPLOG_TLS_KEY\): .* existing file"),
+        ({"SAMELOG_QUOTAS_SESSIONS": "many"}, "'many' is not a whole number from 1 to 1000000"),
+        ({"SAMELOG_QUOTAS_SESSIONS": "1.5"}, "1.5 is not a whole number"),
+        ({"SAMELOG_NODE_AUTO_CREATE_TOPICS": "yes"}, "'yes' is not true or false"),
+        ({"SAMELOG_NODE_NAME": ""}, "'' is not a text of at least one character"),
+        ({"SAMELOG_GRANTS_0_ADMIN": "true"}, "the file has no such table: variables change those"),
+        ({"SAMELOG_TLS_KEY": "nowhere"}, r"tls\.key \(from SAMELOG_TLS_KEY\): .* existing file"),
     ],
 )
 def test_mistakes_name_the_variable(
@@ -87,15 +87,15 @@ def test_mistakes_name_the_variable(
 
 def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
     environ = {
-        "SHIPLOG_CONFIG": "client.toml",
-        "SHIPLOG_CLIENT_SERVICE_HOST": "10.0.0.1",
-        "SHIPLOG_CLIENT_PORT_7000_TCP_ADDR": "10.0.0.1",
-        "SHIPLOG_NODES": "a:1",
-        "SHIPLOG_PUBLISHER_DIR": "out",
+        "SAMELOG_CONFIG": "client.toml",
+        "SAMELOG_CLIENT_SERVICE_HOST": "10.0.0.1",
+        "SAMELOG_CLIENT_PORT_7000_TCP_ADDR": "10.0.0.1",
+        "SAMELOG_NODES": "a:1",
+        "SAMELOG_PUBLISHER_DIR": "out",
     }
     assert load_node(load(tmp_path, ""), environ).name == "n0"
     (tmp_path / "client.toml").write_text(CLIENT_TEXT)
-    client = load_client(str(tmp_path / "client.toml"), environ | {"SHIPLOG_NODE_NAME": "x"})
+    client = load_client(str(tmp_path / "client.toml"), environ | {"SAMELOG_NODE_NAME": "x"})
     assert client.nodes == (Address("a", 1),)
     assert client.publisher.directory == str(tmp_path / "out")
 
@@ -103,11 +103,11 @@ def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
 def test_each_setting_says_where_it_is_from(tmp_path: Path) -> None:
     path = load(tmp_path, INSIDE)
     found = {
-        each.name: each for each in settings(read_node(path, {"SHIPLOG_NODE_FSYNC": "always"}))
+        each.name: each for each in settings(read_node(path, {"SAMELOG_NODE_FSYNC": "always"}))
     }
     assert (found["node.fsync"].value, found["node.fsync"].source) == (
         "always",
-        "SHIPLOG_NODE_FSYNC",
+        "SAMELOG_NODE_FSYNC",
     )
     assert (found["node.name"].value, found["node.name"].source) == ("n0", path)
     assert (found["quotas.sessions"].value, found["quotas.sessions"].source) == (1000, "default")
@@ -190,5 +190,5 @@ def test_names_of_variables() -> None:
             Section(name="a.b", meaning="", keys={"c.d": Key(kind=Kind.TEXT, meaning="")}),
         ]
     )
-    assert variable_names(tables) == {"a[].b.c.d": "SHIPLOG_A_N_B_C_D"}
-    assert variable("a[10].b.c.d") == "SHIPLOG_A_10_B_C_D"
+    assert variable_names(tables) == {"a[].b.c.d": "SAMELOG_A_N_B_C_D"}
+    assert variable("a[10].b.c.d") == "SAMELOG_A_10_B_C_D"

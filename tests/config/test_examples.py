@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shiplog.cli.main import main
-from shiplog.config.load import load_client, load_node
+from samelog.cli.main import main
+from samelog.config.load import load_client, load_node
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
@@ -42,7 +42,7 @@ def test_units_start_what_there_is(unit: Path) -> None:
     assert len(lines) == 2
     for line in lines:
         program, *words = shlex.split(line.replace("$TOPICS", "--topic flights"))
-        assert program == "/opt/shiplog/bin/shiplog"
+        assert program == "/opt/samelog/bin/samelog"
         result = CliRunner().invoke(main, words)
         assert "can't read the configuration" in result.output, line  # so it was understood
 

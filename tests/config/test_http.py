@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.load import load_client, load_node
-from shiplog.config.render import render_client, render_node
-from shiplog.config.types import Address, ConfigError, HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.load import load_client, load_node
+from samelog.config.render import render_client, render_node
+from samelog.config.types import Address, ConfigError, HttpConfig, HttpSecurity, TlsFiles
 from tests.config.test_kafka import load
 
 CLIENT = """

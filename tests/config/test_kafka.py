@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.broker_defaults import BrokerDefaults
-from shiplog.config.group_limits import GroupLimits
-from shiplog.config.kafka_settings import with_settings
-from shiplog.config.load import load_node
-from shiplog.config.render import render_node
-from shiplog.config.types import Address, ConfigError, KafkaConfig, KafkaListener, Security
+from samelog.config.broker_defaults import BrokerDefaults
+from samelog.config.group_limits import GroupLimits
+from samelog.config.kafka_settings import with_settings
+from samelog.config.load import load_node
+from samelog.config.render import render_node
+from samelog.config.types import Address, ConfigError, KafkaConfig, KafkaListener, Security
 
 NODE = """
 [node]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.load import load_client, load_node
-from shiplog.config.node_keys import NODE as KEYS
-from shiplog.config.render import render_client, render_node
-from shiplog.config.sizes import parse_size
-from shiplog.config.table import parse_address
-from shiplog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
+from samelog.config.load import load_client, load_node
+from samelog.config.node_keys import NODE as KEYS
+from samelog.config.render import render_client, render_node
+from samelog.config.sizes import parse_size
+from samelog.config.table import parse_address
+from samelog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
 
 TLS = 'ca = "ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'
 PEERS = "".join(
@@ -65,7 +65,7 @@ def test_a_small_node_file_has_defaults_and_absolute_paths(write: Writer, tmp_pa
 def test_grants_are_read(write: Writer) -> None:
     text = """
 [[grants]]
-identity = "shiplog://publisher/ewr"
+identity = "samelog://publisher/ewr"
 publish = { sessions = ["ewr"], topics = ["flights*"], dedup_ids = ["twin"] }
 subscribe = { topics = ["*"] }
 [[grants]]
@@ -74,7 +74,7 @@ admin = true
 """
     first, second = load_node(write(NODE + text)).grants
     assert first == Grant(
-        identity="shiplog://publisher/ewr",
+        identity="samelog://publisher/ewr",
         publish_sessions=("ewr",),
         publish_topics=("flights*",),
         publish_dedup_ids=("twin",),
@@ -96,7 +96,7 @@ def test_a_client_file_is_read(write: Writer, tmp_path: Path) -> None:
 
 
 def test_rendered_files_load_as_the_same_values(write: Writer) -> None:
-    grants = '[[grants]]\nidentity = "shiplog://client/*"\nadmin = true\n'
+    grants = '[[grants]]\nidentity = "samelog://client/*"\nadmin = true\n'
     grants += 'subscribe = { topics = ["a*"] }\n'
     interval = NODE.replace("[tls]", 'fsync = "interval"\nfsync_interval_ms = 20\n[tls]')
     node = load_node(write(interval + grants))
@@ -142,7 +142,7 @@ def change(old: str, new: str) -> str:
         ),
         (change("[[peers]]", "[peers]"), "not valid TOML"),
         (NODE + "[[grants]]\nadmin = true\n", "grants[0].identity: missing"),
-        (NODE + '[[grants]]\nidentity = "ewr"\n', "'ewr' is not \"shiplog://<role>/<name>\""),
+        (NODE + '[[grants]]\nidentity = "ewr"\n', "'ewr' is not \"samelog://<role>/<name>\""),
         (
             NODE + '[[grants]]\nidentity = "dns:a"\npublish = { topics = ["*"] }\n',
             "grants[0].publish: needs both sessions and topics",

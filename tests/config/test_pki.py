@@ -12,8 +12,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from shiplog.config import pki
-from shiplog.logformat.errors import InvalidName
+from samelog.config import pki
+from samelog.logformat.errors import InvalidName
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def test_a_node_and_a_client_accept_each_other(directory: str) -> None:
     seen = client_end.getpeercert()
     assert seen is not None
     assert seen["subjectAltName"] == (
-        ("URI", "shiplog://node/n0"),
+        ("URI", "samelog://node/n0"),
         ("DNS", "localhost"),
         ("IP Address", "127.0.0.1"),
         ("IP Address", "0:0:0:0:0:0:0:1"),
     )
     seen = server_end.getpeercert()
     assert seen is not None
-    assert seen["subjectAltName"] == (("URI", "shiplog://publisher/ewr"),)
+    assert seen["subjectAltName"] == (("URI", "samelog://publisher/ewr"),)
 
 
 def test_a_client_certificate_can_not_serve(directory: str) -> None:
@@ -84,7 +84,7 @@ def test_usage_by_role(directory: str, role: pki.Role) -> None:
     assert ExtendedKeyUsageOID.CLIENT_AUTH in usage
     assert (ExtendedKeyUsageOID.SERVER_AUTH in usage) == (role is pki.Role.NODE)
     info = pki.describe(files.cert)
-    assert info.identity == f"shiplog://{role.value}/x"
+    assert info.identity == f"samelog://{role.value}/x"
     assert not info.authority
     assert 7 <= (info.not_after - info.not_before).days <= 8
 
@@ -141,7 +141,7 @@ def test_what_can_not_be_issued(directory: str, tmp_path: Path) -> None:
     for host in ("bad host", "", "a..b", "*"):
         with pytest.raises(pki.PkiError, match="is neither an IP address nor"):
             pki.issue(directory, pki.Role.NODE, "n0", hosts=[host])
-    with pytest.raises(pki.PkiError, match="run `shiplog pki init` first"):
+    with pytest.raises(pki.PkiError, match="run `samelog pki init` first"):
         pki.issue(str(tmp_path), pki.Role.NODE, "n0")
     assert sorted(os.listdir(directory)) == ["ca.key", "ca.pem"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shiplog.cli.main import main
-from shiplog.config.pki import PkiError, Role, create_authority, describe, issue
-from shiplog.config.pki_rotation import (
+from samelog.cli.main import main
+from samelog.config.pki import PkiError, Role, create_authority, describe, issue
+from samelog.config.pki_rotation import (
     finish_authority,
     refresh_lists,
     revoke,
@@ -21,9 +21,9 @@ from shiplog.config.pki_rotation import (
     rotate,
     rotate_authority,
 )
-from shiplog.config.types import TlsFiles
-from shiplog.runtime.errors import TlsFault
-from shiplog.runtime.tls import ReloadingContext, client_context, server_context
+from samelog.config.types import TlsFiles
+from samelog.runtime.errors import TlsFault
+from samelog.runtime.tls import ReloadingContext, client_context, server_context
 
 NODE = "node-rt-0"
 CLIENT = "publisher-ewr"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config import held, load
-from shiplog.config.document import FILE_LIMIT_BYTES, Text
-from shiplog.config.enrolment import Enrolment, enrol
-from shiplog.config.held import STATE_VARIABLE, read_kept
-from shiplog.config.load import client_document, load_client, taken
-from shiplog.config.pki import Role, create_authority
-from shiplog.config.pki_rotation import rotate
-from shiplog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
-from shiplog.config.types import Address, ConfigError
+from samelog.config import held, load
+from samelog.config.document import FILE_LIMIT_BYTES, Text
+from samelog.config.enrolment import Enrolment, enrol
+from samelog.config.held import STATE_VARIABLE, read_kept
+from samelog.config.load import client_document, load_client, taken
+from samelog.config.pki import Role, create_authority
+from samelog.config.pki_rotation import rotate
+from samelog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
+from samelog.config.types import Address, ConfigError
 from tests.config.serving import Answer, ConfigServer
 
 

@@ -9,7 +9,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Configuration,
     Effects,
     Entry,
@@ -21,7 +21,7 @@ from shiplog.consensus import (
     decode_configuration,
     is_configuration,
 )
-from shiplog.consensus.messages import Append, Message, SnapshotChunk
+from samelog.consensus.messages import Append, Message, SnapshotChunk
 
 CONFIG = RaftConfig()
 

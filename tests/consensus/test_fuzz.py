@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.consensus import InvariantError, MalformedMessage
-from shiplog.consensus.messages import (
+from samelog.consensus import InvariantError, MalformedMessage
+from samelog.consensus.messages import (
     Append,
     AppendReject,
     AppendReply,

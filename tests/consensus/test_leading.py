@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Busy,
     NotLeader,
     RaftConfig,
     Role,
 )
-from shiplog.consensus.messages import (
+from samelog.consensus.messages import (
     AppendReply,
     Heartbeat,
     HeartbeatReply,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.consensus import Entry, InvariantError
-from shiplog.consensus.log import RaftLog
-from shiplog.consensus.types import ENTRY_OVERHEAD_BYTES
+from samelog.consensus import Entry, InvariantError
+from samelog.consensus.log import RaftLog
+from samelog.consensus.types import ENTRY_OVERHEAD_BYTES
 
 
 def make(base: int, *terms: int) -> RaftLog:

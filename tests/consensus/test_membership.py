@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.consensus import (
+from samelog.consensus import (
     ChangePending,
     Configuration,
     Entry,
@@ -22,13 +22,13 @@ from shiplog.consensus import (
     Snapshot,
     decode_configuration,
 )
-from shiplog.consensus.membership import (
+from samelog.consensus.membership import (
     Memberships,
     check_change,
     encode_configuration,
     is_configuration,
 )
-from shiplog.consensus.messages import (
+from samelog.consensus.messages import (
     Append,
     AppendReply,
     HeartbeatReply,

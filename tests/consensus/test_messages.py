@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
-from shiplog.consensus.messages import AnyMessage, Append, Commit, Message, TimeoutNow
-from shiplog.consensus.types import MAX_NUMBER
+from samelog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
+from samelog.consensus.messages import AnyMessage, Append, Commit, Message, TimeoutNow
+from samelog.consensus.types import MAX_NUMBER
 
 KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
 NUMBERS = st.integers(0, MAX_NUMBER) | st.integers(0, 12)

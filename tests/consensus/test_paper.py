@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Effects,
     Entry,
     HardState,
@@ -16,7 +16,7 @@ from shiplog.consensus import (
     RaftConfig,
     Role,
 )
-from shiplog.consensus.messages import (
+from samelog.consensus.messages import (
     Append,
     AppendReject,
     AppendReply,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.consensus.quorum import Tally, majority, reached, tally
+from samelog.consensus.quorum import Tally, majority, reached, tally
 
 VOTERS = st.integers(1, 7).map(lambda size: tuple(range(size)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Entry,
     InvariantError,
     MalformedMessage,
@@ -12,7 +12,7 @@ from shiplog.consensus import (
     RaftConfig,
     Role,
 )
-from shiplog.consensus.messages import (
+from samelog.consensus.messages import (
     Append,
     AppendReject,
     AppendReply,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Entry,
     HardState,
     InvariantError,
@@ -17,7 +17,7 @@ from shiplog.consensus import (
     RaftConfig,
     Snapshot,
 )
-from shiplog.consensus.messages import (
+from samelog.consensus.messages import (
     Append,
     AppendReply,
     Heartbeat,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.consensus import Busy, ChangePending, NotLeader, RaftConfig
+from samelog.consensus import Busy, ChangePending, NotLeader, RaftConfig
 from tests.consensus.group import Group
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))

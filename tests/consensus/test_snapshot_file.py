@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.consensus import CorruptRecord, Snapshot
-from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
-from shiplog.logformat.errors import UnsupportedFormat
+from samelog.consensus import CorruptRecord, Snapshot
+from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.logformat.errors import UnsupportedFormat
 
 NODES = st.lists(st.integers(0, 6), max_size=7).map(tuple)
 NUMBERS = st.integers(0, 2**62)

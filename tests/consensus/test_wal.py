@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.consensus import CorruptRecord, Entry, HardState, UnfinishedFile
-from shiplog.consensus.wal import (
+from samelog.consensus import CorruptRecord, Entry, HardState, UnfinishedFile
+from samelog.consensus.wal import (
     SnapshotMark,
     WalEncoder,
     WalHeader,
@@ -17,8 +17,8 @@ from shiplog.consensus.wal import (
     replay,
     scan_wal,
 )
-from shiplog.logformat._kernels import crc32c
-from shiplog.logformat.errors import UnsupportedFormat
+from samelog.logformat._kernels import crc32c
+from samelog.logformat.errors import UnsupportedFormat
 
 HEADER = WalHeader("demo", 0, 2, 7, 100)
 NUMBERS = st.integers(0, 2**62)

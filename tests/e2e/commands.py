@@ -1,4 +1,4 @@
-"""`shiplog` commands against a real cluster, as a user types them."""
+"""`samelog` commands against a real cluster, as a user types them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests import forking
 TIMEOUT_S = 90.0
 
 
-def shiplog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def samelog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run one command."""
     return forking.run(arguments, stdin=stdin, timeout=TIMEOUT_S)
 
 
 def as_json(*arguments: str, stdin: str = "") -> Any:
     """Run one command with --json, which has to succeed; its output."""
-    ended = shiplog(*arguments, "--json", stdin=stdin)
+    ended = samelog(*arguments, "--json", stdin=stdin)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import World
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shiplog import Publisher, Record, Subscriber
-from shiplog.cli.local_cluster import LocalCluster, LocalNode
-from shiplog.replicator.admin_client import AdminError, node_status
-from shiplog.wire.admin import NodeState, Status
+from samelog import Publisher, Record, Subscriber
+from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.replicator.admin_client import AdminError, node_status
+from samelog.wire.admin import NodeState, Status
 
 DEADLINE_S = 40.0
 POLL_S = 0.05

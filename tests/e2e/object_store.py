@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shiplog.cli.local_cluster import free_ports
+from samelog.cli.local_cluster import free_ports
 from tests.e2e.harness import wait_for
 
 ENVIRONMENT = {

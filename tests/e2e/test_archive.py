@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import Subscriber, log_history
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.subscriber import OffsetOutOfRange
-from tests.e2e.commands import as_json, shiplog
+from samelog import Subscriber, log_history
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.subscriber import OffsetOutOfRange
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 
 RECORD = b"x" * 30_000
@@ -75,7 +75,7 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
         return "limit is -3" in found["problem"] and "102400" in found["policy"]
 
     wait_for(complains, "the plan says what is wrong, and what counts")
-    assert "limit is -3" in shiplog("status", *config).stdout
+    assert "limit is -3" in samelog("status", *config).stdout
     copies = [os.path.join(node.data) for node in world.cluster.nodes]
     verified = as_json("verify", *copies, str(copy.parent))
     assert verified["verified"]
@@ -111,11 +111,11 @@ def check_history(world: World, sizes_now: list[int]) -> None:
         assert 0 < file.rolled_ms <= file.archived_ms
         assert file.size_bytes > 0
     config = ("--config", world.cluster.client_file)
-    lines = shiplog("log-history", "t", *config, "--json").stdout.splitlines()
+    lines = samelog("log-history", "t", *config, "--json").stdout.splitlines()
     assert [json.loads(line)["sha256"] for line in lines] == [file.sha256 for file in found]
-    table = shiplog("log-history", *config).stdout
+    table = samelog("log-history", *config).stdout
     assert f"{0:020d}.log" in table
-    unknown = shiplog("log-history", "nothing", *config)
+    unknown = samelog("log-history", "nothing", *config)
     assert (unknown.returncode, "no topic 'nothing'" in unknown.stderr) == (1, True)
 
 
@@ -129,9 +129,9 @@ def test_settings_of_topics_are_altered(archiving: World) -> None:
     altered = as_json("topic", "alter", "t", "--unset", "retention.bytes", *config)
     assert altered["settings"] == {}
     for bad, reason in (("retention.ms=-2", "retention.ms"), ("retention.days=1", "unknown")):
-        refused = shiplog("topic", "alter", "t", "--set", bad, *config)
+        refused = samelog("topic", "alter", "t", "--set", bad, *config)
         assert (refused.returncode, reason in refused.stderr) == (1, True)
-    nothing = shiplog("topic", "alter", "t", *config)
+    nothing = samelog("topic", "alter", "t", *config)
     assert nothing.returncode == 2
 
 

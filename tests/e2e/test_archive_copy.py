@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from shiplog import Record, Subscriber, log_history
-from shiplog.archiver.copies import PARQUET, SEGMENTS
-from shiplog.archiver.restoring import find_place, manifests_of
-from shiplog.archiver.targets import open_target
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.logformat.merged_check import check_all, find_copies
-from shiplog.logformat.merged_names import segment_bases
-from shiplog.replicator.admin_client import request
-from shiplog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
-from tests.e2e.commands import as_json, shiplog
+from samelog import Record, Subscriber, log_history
+from samelog.archiver.copies import PARQUET, SEGMENTS
+from samelog.archiver.restoring import find_place, manifests_of
+from samelog.archiver.targets import open_target
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.logformat.merged_check import check_all, find_copies
+from samelog.logformat.merged_names import segment_bases
+from samelog.replicator.admin_client import request
+from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.object_store import ENVIRONMENT, object_store, url_of
 
@@ -120,8 +120,8 @@ def test_a_target_that_is_not_there_holds_everything_back(tmp_path: Path) -> Non
         everything = write(world)
         config = ("--config", world.cluster.client_file)
         wait_for(lambda: "is it mounted" in state(world).problem, "the plan says why it waits")
-        assert "is not a directory" in shiplog("status", *config).stdout
-        assert "is it mounted" in shiplog("archive", "plan", *config).stderr
+        assert "is not a directory" in samelog("status", *config).stdout
+        assert "is it mounted" in samelog("archive", "plan", *config).stderr
         world.leader().kill()
         wait_for(lambda: "is it mounted" in state(world).problem, "the next leader says so too")
         assert truncated(world) == set()
@@ -164,7 +164,7 @@ def check_damage(world: World, target: Path) -> None:
     data = bytearray(copy.read_bytes())
     data[-1] ^= 1
     copy.write_bytes(data)
-    bad = shiplog("restore", "t", *where, "--to", str(world.directory / "bad"))
+    bad = samelog("restore", "t", *where, "--to", str(world.directory / "bad"))
     assert bad.returncode == 1
     assert copy.name in bad.stderr
     assert not (world.directory / "bad" / "t-0").exists()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import LocalNode
-from shiplog.config.load import load_node
-from shiplog.config.pki import Role, create_authority, issue
-from shiplog.config.render import render_node
-from shiplog.config.types import ClientConfig, TlsFiles
-from shiplog.publisher.errors import PublisherError
-from shiplog.replicator.admin_client import AdminError, node_status
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.load import load_node
+from samelog.config.pki import Role, create_authority, issue
+from samelog.config.render import render_node
+from samelog.config.types import ClientConfig, TlsFiles
+from samelog.publisher.errors import PublisherError
+from samelog.replicator.admin_client import AdminError, node_status
 from tests.e2e.harness import World, wait_for
 
 
@@ -44,7 +44,7 @@ def test_plaintext_and_garbage_are_refused(single: World) -> None:
             received = b""
             while block := raw.recv(4096):
                 received += block
-            assert b"shiplog" not in received
+            assert b"samelog" not in received
     alive(single, node)
 
 
@@ -83,7 +83,7 @@ def test_an_identity_without_the_right_is_refused(single: World) -> None:
     with pytest.raises(AdminError, match="no administrator"):
         node_status(config, single.cluster.nodes[0].address)
     directory = str(single.directory / "denied")
-    from shiplog import Publisher
+    from samelog import Publisher
 
     with Publisher("t", session="x", directory=directory, config=config) as publisher:
         publisher.append(b"denied")
@@ -112,15 +112,15 @@ def test_one_directory_is_one_process(single: World) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a" * 200, "a\0b", ".a"])
 def test_names_outside_the_grammar_are_refused(tmp_path: Path, name: str) -> None:
-    from shiplog import Publisher
-    from shiplog.logformat.errors import InvalidName
+    from samelog import Publisher
+    from samelog.logformat.errors import InvalidName
 
     with pytest.raises(InvalidName):
         Publisher("t", session=name, directory=str(tmp_path))
 
 
 def start_node(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shiplog", "node", "--config", str(config), *options]
+    command = [sys.executable, "-m", "samelog", "node", "--config", str(config), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -195,7 +195,7 @@ def test_a_wiped_node_comes_back_without_a_vote_and_catches_up(world: World) -> 
         wiped = world.followers()[0]
         wiped.stop()
         shutil.rmtree(wiped.data)
-        command = [sys.executable, "-m", "shiplog", "node", "--config", wiped.config_file]
+        command = [sys.executable, "-m", "samelog", "node", "--config", wiped.config_file]
         with open(wiped.log_file, "ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:

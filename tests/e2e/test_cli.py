@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.commands import as_json, shiplog
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
 
 
@@ -17,11 +17,11 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
         stdin=lines,
     )
     assert published["records"] == 1_000
-    nowhere = shiplog("publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
+    nowhere = samelog("publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
     assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (1, False)
     assert "--dir" in nowhere.stderr
     copy = str(world.directory / "sub")
-    read = shiplog(
+    read = samelog(
         "subscribe",
         *config,
         *("--topic", "lines", "--dir", copy, "--from", "earliest", "--max", "1000"),
@@ -38,18 +38,18 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
 
     world.wait_offset(1_000, topic="lines")
     nodes = [node.data for node in world.cluster.nodes]
-    verified = shiplog("verify", *nodes, copy)
+    verified = samelog("verify", *nodes, copy)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_topics_are_created_and_deleted(single: World) -> None:
     config = ("--config", single.cluster.client_file)
-    assert shiplog("topic", "create", "t", *config, "--partitions", "3").returncode == 0
-    again = shiplog("topic", "create", "t", *config)
+    assert samelog("topic", "create", "t", *config, "--partitions", "3").returncode == 0
+    again = samelog("topic", "create", "t", *config)
     assert again.returncode == 1
     assert "exists" in again.stderr
     assert as_json("topic", "describe", "t", *config)["topic"]["partitions"] == 3
-    assert shiplog("topic", "delete", "t", *config).returncode == 0
+    assert samelog("topic", "delete", "t", *config).returncode == 0
     assert as_json("topic", "list", *config) == []
 
 
@@ -58,7 +58,7 @@ def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> 
     with single.publisher("a") as publisher:
         publisher.append(b"old")
         publisher.wait_merged(timeout=30)
-    assert shiplog("topic", "delete", "t", *config).returncode == 0
+    assert samelog("topic", "delete", "t", *config).returncode == 0
     with single.publisher("b") as publisher:
         publisher.append(b"new")
         publisher.wait_merged(timeout=30)
@@ -70,18 +70,18 @@ def test_what_is_not_there_is_said(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     session = (*config, "--session", "s", "--dir", str(single.directory / "pub"), "--wait")
     publish = ("publish", "--timeout", "30")
-    assert shiplog("topic", "create", "t", *config).returncode == 0
-    refused = shiplog(
+    assert samelog("topic", "create", "t", *config).returncode == 0
+    refused = samelog(
         *publish, *session, "--topic", "t", "--partition", "3", "--timeout", "1", stdin="x"
     )
     assert refused.returncode == 1
     assert "'t' has 1 partitions, no partition 3" in refused.stderr
-    assert shiplog(*publish, *session, "--topic", "t", stdin="y").returncode == 0
+    assert samelog(*publish, *session, "--topic", "t", stdin="y").returncode == 0
     copy = ("--dir", str(single.directory / "copy"), "--no-follow")
-    unknown = shiplog("subscribe", *config, *copy, "--topic", "other")
+    unknown = samelog("subscribe", *config, *copy, "--topic", "other")
     assert unknown.returncode == 1
     assert "other" in unknown.stderr
-    known = shiplog("subscribe", *config, *copy, "--topic", "t")
+    known = samelog("subscribe", *config, *copy, "--topic", "t")
     assert (known.returncode, known.stdout) == (0, "y\n")
 
 
@@ -91,7 +91,7 @@ def test_a_retired_session_can_be_taken_over(single: World) -> None:
         publisher.append(b"first")
         publisher.wait_merged(timeout=30)
     assert [row["session"] for row in as_json("session", "list", *config)] == ["a"]
-    assert shiplog("session", "retire", "a", *config).returncode == 0
+    assert samelog("session", "retire", "a", *config).returncode == 0
     with single.publisher("a", directory=str(single.directory / "two")) as publisher:
         publisher.append(b"second")
         publisher.wait_merged(timeout=30)
@@ -105,7 +105,7 @@ def test_verify_finds_a_difference(world: World) -> None:
     world.wait_offset(500)
     world.cluster.stop()
     nodes = [node.data for node in world.cluster.nodes]
-    assert shiplog("verify", *nodes).returncode == 0
+    assert samelog("verify", *nodes).returncode == 0
     import os
     from pathlib import Path
 
@@ -114,4 +114,4 @@ def test_verify_finds_a_difference(world: World) -> None:
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
     os.sync()
-    assert shiplog("verify", *nodes).returncode == 1
+    assert samelog("verify", *nodes).returncode == 1

@@ -15,23 +15,23 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shiplog import Publisher, Subscriber
-from shiplog.cli.local_cluster import LocalCluster, free_ports
-from shiplog.config.held import STATE_VARIABLE
-from shiplog.config.pki import Role
-from shiplog.config.pki_rotation import rotate
-from shiplog.config.remote import CA_VARIABLE
-from shiplog.config.types import Address
-from shiplog.runtime import following
+from samelog import Publisher, Subscriber
+from samelog.cli.local_cluster import LocalCluster, free_ports
+from samelog.config.held import STATE_VARIABLE
+from samelog.config.pki import Role
+from samelog.config.pki_rotation import rotate
+from samelog.config.remote import CA_VARIABLE
+from samelog.config.types import Address
+from samelog.runtime import following
 from tests.config.serving import Answer, ConfigServer
-from tests.e2e.commands import shiplog
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, read_segments, wait_for
 from tests.http import asking
 
 FOLLOW_S = 0.2
 OFTEN = f"""
-from shiplog.cli.main import main
-from shiplog.runtime import following
+from samelog.cli.main import main
+from samelog.runtime import following
 following.FOLLOW_S = {FOLLOW_S}
 main()
 """
@@ -63,7 +63,7 @@ def enrolled(
     options = [f"--node={node.name}={node.address}" for node in cluster.nodes[:nodes]]
     options += [f"--topic={topic}" for topic in topics]
     options += ["--cluster", cluster.client_config().cluster, "--out", out]
-    ended = shiplog("pki", "enrol", role, "told", "--dir", f"{cluster.directory}/pki", *options)
+    ended = samelog("pki", "enrol", role, "told", "--dir", f"{cluster.directory}/pki", *options)
     assert ended.returncode == 0, ended.stderr
     return Answer(Path(out).read_bytes())
 
@@ -92,7 +92,7 @@ class Sidecar:
 
     def is_refused(self) -> bool:
         """Whether its metrics say that its configuration is."""
-        return "shiplog_config_refused 1.0" in asking.get(self.address, "/metrics")
+        return "samelog_config_refused 1.0" in asking.get(self.address, "/metrics")
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -164,9 +164,9 @@ def test_a_url_is_all_that_a_program_needs(
 
     told = ("subscribe", "--config", server.url, "--dir", str(tmp_path / "t"), "--max", "2")
     server.answer = enrolled(world, topics=("program",))
-    assert shiplog(*told).stdout.split() == ["one", "two"]
+    assert samelog(*told).stdout.split() == ["one", "two"]
     server.answer = enrolled(world)
-    assert "there are no topics in [subscriber]" in shiplog(*told).stderr
+    assert "there are no topics in [subscriber]" in samelog(*told).stderr
 
 
 def test_sidecars_follow_it_and_go_on_without_it(
@@ -215,7 +215,7 @@ def test_sidecars_follow_it_and_go_on_without_it(
             sidecar(server.url, copies, "subscriber") as subscriber,
         ):
             wait_for(lambda: b"four" in read_segments(str(copies / "second-0")), "without it")
-            warned = r"^\S+ \S+ WARNING shiplog\.config\.load .* used last is used again$"
+            warned = r"^\S+ \S+ WARNING samelog\.config\.load .* used last is used again$"
             assert re.search(warned, subscriber.log.read_text(), re.MULTILINE)
             assert "cannot be reached" in publisher.status()["config_problem"]
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import LocalCluster
+from samelog.cli.local_cluster import LocalCluster
 from tests.e2e.harness import World, wait_for
 
 DISK_MIB = 64

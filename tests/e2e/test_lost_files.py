@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from tests.e2e.harness import World, wait_for
 
 RECORD = b"x" * 30_000

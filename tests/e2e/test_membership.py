@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shiplog import Publisher
+from samelog import Publisher
 from tests.e2e.commands import as_json
 from tests.e2e.harness import World, wait_for
 
 RATE_S = 0.004
 
 
-def shiplog(world: World, *arguments: str) -> Any:
+def samelog(world: World, *arguments: str) -> Any:
     """What a command prints as JSON; it has to succeed."""
     return as_json(*arguments, "--config", world.cluster.client_file)
 
@@ -57,7 +57,7 @@ def writing(world: World) -> Iterator[Writer]:
 
 
 def members(world: World) -> set[str]:
-    return {node["name"] for node in shiplog(world, "node", "list")}
+    return {node["name"] for node in samelog(world, "node", "list")}
 
 
 def assert_nothing_lost_doubled_or_reordered(world: World, count: int) -> None:
@@ -74,18 +74,18 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
     with writing(world) as writer:
         fourth = cluster.join()
         fourth.start()  # it waits until somebody adds it
-        shiplog(world, "node", "add", fourth.name, str(fourth.address), "--wait", "60")
+        samelog(world, "node", "add", fourth.name, str(fourth.address), "--wait", "60")
         fifth = cluster.join()
         fifth.start()
         first = cluster.nodes[0]
-        shiplog(
+        samelog(
             world, "node", "replace", first.name, fifth.name, str(fifth.address), "--wait", "60"
         )
         wait_for(lambda: first.pid is None, "the replaced node ends by itself")
         assert first.exit_code() == 1
         assert "removed" in Path(first.log_file).read_text()
         second = cluster.nodes[1]
-        shiplog(world, "node", "remove", second.name)
+        samelog(world, "node", "remove", second.name)
         wait_for(lambda: second.pid is None, "the removed node ends by itself")
         before = writer.count
         wait_for(lambda: writer.count > before + 50, "more records")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.replicator.admin_client import AdminError, request
-from shiplog.wire.admin import GetStatus, Status
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.replicator.admin_client import AdminError, request
+from samelog.wire.admin import GetStatus, Status
 from tests.e2e.harness import wait_for
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from shiplog import Record, Subscriber
-from shiplog.cli.local_cluster import LocalNode
-from shiplog.subscriber import LogReset
-from tests.e2e.commands import as_json, shiplog
+from samelog import Record, Subscriber
+from samelog.cli.local_cluster import LocalNode
+from samelog.subscriber import LogReset
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, read_segments, wait_for
 
 
@@ -51,11 +51,11 @@ def test_nothing_is_done_without_a_yes(world: World) -> None:
     publish(world, *numbers("old", 3))
     world.wait_offset(3)
     config = ("--config", world.cluster.client_file)
-    asked = shiplog("cluster", "reset", "--hard", *config)
+    asked = samelog("cluster", "reset", "--hard", *config)
     assert asked.returncode == 1
     assert "THE 3 RECORDS" in asked.stderr
-    assert shiplog("cluster", "reset", "--soft", *config).returncode == 1
-    assert shiplog("cluster", "reset", "--yes", *config).returncode == 2
+    assert samelog("cluster", "reset", "--soft", *config).returncode == 1
+    assert samelog("cluster", "reset", "--yes", *config).returncode == 2
     world.wait_offset(3)
 
 
@@ -252,7 +252,7 @@ def test_local_readers_of_a_sidecars_copies_across_it(world: World, rule: str) -
     """The sidecar begins anew by itself; whoever reads its files notices."""
     publish(world, *numbers("old", 5))
     copies = str(world.directory / "kept")
-    command = [sys.executable, "-m", "shiplog", "sidecar", "subscriber", "--topic", "t"]
+    command = [sys.executable, "-m", "samelog", "sidecar", "subscriber", "--topic", "t"]
     command += ["--dir", copies, "--config", world.cluster.client_file]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as sidecar,

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from bench.rolling import Pauses
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
-from shiplog.config.pki import Role, describe
-from shiplog.config.pki_rotation import (
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
+from samelog.config.pki import Role, describe
+from samelog.config.pki_rotation import (
     finish_authority,
     refresh_lists,
     revoke,
     rotate,
     rotate_authority,
 )
-from shiplog.config.types import Address, TlsFiles
-from shiplog.runtime.tls import open_client_context
+from samelog.config.types import Address, TlsFiles
+from samelog.runtime.tls import open_client_context
 from tests.e2e.harness import DEADLINE_S, World, wait_for
 from tests.http import asking
 
@@ -46,7 +46,7 @@ def count(node: LocalNode, line: str) -> int:
 def is_unusable(node: LocalNode) -> bool:
     """What the node's metrics say of its own certificate files."""
     text: str = asking.get(node.http, "/metrics")
-    [value] = re.findall(r'shiplog_tls_files_unusable{certificate="own"} (.*)', text)
+    [value] = re.findall(r'samelog_tls_files_unusable{certificate="own"} (.*)', text)
     return float(value) == 1
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from shiplog.logformat import _kernels as kernels
-from shiplog.wire.admin import NodeState
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
+from samelog.logformat import _kernels as kernels
+from samelog.wire.admin import NodeState
 from tests.e2e.harness import World, wait_for
 from tests.logformat.bombs import BOMBS
 from tests.replicator.session_files import SessionFiles

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shiplog.publisher.errors import NotStaged
-from shiplog.publisher.staging import StagedWriter, drop_stage, publish_stage
-from shiplog.replicator.admin_client import request
-from shiplog.wire.admin import CreateTopic, TopicCreated
-from shiplog.wire.admin_stage import StagedRun
+from samelog.publisher.errors import NotStaged
+from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
+from samelog.replicator.admin_client import request
+from samelog.wire.admin import CreateTopic, TopicCreated
+from samelog.wire.admin_stage import StagedRun
 from tests.e2e.harness import World, wait_for
 
 PARTITIONS = 3

@@ -1,4 +1,4 @@
-"""`shiplog up`, as somebody tries it out who has just installed shiplog."""
+"""`samelog up`, as somebody tries it out who has just installed samelog."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from shiplog.config.load import load_client
-from shiplog.replicator.admin_client import AdminError, all_statuses
-from shiplog.wire.admin import NodeState, Status
+from samelog.config.load import load_client
+from samelog.replicator.admin_client import AdminError, all_statuses
+from samelog.wire.admin import NodeState, Status
 from tests.e2e.harness import wait_for
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The running command, and what it announced."""
-    command = [sys.executable, "-m", "shiplog", "up", "--dir", str(tmp_path / "up"), "--json"]
+    command = [sys.executable, "-m", "samelog", "up", "--dir", str(tmp_path / "up"), "--json"]
     command += ["--kafka-set", "num.partitions=3", "--kafka-set", "message.max.bytes=64Ki"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

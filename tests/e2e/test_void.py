@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.commands import shiplog
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 
 SMALL_BATCHES = 40
@@ -15,7 +15,7 @@ SMALL_BATCHES = 40
 
 def run(world: World, *arguments: str) -> tuple[int, Any, str]:
     """(exit code, JSON, talk) of a command."""
-    done = shiplog(*arguments, "--config", world.cluster.client_file, "--json")
+    done = samelog(*arguments, "--config", world.cluster.client_file, "--json")
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 

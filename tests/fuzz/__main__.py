@@ -63,7 +63,7 @@ def _load(*, guided: bool) -> dict[str, Target]:
     if guided:
         import atheris
 
-        with atheris.instrument_imports(include=["shiplog"]):
+        with atheris.instrument_imports(include=["samelog"]):
             from tests.fuzz.targets import make_targets
     else:
         from tests.fuzz.targets import make_targets

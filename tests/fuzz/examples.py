@@ -9,13 +9,13 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.render import render_client
-from shiplog.consensus import Entry, HardState, Snapshot
-from shiplog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
-from shiplog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
-from shiplog.logformat import _kernels as kernels
-from shiplog.sequencer.commands import (
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.render import render_client
+from samelog.consensus import Entry, HardState, Snapshot
+from samelog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
+from samelog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
+from samelog.logformat import _kernels as kernels
+from samelog.sequencer.commands import (
     AnyCommand,
     CloseRun,
     CreateTopic,
@@ -28,10 +28,10 @@ from shiplog.sequencer.commands import (
     RetireSession,
     Sequence5,
 )
-from shiplog.sequencer.state import StateMachine
-from shiplog.wire import messages as wire
-from shiplog.wire.admin import GetStatus
-from shiplog.wire.bounds import RunEnd
+from samelog.sequencer.state import StateMachine
+from samelog.wire import messages as wire
+from samelog.wire.admin import GetStatus
+from samelog.wire.bounds import RunEnd
 from tests.consensus.group import Group
 from tests.logformat import storage
 
@@ -39,7 +39,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _folder() -> Path:
-    folder = tempfile.TemporaryDirectory(prefix="shiplog-fuzz-")
+    folder = tempfile.TemporaryDirectory(prefix="samelog-fuzz-")
     _kept.append(folder)
     return Path(folder.name)
 
@@ -124,7 +124,7 @@ def commands() -> list[AnyCommand]:
     part = Range(1, 0, 0, 0, 100, 3, 100, 12345)
     return [
         CreateTopic("t", "flights", 2, {"segment.bytes": "65536"}, 5),
-        OpenRun("s", "dir", "shiplog://publisher/s", 0, "run", "twin", 1),
+        OpenRun("s", "dir", "samelog://publisher/s", 0, "run", "twin", 1),
         OpenInput("s", "t", 0),
         Merge(
             1,

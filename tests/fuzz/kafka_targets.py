@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.codec.errors import MalformedRequest
-from shiplog.kafka.codec.frames import FrameReader
-from shiplog.kafka.codec.headers import read_client_id, read_header
-from shiplog.kafka.codec.schemas import Tree, write_request
-from shiplog.kafka.codec.structure import shape_of
-from shiplog.kafka.groups.subscription import assigned_partitions, subscribed_topics
-from shiplog.kafka.producing import OLDEST
-from shiplog.kafka.record_check import check_records
-from shiplog.kafka.refusal import Refusal
-from shiplog.kafka.registry import APIS
-from shiplog.kafka.sasl import AuthenticationFailed, PlainExchange, ScramExchange
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import Codec
+from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.frames import FrameReader
+from samelog.kafka.codec.headers import read_client_id, read_header
+from samelog.kafka.codec.schemas import Tree, write_request
+from samelog.kafka.codec.structure import shape_of
+from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
+from samelog.kafka.producing import OLDEST
+from samelog.kafka.record_check import check_records
+from samelog.kafka.refusal import Refusal
+from samelog.kafka.registry import APIS
+from samelog.kafka.sasl import AuthenticationFailed, PlainExchange, ScramExchange
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import Codec
 
 FRAME_BYTES_MAX = 1 << 16
 BATCH_BYTES_MAX = 1 << 20

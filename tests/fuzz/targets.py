@@ -14,23 +14,23 @@ from pathlib import Path
 
 import msgspec
 
-from shiplog.config.load import load_client, load_node
-from shiplog.config.types import ConfigError
-from shiplog.consensus import CorruptRecord, InvariantError, MalformedMessage
-from shiplog.consensus.messages import decode_messages, encode_messages
-from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
-from shiplog.consensus.wal import replay, scan_wal
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import LogFormatError
-from shiplog.logformat.names import check_session_name, check_topic_name
-from shiplog.runtime.receive_buffer import ReceiveBuffer
-from shiplog.sequencer.commands import CommandError, decode_commands, encode_commands
-from shiplog.sequencer.replica import SnapshotBody, decode_body
-from shiplog.sequencer.state import StateMachine
-from shiplog.wire.errors import FrameError, ProtocolFault
-from shiplog.wire.frames import FrameType, encode_data_header, encode_frame
-from shiplog.wire.messages import decode_message, encode_message
+from samelog.config.load import load_client, load_node
+from samelog.config.types import ConfigError
+from samelog.consensus import CorruptRecord, InvariantError, MalformedMessage
+from samelog.consensus.messages import decode_messages, encode_messages
+from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.wal import replay, scan_wal
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import LogFormatError
+from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.runtime.receive_buffer import ReceiveBuffer
+from samelog.sequencer.commands import CommandError, decode_commands, encode_commands
+from samelog.sequencer.replica import SnapshotBody, decode_body
+from samelog.sequencer.state import StateMachine
+from samelog.wire.errors import FrameError, ProtocolFault
+from samelog.wire.frames import FrameType, encode_data_header, encode_frame
+from samelog.wire.messages import decode_message, encode_message
 from tests.fuzz import examples, kafka_targets
 from tests.logformat.storage import open_input, open_merged
 from tests.wire.frame_decoder import FrameDecoder
@@ -224,7 +224,7 @@ def make_targets() -> dict[str, Target]:
     wire = [encode_message(message) for message in examples.wire_messages()]
     framed = [encode_frame(FrameType.CONTROL, payload) for payload in wire]
     framed.append(encode_data_header(1, 0, 0, len(whole[0])) + whole[0])
-    packed = [bytes([codec]) + compress(codec, b"shiplog " * 50) for codec in Codec]
+    packed = [bytes([codec]) + compress(codec, b"samelog " * 50) for codec in Codec]
     return {
         "frames": Target(frames, [*framed, b"".join(framed)]),
         "wire-messages": Target(wire_messages, wire),

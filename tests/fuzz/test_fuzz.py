@@ -17,7 +17,7 @@ ROUNDS = {"session-files": 60, "merged-files": 40, "raft-messages": 150, "config
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     """The logs speak of every damage."""
-    caplog.set_level(logging.CRITICAL, "shiplog")
+    caplog.set_level(logging.CRITICAL, "samelog")
 
 
 @pytest.mark.parametrize("name", TARGETS)

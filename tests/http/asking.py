@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any, NamedTuple
 
-from shiplog.config.types import Address
+from samelog.config.types import Address
 
 
 class Answer(NamedTuple):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import TlsFiles
-from shiplog.http.metrics import common
-from shiplog.runtime.errors import TlsFault
+from samelog.config.types import TlsFiles
+from samelog.http.metrics import common
+from samelog.runtime.errors import TlsFault
 from tests.runtime.pki import Authority
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shiplog.config.load import load_node
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Metric
-from shiplog.http.node_api import NodeApi
-from shiplog.http.openapi import openapi, problems_of, schema_of_asked
-from shiplog.http.routes import Route
+from samelog.config.load import load_node
+from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Metric
+from samelog.http.node_api import NodeApi
+from samelog.http.openapi import openapi, problems_of, schema_of_asked
+from samelog.http.routes import Route
 from tests.config.test_kafka import load
 from tests.tables import with_tables, write_tables
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from shiplog.http.metrics.collector import OTHER, SERIES_MAX, Labels, Metrics, Sample, bounded
-from shiplog.http.metrics.common import OWN, Certificates
-from shiplog.http.metrics.table import (
+from samelog.http.metrics.collector import OTHER, SERIES_MAX, Labels, Metrics, Sample, bounded
+from samelog.http.metrics.common import OWN, Certificates
+from samelog.http.metrics.table import (
     COMMON,
     NODE,
     PUBLISHER,
@@ -23,10 +23,10 @@ from shiplog.http.metrics.table import (
     Metric,
     by_name,
 )
-from shiplog.runtime.clock import ManualClock
-from shiplog.runtime.histogram import Histogram
-from shiplog.runtime.meter import WINDOW_S, Meter
-from shiplog.sequencer.measures import OLD_S, Measures
+from samelog.runtime.clock import ManualClock
+from samelog.runtime.histogram import Histogram
+from samelog.runtime.meter import WINDOW_S, Meter
+from samelog.sequencer.measures import OLD_S, Measures
 from tests.runtime.pki import NOW, Authority
 
 GAUGE = Metric("g", Kind.GAUGE, "A gauge.", ("a",))
@@ -103,7 +103,7 @@ def test_names_follow_the_conventions() -> None:
     table = (*COMMON, *NODE, *SIDECAR, *PUBLISHER, *SUBSCRIBER)
     assert len(by_name(table)) == len(table)
     for metric in table:
-        assert metric.name.startswith("shiplog_")
+        assert metric.name.startswith("samelog_")
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
         assert metric.help.endswith(".")
         if metric.kind is Kind.HISTOGRAM:

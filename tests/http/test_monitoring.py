@@ -14,11 +14,11 @@ import promql_parser
 import pytest
 import yaml
 
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Kind, by_name
+from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Kind, by_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-DASHBOARD = ROOT / "deploy" / "grafana" / "shiplog.json"
+DASHBOARD = ROOT / "deploy" / "grafana" / "samelog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
 METRICS = by_name(COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
@@ -88,7 +88,7 @@ def test_every_alert_has_its_part_of_the_runbook() -> None:
 
 
 def test_the_runbook_names_metrics_that_there_are() -> None:
-    named = re.findall(r"`(shiplog_\w+)`", RUNBOOK.read_text(encoding="utf-8"))
+    named = re.findall(r"`(samelog_\w+)`", RUNBOOK.read_text(encoding="utf-8"))
     assert [name for name in named if name not in METRICS] == []
 
 
@@ -98,7 +98,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(query: str) -> None:
 
 
 def test_a_wrong_selector_is_noticed() -> None:
-    wrong = 'shiplog_gone + shiplog_ready{peer="x"} + shiplog_fsync_seconds + shiplog_ready_count'
+    wrong = 'samelog_gone + samelog_ready{peer="x"} + samelog_fsync_seconds + samelog_ready_count'
     found = [problem_with(*each) for each in selectors(wrong)]
     assert len(found) == 4
     assert all(found)

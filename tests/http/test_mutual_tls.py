@@ -8,10 +8,10 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.pki import Role, issue
-from shiplog.config.types import TlsFiles
-from shiplog.runtime.tls import open_client_context
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.pki import Role, issue
+from samelog.config.types import TlsFiles
+from samelog.runtime.tls import open_client_context
 from tests.e2e.harness import wait_for
 
 NAME = "rt-sequencer-0"
@@ -39,7 +39,7 @@ def test_identities_and_grants_count(tmp_path: Path) -> None:
         text = path.read_text()
         head, http = text.split("[http]")
         http = http.replace('security = "plaintext"', 'security = "mtls"', 1)
-        text = f"{head}[http]{http}".replace("shiplog://client/*", "shiplog://client/local")
+        text = f"{head}[http]{http}".replace("samelog://client/*", "samelog://client/local")
         path.write_text(text)
         cluster.start()
         admin = cluster.client_config().tls
@@ -49,11 +49,11 @@ def test_identities_and_grants_count(tmp_path: Path) -> None:
         made = issue(str(tmp_path / "pki"), Role.CLIENT, "other")
         other = TlsFiles(ca=admin.ca, cert=made.cert, key=made.key)
         assert ask(cluster, "/status", other) == ask(cluster, "/maintenance", other, body) == 403
-        assert "shiplog_ready 1.0" in ask(cluster, "/metrics", other)
+        assert "samelog_ready 1.0" in ask(cluster, "/metrics", other)
         assert json.loads(ask(cluster, "/readyz", None)) == {"status": "ready"}
         assert ask(cluster, "/metrics", None) == 403
         log = Path(cluster.nodes[0].log_file)
-        assert 'who="shiplog://client/other"' in log.read_text()
+        assert 'who="samelog://client/other"' in log.read_text()
         Path(tmp_path, "pki", f"node-{NAME}.pem").write_bytes(Path(made.cert).read_bytes())
         wait_for(lambda: "HTTP keeps its old certificate" in log.read_text(), "it is told")
         assert json.loads(ask(cluster, "/readyz", None)) == {"status": "ready"}

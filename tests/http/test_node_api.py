@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shiplog.config.load import load_node
-from shiplog.http.asked import Leadership, Nothing
-from shiplog.http.node_api import NodeApi
-from shiplog.http.problem import Problem
-from shiplog.http.routes import Route
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState
+from samelog.config.load import load_node
+from samelog.http.asked import Leadership, Nothing
+from samelog.http.node_api import NodeApi
+from samelog.http.problem import Problem
+from samelog.http.routes import Route
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState
 from tests.config.test_kafka import load
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
 
@@ -41,7 +41,7 @@ async def values(api: NodeApi) -> dict[tuple[str, str], float]:
 async def lags(api: NodeApi) -> dict[str, float]:
     """Node -> how many records it is behind, as far as one node knows."""
     found = await values(api)
-    return {key[1]: lag for key, lag in found.items() if key[0] == "shiplog_node_lag_records"}
+    return {key[1]: lag for key, lag in found.items() if key[0] == "samelog_node_lag_records"}
 
 
 def test_three_nodes_in_one_process(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_three_nodes_in_one_process(tmp_path: Path) -> None:
         apis = {node.config.name: api_of(node) for node in nodes}
         found = {name: await values(api) for name, api in apis.items()}
         for name, own in found.items():
-            assert own["shiplog_raft_is_leader", ""] == (name == leader.config.name)
-            peers = [key[1] for key in own if key[0] == "shiplog_peer_connected"]
+            assert own["samelog_raft_is_leader", ""] == (name == leader.config.name)
+            peers = [key[1] for key in own if key[0] == "samelog_peer_connected"]
             assert sorted(peers) == sorted(set(apis) - {name})
 
         async with asyncio.timeout(20):
@@ -90,12 +90,12 @@ def test_a_process_without_a_node_is_alive_and_not_ready(tmp_path: Path) -> None
     async def main() -> None:
         nonlocal stopping
         api = NodeApi(config, lambda: stopping)
-        assert (await values(api))["shiplog_ready", ""] == 0
+        assert (await values(api))["samelog_ready", ""] == 0
         for path in ("/status", "/sessions", "/latest-position"):
-            with pytest.raises(Problem, match="place in the cluster: shiplog node add") as problem:
+            with pytest.raises(Problem, match="place in the cluster: samelog node add") as problem:
                 await route(api, path).handle(route(api, path).asked())
             assert problem.value.status is HTTPStatus.SERVICE_UNAVAILABLE
-        assert not api.may_look("shiplog://client/admin")
+        assert not api.may_look("samelog://client/admin")
         stopping = True
         assert api.not_ready() == "the node stops"
 

@@ -19,12 +19,12 @@ from confluent_kafka.cimpl import NewTopic
 from hypothesis import given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
-from shiplog import Publisher, Subscriber
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
-from shiplog.config.types import Address
-from shiplog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
-from shiplog.replicator.admin_client import AdminError, request
-from shiplog.wire import admin
+from samelog import Publisher, Subscriber
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
+from samelog.config.types import Address
+from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
+from samelog.replicator.admin_client import AdminError, request
+from samelog.wire import admin
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
@@ -114,7 +114,7 @@ def test_subscribers(cluster: LocalCluster, node: LocalNode, tmp_path: Path) -> 
     with Subscriber("t", start="earliest", **options) as subscriber:
         wait_for(lambda: bool(subscriber.batch(max_records=1, timeout=0.5)), "a record")
         row = get(node, "/subscribers")["subscribers"][0]
-        assert row["identity"] == "shiplog://client/local"
+        assert row["identity"] == "samelog://client/local"
         assert row["sent_bytes"] > 0
         assert (row["partitions"][0]["topic"], row["partitions"][0]["lag_bytes"]) == ("t", 0)
     wait_for(lambda: get(node, "/subscribers") == {"subscribers": []}, "it is gone")
@@ -159,7 +159,7 @@ def test_changes_are_made_and_written_down(node: LocalNode) -> None:
     assert post(node, "/reset", {"hard": False, "reset_id": "r1"}).body["topics"] == []
     lines = written_down(node)
     assert sum("POST /maintenance" in line and 'result="done"' in line for line in lines) == 2
-    assert any('who="shiplog://user/anonymous"' in line and "r1" in line for line in lines)
+    assert any('who="samelog://user/anonymous"' in line and "r1" in line for line in lines)
 
 
 def written_down(node: LocalNode) -> list[str]:
@@ -185,7 +185,7 @@ def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node:
         tuple(re.findall(r'who="(.*?)".* what="(.*?)".* result="(.*?)"', line)[0])
         for line in written_down(node)[before:]
     ]
-    own, anonymous = "shiplog://client/local", "shiplog://user/anonymous"
+    own, anonymous = "samelog://client/local", "samelog://user/anonymous"
     assert found == [
         (own, "CreateTopic", "done"),
         (own, "RetireSession", "failed: no session 'nobody'"),
@@ -208,18 +208,18 @@ def values(address: Address | None) -> dict[str, float]:
 def described(address: Address | None) -> set[str]:
     """Names of the metrics that are described."""
     lines = asking.get(address, "/metrics").splitlines()
-    return {line.split()[2] for line in lines if line.startswith("# TYPE shiplog_")}
+    return {line.split()[2] for line in lines if line.startswith("# TYPE samelog_")}
 
 
 TROUBLES = (
-    "shiplog_intake_stopped",
-    "shiplog_divergences_total",
-    "shiplog_partitions_halted",
-    "shiplog_partitions_missing_records",
-    "shiplog_damaged_files",
-    "shiplog_damaged_inputs",
-    "shiplog_archive_policy_refused",
-    "shiplog_archive_copies_failing",
+    "samelog_intake_stopped",
+    "samelog_divergences_total",
+    "samelog_partitions_halted",
+    "samelog_partitions_missing_records",
+    "samelog_damaged_files",
+    "samelog_damaged_inputs",
+    "samelog_archive_policy_refused",
+    "samelog_archive_copies_failing",
 )
 
 
@@ -227,22 +227,22 @@ def test_every_metric_of_the_table_is_there(node: LocalNode) -> None:
     assert post(node, "/groups/lagging/reset", {"topic": "t", "to": "earliest"}).status == 200
     assert described(node.http) == {metric.name for metric in (*COMMON, *NODE)}
     found = values(node.http)
-    assert found["shiplog_node_state{live}"] == 1
-    assert found["shiplog_merged_records_total{0,t}"] == RECORDS
-    assert found["shiplog_partition_lag_records{0,t}"] == 0
-    assert found["shiplog_session_received_bytes_total{s}"] > 0
-    assert found["shiplog_session_received_records_total{s}"] == RECORDS
-    assert found["shiplog_group_lag_records{lagging,0,t}"] == RECORDS
-    assert found[f"shiplog_node_lag_records{{{NAME}}}"] == 0
-    assert found["shiplog_raft_is_leader"] == found["shiplog_ready"] == 1
-    assert found["shiplog_raft_elections_total"] >= 1
+    assert found["samelog_node_state{live}"] == 1
+    assert found["samelog_merged_records_total{0,t}"] == RECORDS
+    assert found["samelog_partition_lag_records{0,t}"] == 0
+    assert found["samelog_session_received_bytes_total{s}"] > 0
+    assert found["samelog_session_received_records_total{s}"] == RECORDS
+    assert found["samelog_group_lag_records{lagging,0,t}"] == RECORDS
+    assert found[f"samelog_node_lag_records{{{NAME}}}"] == 0
+    assert found["samelog_raft_is_leader"] == found["samelog_ready"] == 1
+    assert found["samelog_raft_elections_total"] >= 1
     counted = ["append_to_merged", "raft_commit", "event_loop_delay"]
-    assert all(found[f"shiplog_{name}_seconds_count"] > 0 for name in counted)
-    syncs = [found[f"shiplog_fsync_seconds_count{{{x}}}"] for x in ("merged", "raft", "session")]
+    assert all(found[f"samelog_{name}_seconds_count"] > 0 for name in counted)
+    syncs = [found[f"samelog_fsync_seconds_count{{{x}}}"] for x in ("merged", "raft", "session")]
     assert all(syncs)
-    assert found["shiplog_disk_free_bytes"] > 0
-    expiry = found["shiplog_tls_certificate_expiry_timestamp_seconds{own}"]
-    assert expiry > found["shiplog_session_last_received_timestamp_seconds{s}"] > 1e9
+    assert found["samelog_disk_free_bytes"] > 0
+    expiry = found["samelog_tls_certificate_expiry_timestamp_seconds{own}"]
+    assert expiry > found["samelog_session_last_received_timestamp_seconds{s}"] > 1e9
     assert {name: found[name] for name in TROUBLES} == dict.fromkeys(TROUBLES, 0)
 
 
@@ -251,29 +251,29 @@ def test_what_is_read_counts(cluster: LocalCluster, node: LocalNode, tmp_path: P
     options: dict[str, Any] = {"config": cluster.client_file, "directory": str(tmp_path)}
     with Subscriber("t", start="earliest", **options) as subscriber:
         wait_for(lambda: bool(subscriber.batch(max_records=1, timeout=0.5)), "a record")
-        lag = "shiplog_subscriber_lag_bytes{0,shiplog://client/local,t}"
+        lag = "samelog_subscriber_lag_bytes{0,samelog://client/local,t}"
         wait_for(lambda: values(node.http).get(lag) == 0, "all is sent")
     boot = {"bootstrap.servers": str(node.kafka), "auto.offset.reset": "earliest"}
     consumer = Consumer({**boot, "group.id": "metrics"})
     consumer.subscribe(["t"])
     wait_for(lambda: consumer.poll(1.0) is not None, "a record through Kafka")
-    assert values(node.http)["shiplog_kafka_connections{local}"] > 0
+    assert values(node.http)["samelog_kafka_connections{local}"] > 0
     consumer.close()
     after = values(node.http)
-    for name in ("shiplog_sent_bytes_total", "shiplog_append_to_read_seconds_count"):
+    for name in ("samelog_sent_bytes_total", "samelog_append_to_read_seconds_count"):
         assert after[name] > before[name]
-    sent = "shiplog_sent_records_total"
+    sent = "samelog_sent_records_total"
     assert after[sent] - before[sent] >= 2 * RECORDS
     for name in ("requests_total", "received_bytes_total", "sent_bytes_total"):
-        assert after[f"shiplog_kafka_{name}{{local}}"] > 0
-    assert after["shiplog_kafka_refused_connections_total{local}"] == 0
+        assert after[f"samelog_kafka_{name}{{local}}"] > 0
+    assert after["samelog_kafka_refused_connections_total{local}"] == 0
 
 
 @contextmanager
 def sidecar(cluster: LocalCluster, directory: Path, *arguments: str) -> Iterator[Address]:
     """A sidecar process, and where it answers HTTP."""
     address = Address("127.0.0.1", *free_ports(1))
-    command = [sys.executable, "-m", "shiplog", "sidecar", *arguments, "--http", str(address)]
+    command = [sys.executable, "-m", "samelog", "sidecar", *arguments, "--http", str(address)]
     command += ["--config", cluster.client_file, "--dir", str(directory)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
@@ -306,11 +306,11 @@ def test_a_subscriber_sidecar_says_what_it_has(cluster: LocalCluster, tmp_path: 
         assert asking.get(address, "/healthz") == {"status": "alive"}
         assert described(address) == {metric.name for metric in (*COMMON, *SIDECAR, *SUBSCRIBER)}
         found = values(address)
-        assert found["shiplog_sidecar_copied_records_total{0,t}"] == RECORDS
-        assert found["shiplog_sidecar_copy_lag_records{0,t}"] == 0
-        assert found["shiplog_sidecar_copy_stopped{0,t}"] == 0
-        assert found["shiplog_sidecar_connected"] == found["shiplog_ready"] == 1
-        delays = "shiplog_event_loop_delay_seconds_count"
+        assert found["samelog_sidecar_copied_records_total{0,t}"] == RECORDS
+        assert found["samelog_sidecar_copy_lag_records{0,t}"] == 0
+        assert found["samelog_sidecar_copy_stopped{0,t}"] == 0
+        assert found["samelog_sidecar_connected"] == found["samelog_ready"] == 1
+        delays = "samelog_event_loop_delay_seconds_count"
         wait_for(lambda: values(address)[delays] > 0, "the loop's delay is watched")
 
 
@@ -333,10 +333,10 @@ def test_a_publisher_sidecar_says_what_it_ships(cluster: LocalCluster, tmp_path:
         assert shipped["nodes"][0]["node"] == NAME
         assert described(address) == {metric.name for metric in (*COMMON, *SIDECAR, *PUBLISHER)}
         found = values(address)
-        assert found["shiplog_sidecar_sessions"] == 1
-        assert found["shiplog_sidecar_session_stopped{beside}"] == 0
-        assert found["shiplog_sidecar_session_connected_nodes{beside}"] == 1
-        assert found["shiplog_sidecar_held_bytes{beside}"] > 0
+        assert found["samelog_sidecar_sessions"] == 1
+        assert found["samelog_sidecar_session_stopped{beside}"] == 0
+        assert found["samelog_sidecar_session_connected_nodes{beside}"] == 1
+        assert found["samelog_sidecar_held_bytes{beside}"] > 0
         _check_mismatch(cluster, address)
 
 
@@ -347,13 +347,13 @@ def _check_mismatch(cluster: LocalCluster, address: Address) -> None:
     good = own.read_bytes()
 
     def is_unusable() -> bool:
-        return values(address)["shiplog_tls_files_unusable{own}"] == 1
+        return values(address)["samelog_tls_files_unusable{own}"] == 1
 
     assert not is_unusable()
     try:
         own.write_bytes(wrong)
         wait_for(is_unusable, "the alarm")
-        assert values(address)["shiplog_sidecar_session_connected_nodes{beside}"] == 1
+        assert values(address)["samelog_sidecar_session_connected_nodes{beside}"] == 1
     finally:
         own.write_bytes(good)
     wait_for(lambda: not is_unusable(), "all is well again")

@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from shiplog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
-from shiplog.http import connection
-from shiplog.http import server as served
-from shiplog.http.asked import Nothing
-from shiplog.http.metrics.collector import Metrics
-from shiplog.http.openapi import openapi
-from shiplog.http.probes import probe_routes
-from shiplog.http.problem import Problem
-from shiplog.http.routes import Access, Asked, Route
-from shiplog.http.server import HttpFault, HttpServer
-from shiplog.http.shapes import Shapes
-from shiplog.logformat.errors import InvariantError
-from shiplog.runtime.tls import open_client_context
+from samelog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from samelog.http import connection
+from samelog.http import server as served
+from samelog.http.asked import Nothing
+from samelog.http.metrics.collector import Metrics
+from samelog.http.openapi import openapi
+from samelog.http.probes import probe_routes
+from samelog.http.problem import Problem
+from samelog.http.routes import Access, Asked, Route
+from samelog.http.server import HttpFault, HttpServer
+from samelog.http.shapes import Shapes
+from samelog.logformat.errors import InvariantError
+from samelog.runtime.tls import open_client_context
 from tests.runtime.pki import Authority
 
-ADMIN = "shiplog://client/admin"
+ADMIN = "samelog://client/admin"
 
 
 class Done(NamedTuple):
@@ -114,10 +114,10 @@ def test_on_loopback_everybody_looks_and_nobody_changes(caplog: pytest.LogCaptur
             status, problem = await ask("POST", "/change")
             assert (status, problem["remedy"]) == (403, "grant admin in the node's configuration")
 
-    with caplog.at_level(logging.INFO, "shiplog.audit"):
+    with caplog.at_level(logging.INFO, "samelog.audit"):
         asyncio.run(main())
     [line] = caplog.messages
-    assert 'who="shiplog://user/anonymous"' in line
+    assert 'who="samelog://user/anonymous"' in line
     assert "is no administrator" in line
 
 
@@ -134,12 +134,12 @@ def test_with_certificates_identities_count(
             found = [(await ask("GET", path))[0] for path in paths]
             return [*found, (await ask("POST", "/change"))[0]]
 
-    with caplog.at_level(logging.INFO, "shiplog.audit"):
+    with caplog.at_level(logging.INFO, "samelog.audit"):
         assert asyncio.run(asked(admin)) == [200] * 5
         assert asyncio.run(asked(authority.publisher("p"))) == [200, 200, 200, 403, 403]
         assert asyncio.run(asked(admin, show=False)) == [200, 200, 403, 403, 403]
     whose = [line.split("who=")[1].split('"')[1] for line in caplog.messages]
-    assert whose == [ADMIN, "shiplog://publisher/p", "nobody"]
+    assert whose == [ADMIN, "samelog://publisher/p", "nobody"]
     context = client_of(stranger, show=True)
     context.load_verify_locations(authority.ca_path)
 

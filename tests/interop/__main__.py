@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from shiplog.cli.local_cluster import LocalCluster
+from samelog.cli.local_cluster import LocalCluster
 from tests.interop.results import RESULTS, Client, missing
 from tests.interop.run import BUILT, CLIENTS, Runner
 from tests.kafka.features import FEATURES

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from shiplog.cli.local_cluster import LocalNode
+from samelog.cli.local_cluster import LocalNode
 from tests.interop.results import Client
 from tests.kafka.secure import KINDS, PASSWORD, USERS, Secure
 

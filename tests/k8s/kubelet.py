@@ -20,21 +20,21 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from shiplog.cli import local_cluster
-from shiplog.config.pki import Role, create_authority, issue
-from shiplog.config.pki_rotation import rotate
+from samelog.cli import local_cluster
+from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki_rotation import rotate
 from tests import forking
 from tests.e2e.harness import DEADLINE_S, wait_for
 from tests.k8s.render import Resource, find
 
 VARIABLE = re.compile(r"\$\(([A-Z0-9_]+)\)")
-POD_DNS = re.compile(r"[a-z-]+-(\d+)\.rt-sequencer\.shiplog\.svc(\.cluster\.local)?")
+POD_DNS = re.compile(r"[a-z-]+-(\d+)\.rt-sequencer\.samelog\.svc(\.cluster\.local)?")
 SUCCESS = range(200, 400)
-IMAGE_PROGRAMS = "/opt/shiplog/bin"
+IMAGE_PROGRAMS = "/opt/samelog/bin"
 SEQUENCER = ("StatefulSet", "rt-sequencer", "node")
 EXAMPLES = {
-    "shiplog-publisher-tls": (Role.PUBLISHER, "example"),
-    "shiplog-subscriber-tls": (Role.SUBSCRIBER, "example"),
+    "samelog-publisher-tls": (Role.PUBLISHER, "example"),
+    "samelog-subscriber-tls": (Role.SUBSCRIBER, "example"),
 }
 """Who the Secrets of the examples are for."""
 
@@ -46,7 +46,7 @@ def address(number: int) -> str:
 
 
 class Secrets:
-    """The Secrets that cert-manager makes, or `shiplog pki` and `kubectl create secret`."""
+    """The Secrets that cert-manager makes, or `samelog pki` and `kubectl create secret`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
@@ -114,7 +114,7 @@ class Pod:
         ]
         program, *arguments = (self._here(part) for part in command)
         with open(self.log, "ab") as log:
-            if program == "shiplog":
+            if program == "samelog":
                 self._process = forking.fork(arguments, log, self._environment())
                 return
             self._process = subprocess.Popen(
@@ -177,7 +177,7 @@ class Pod:
         """`kubectl exec` in its container."""
         program, *arguments = (self._here(part) for part in command)
         env = self._environment()
-        if program == "shiplog":
+        if program == "samelog":
             return forking.run(arguments, timeout=DEADLINE_S, env=env)
         told = [program, *arguments]
         return subprocess.run(
@@ -195,7 +195,7 @@ class Pod:
     # --- what the kubelet makes -------------------------------------------------------------------
 
     def _set_environment(self) -> None:
-        fields = {"metadata.name": self.name, "metadata.namespace": "shiplog"}
+        fields = {"metadata.name": self.name, "metadata.namespace": "samelog"}
         self._env = {}
         for each in self._container.get("env", []):
             if "valueFrom" in each:

@@ -14,10 +14,10 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from shiplog.config.document import variable_names
-from shiplog.config.load import client_config, node_config, read_client, read_node
-from shiplog.config.node_keys import NODE
-from shiplog.config.types import ConfigError
+from samelog.config.document import variable_names
+from samelog.config.load import client_config, node_config, read_client, read_node
+from samelog.config.node_keys import NODE
+from samelog.config.types import ConfigError
 from tests.k8s.operator_schemas import SCHEMAS
 from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
 
@@ -62,9 +62,9 @@ def check(resource: Resource) -> None:
 WRONG = (
     ("overlays/prod", "Certificate", "rt-sequencer-0", "dnsName"),
     ("overlays/prod", "Certificate", "rt-sequencer-0", "renewBefor"),
-    ("overlays/prod", "Issuer", "shiplog", "vault"),
+    ("overlays/prod", "Issuer", "samelog", "vault"),
     ("overlays/prod", "ServiceMonitor", "rt-sequencer", "endpoint"),
-    ("overlays/prod", "PodMonitor", "shiplog-sidecars", "endpoints"),
+    ("overlays/prod", "PodMonitor", "samelog-sidecars", "endpoints"),
     ("overlays/prod", "PrometheusRule", "rt-sequencer", "rules"),
     ("examples/spark", "SparkApplication", "ticks", "volume"),
     ("overlays/prod", "StatefulSet", "rt-sequencer", "replica"),
@@ -135,8 +135,8 @@ def test_every_node_has_a_certificate_of_its_identity(overlay: str) -> None:
     for number in range(spec["replicas"]):
         name = f"rt-sequencer-{number}"
         certificate = find(resources, "Certificate", name)["spec"]
-        assert certificate["uris"] == [f"shiplog://node/{name}"]
-        assert f"{name}.rt-sequencer.shiplog.svc" in certificate["dnsNames"]
+        assert certificate["uris"] == [f"samelog://node/{name}"]
+        assert f"{name}.rt-sequencer.samelog.svc" in certificate["dnsNames"]
         assert {"server auth", "client auth"} <= set(certificate["usages"])
         assert certificate["secretName"] in _secrets(spec)
 
@@ -196,7 +196,7 @@ def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> 
     for name in ("ca.crt", "tls.crt", "tls.key"):
         (tmp_path / name).write_text("pem")
         (tmp_path / name).chmod(0o600)
-    text = data["client.toml"].replace("/etc/shiplog-tls", str(tmp_path))
+    text = data["client.toml"].replace("/etc/samelog-tls", str(tmp_path))
     (tmp_path / "client.toml").write_text(text)
     config = client_config(read_client(str(tmp_path / "client.toml"), {}))
     assert (config.publisher if example == "publisher" else config.subscriber).http is not None
@@ -206,7 +206,7 @@ def test_the_examples_configurations_are_valid(example: str, tmp_path: Path) -> 
     ("example", "kind"), [("publisher", "Deployment"), ("subscriber", "DaemonSet")]
 )
 def test_sidecars_are_monitored(example: str, kind: str) -> None:
-    monitor = find(render("overlays/prod"), "PodMonitor", "shiplog-sidecars")["spec"]
+    monitor = find(render("overlays/prod"), "PodMonitor", "samelog-sidecars")["spec"]
     [endpoint] = monitor["podMetricsEndpoints"]
     template = find(render(f"examples/{example}"), kind, f"example-{example}")["spec"]["template"]
     assert monitor["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -236,17 +236,17 @@ def test_the_image_runs_as_the_pods_user() -> None:
     assert f"useradd --uid {user} " in text
     top = DEPLOY.parent.parent
     ignored = set((top / ".dockerignore").read_text().split())
-    assert not ignored & {"shiplog", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in"}
+    assert not ignored & {"samelog", "pyproject.toml", "setup.py", "README.md", "MANIFEST.in"}
     assert {".git", ".venv", "tests"} <= ignored
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"SHIPLOG_NODE_NAME": "Rt/0"}, "is not a valid name"),
-        ({"SHIPLOG_NODE_ADVERTISE": "$(POD_NAME)"}, 'is not "host:port"'),
-        ({"SHIPLOG_TLS_CA": "/nowhere"}, "is not an existing file"),
-        ({"SHIPLOG_NODE_NAME": ""}, "node.name (from SHIPLOG_NODE_NAME): '' is not a text"),
+        ({"SAMELOG_NODE_NAME": "Rt/0"}, "is not a valid name"),
+        ({"SAMELOG_NODE_ADVERTISE": "$(POD_NAME)"}, 'is not "host:port"'),
+        ({"SAMELOG_TLS_CA": "/nowhere"}, "is not an existing file"),
+        ({"SAMELOG_NODE_NAME": ""}, "node.name (from SAMELOG_NODE_NAME): '' is not a text"),
     ],
 )
 def test_impossible_values_are_told(tmp_path: Path, value: dict[str, str], message: str) -> None:
@@ -254,14 +254,14 @@ def test_impossible_values_are_told(tmp_path: Path, value: dict[str, str], messa
     (tmp_path / "node.toml").write_text(data["node.toml"])
     path = str(tmp_path / "node.toml")
     with pytest.raises(ConfigError, match=re.escape(message)):
-        node_config(read_node(path, {"SHIPLOG_NODE_NAME": "rt-sequencer-0", **value}))
+        node_config(read_node(path, {"SAMELOG_NODE_NAME": "rt-sequencer-0", **value}))
 
 
 def test_the_manifests_variables_are_ours() -> None:
     [container] = containers(find(render("overlays/prod"), "StatefulSet", "rt-sequencer"))
     known = {name.replace("_N_", "_0_") for name in variable_names(NODE).values()}
-    names = {each["name"] for each in container["env"] if each["name"].startswith("SHIPLOG_")}
-    assert names - known == {"SHIPLOG_CA", "SHIPLOG_CERT", "SHIPLOG_KEY"}  # a client's
+    names = {each["name"] for each in container["env"] if each["name"].startswith("SAMELOG_")}
+    assert names - known == {"SAMELOG_CA", "SAMELOG_CERT", "SAMELOG_KEY"}  # a client's
 
 
 if __name__ == "__main__":

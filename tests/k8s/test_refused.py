@@ -68,21 +68,21 @@ CASES = {
     ),
     "another pod's certificate": (
         "rt-sequencer-0",
-        in_environment("SHIPLOG_TLS_CERT", "/etc/shiplog-tls/rt-sequencer-1/tls.crt"),
+        in_environment("SAMELOG_TLS_CERT", "/etc/samelog-tls/rt-sequencer-1/tls.crt"),
         "with key",
     ),
     "another pod's certificate and key": (
         "rt-sequencer-0",
         both(
-            in_environment("SHIPLOG_TLS_CERT", "/etc/shiplog-tls/rt-sequencer-1/tls.crt"),
-            in_environment("SHIPLOG_TLS_KEY", "/etc/shiplog-tls/rt-sequencer-1/tls.key"),
+            in_environment("SAMELOG_TLS_CERT", "/etc/samelog-tls/rt-sequencer-1/tls.crt"),
+            in_environment("SAMELOG_TLS_KEY", "/etc/samelog-tls/rt-sequencer-1/tls.key"),
         ),
-        "is of shiplog://node/rt-sequencer-1, not of shiplog://node/rt-sequencer-0",
+        "is of samelog://node/rt-sequencer-1, not of samelog://node/rt-sequencer-0",
     ),
     "no certificate": (
         "rt-sequencer-5",
         no_change,
-        "tls.ca (from SHIPLOG_TLS_CA): ",
+        "tls.ca (from SAMELOG_TLS_CA): ",
     ),
     "a typing error": (
         "rt-sequencer-0",
@@ -113,7 +113,7 @@ def test_impossible_values_end_the_pod(case: str, tmp_path: Path, secrets: Secre
     change(resources)
     pod = Pod(name, tmp_path, secrets)
     assert message in refusal(pod, resources)
-    assert not (pod.path("/var/lib/shiplog/data") / "node.json").exists()
+    assert not (pod.path("/var/lib/samelog/data") / "node.json").exists()
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def used(tmp_path: Path, secrets: Secrets) -> Iterator[Pod]:
 def test_a_volume_of_another_pod_or_cluster_ends_it(
     used: Pod, tmp_path: Path, secrets: Secrets
 ) -> None:
-    data = used.path("/var/lib/shiplog/data")
+    data = used.path("/var/lib/samelog/data")
     kept = (data / "node.json").read_bytes()
     resources = render("overlays/dev")
     in_config('cluster = "rt"', 'cluster = "eu"')(resources)
@@ -138,8 +138,8 @@ def test_a_volume_of_another_pod_or_cluster_ends_it(
     other = Pod("rt-sequencer-1", tmp_path, secrets)
     other_volume = tmp_path / "rt-sequencer-1" / "var" / "lib"
     other_volume.mkdir(parents=True)
-    data.parent.rename(other_volume / "shiplog")
+    data.parent.rename(other_volume / "samelog")
     assert refusal(other, render("overlays/prod")).endswith(
         "belongs to node 'rt-sequencer-0', the configuration says 'rt-sequencer-1'"
     )
-    assert (other_volume / "shiplog" / "data" / "node.json").read_bytes() == kept
+    assert (other_volume / "samelog" / "data" / "node.json").read_bytes() == kept

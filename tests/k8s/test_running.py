@@ -14,15 +14,15 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from bench.rolling import Pauses
-from shiplog import Publisher, Subscriber
-from shiplog.config.pki import Role, issue
-from shiplog.config.types import Address, ClientConfig, TlsFiles
+from samelog import Publisher, Subscriber
+from samelog.config.pki import Role, issue
+from samelog.config.types import Address, ClientConfig, TlsFiles
 from tests.e2e.harness import DEADLINE_S, read_segments, wait_for
 from tests.k8s.kubelet import Pod, Secrets
 from tests.k8s.render import DEPLOY, find, render
 
 PAGE = DEPLOY.parent.parent / "docs" / "kubernetes.md"
-LIST = ("shiplog", "node", "list", "--config", "/etc/shiplog/client.toml")
+LIST = ("samelog", "node", "list", "--config", "/etc/samelog/client.toml")
 RELOADED = "certificates reloaded"
 KAFKA_PAUSE_S = 0.05
 
@@ -93,7 +93,7 @@ class Stateful:
     def is_equal(self, topic: str) -> bool:
         """Whether every node's merged log is the same."""
         directories = (
-            pod.path("/var/lib/shiplog/data") / "merged" / f"{topic}-0" for pod in self.pods
+            pod.path("/var/lib/samelog/data") / "merged" / f"{topic}-0" for pod in self.pods
         )
         return len({read_segments(str(directory)) for directory in directories}) == 1
 
@@ -105,7 +105,7 @@ class Stateful:
 
     def topics(self) -> set[str]:
         """Those that have a merged log."""
-        merged = self.pods[0].path("/var/lib/shiplog/data") / "merged"
+        merged = self.pods[0].path("/var/lib/samelog/data") / "merged"
         return {path.name.rpartition("-")[0] for path in merged.iterdir()}
 
     def renew_certificates(self) -> None:
@@ -118,7 +118,7 @@ class Stateful:
 
     def swap_volumes(self, one: int, other: int) -> None:
         """Let each of two pods have the other's volume."""
-        first, second = (self.pods[x].path("/var/lib/shiplog") for x in (one, other))
+        first, second = (self.pods[x].path("/var/lib/samelog") for x in (one, other))
         beside = first.with_name("beside")
         first.rename(beside)
         second.rename(first)
@@ -132,7 +132,7 @@ class Stateful:
             if words[:2] == ["kubectl", "apply"]:
                 self.apply(Path(words[-1]).name)
                 continue
-            assert words[:5] == ["kubectl", "exec", "-n", "shiplog", "rt-sequencer-0"]
+            assert words[:5] == ["kubectl", "exec", "-n", "samelog", "rt-sequencer-0"]
             done = self.pods[0].execute(words[words.index("--") + 1 :])
             assert done.returncode == 0, f"{line}: {done.stderr}"
 
@@ -264,7 +264,7 @@ def test_the_examples_publish_and_copy(cluster: Stateful) -> None:
     copies.start(subscriber)
     wait_for(lambda: cluster.topics() == {"ticks"}, "the topic is there")
     copies.wait_ready()
-    directory = copies.path("/var/lib/shiplog-copies") / "ticks-0"
+    directory = copies.path("/var/lib/samelog-copies") / "ticks-0"
     wait_for(lambda: b"tick 3" in read_segments(str(directory)), "records are copied")
     copies.stop()
     sidecar.stop()

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from shiplog.cli.local_cluster import LocalCluster
-from shiplog.config.load import load_node
-from shiplog.config.render import render_node
+from samelog.cli.local_cluster import LocalCluster
+from samelog.config.load import load_node
+from samelog.config.render import render_node
 from tests.e2e.harness import World
 
 

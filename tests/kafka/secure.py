@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shiplog.cli.local_cluster import LocalCluster, LocalNode, free_ports
-from shiplog.config.load import load_node
-from shiplog.config.pki import Role, issue
-from shiplog.config.render import render_node
-from shiplog.config.types import (
+from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
+from samelog.config.load import load_node
+from samelog.config.pki import Role, issue
+from samelog.config.render import render_node
+from samelog.config.types import (
     Address,
     ClientQuota,
     Grant,
@@ -31,25 +31,25 @@ PASSWORD = "right"
 FILES = ("ca", "cert", "key")
 SLOW_BYTES = 100_000
 QUOTAS = (
-    ClientQuota(identity="shiplog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
-    ClientQuota(identity="shiplog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
-    ClientQuota(identity="shiplog://user/slow*", request_rate=10),
+    ClientQuota(identity="samelog://user/slow-writer", producer_byte_rate=SLOW_BYTES),
+    ClientQuota(identity="samelog://user/slow-reader", consumer_byte_rate=SLOW_BYTES),
+    ClientQuota(identity="samelog://user/slow*", request_rate=10),
 )
 GRANTS = (
     Grant(
-        identity="shiplog://user/ann",
+        identity="samelog://user/ann",
         publish_sessions=("kafka",),
         publish_topics=("open*",),
         subscribe_topics=("open*",),
     ),
-    Grant(identity="shiplog://user/reader", subscribe_topics=("open*",)),
+    Grant(identity="samelog://user/reader", subscribe_topics=("open*",)),
     Grant(
-        identity="shiplog://user/member",
+        identity="samelog://user/member",
         subscribe_topics=("open*",),
         subscribe_groups=("mine-*",),
     ),
     Grant(
-        identity="shiplog://user/slow*",
+        identity="samelog://user/slow*",
         publish_sessions=("kafka",),
         publish_topics=("open*",),
         subscribe_topics=("open*",),

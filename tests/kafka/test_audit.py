@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.apis import create_topics
-from shiplog.kafka.audit import audited
-from shiplog.kafka.refusal import Refusal
+from samelog.kafka.apis import create_topics
+from samelog.kafka.audit import audited
+from samelog.kafka.refusal import Refusal
 
-CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="shiplog://client/a", host="::1"))
+CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="samelog://client/a", host="::1"))
 REFUSED = Refusal(ErrorCode.cluster_authorization_failed, "not you")
 
 
@@ -49,7 +49,7 @@ async def outcome_of(handle: Callable[[Any, Any], Any]) -> Any:
 def test_what_fails_is_told_as_before_and_written_down(
     handle: Callable[[Any, Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "shiplog.audit"), pytest.raises(Refusal):
+    with caplog.at_level(logging.INFO, "samelog.audit"), pytest.raises(Refusal):
         asyncio.run(outcome_of(handle))
     [line] = caplog.records
     assert "failed: " in line.getMessage()
@@ -58,7 +58,7 @@ def test_what_fails_is_told_as_before_and_written_down(
 
 def test_errors_in_an_answer_are_written_down_once(caplog: pytest.LogCaptureFixture) -> None:
     denied = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
-    with caplog.at_level(logging.INFO, "shiplog.audit"):
+    with caplog.at_level(logging.INFO, "samelog.audit"):
         answer = asyncio.run(outcome_of(now({"topics": [denied, denied]})))
         assert answer == {"topics": [denied, denied]}
         asyncio.run(outcome_of(now({"topics": [{"error_code": ErrorCode.none}]})))

@@ -17,9 +17,9 @@ from confluent_kafka.cimpl import KafkaException, NewTopic
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, UnsupportedVersionError
 
-from shiplog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
-from shiplog.config.broker_defaults import BrokerDefaults
-from shiplog.config.pki import Role
+from samelog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
+from samelog.config.broker_defaults import BrokerDefaults
+from samelog.config.pki import Role
 from tests.chaos.faults.certificates import rotate
 from tests.e2e.harness import wait_for
 from tests.kafka.batches import batch, put

@@ -15,9 +15,9 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from shiplog.kafka.codec import schemas
-from shiplog.kafka.codec.errors import MalformedRequest
-from shiplog.kafka.codec.fetch import (
+from samelog.kafka.codec import schemas
+from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.fetch import (
     FetchAnswer,
     FetchedPartition,
     FetchPartition,
@@ -25,7 +25,7 @@ from shiplog.kafka.codec.fetch import (
     read_fetch,
     write_fetch,
 )
-from shiplog.kafka.codec.produce import (
+from samelog.kafka.codec.produce import (
     ProducedPartition,
     ProducePartition,
     ProduceRequest,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.kafka.registry import APIS
+from samelog.kafka.registry import APIS
 from tests.interop.results import Client, missing, recorded
 from tests.interop.run import CLIENTS as INTEROP
 from tests.kafka.clients import CLIENTS

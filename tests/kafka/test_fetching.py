@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka import fetching
-from shiplog.kafka.codec.fetch import FetchPartition, FetchRequest
-from shiplog.kafka.fetching import Fetching
+from samelog.kafka import fetching
+from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
+from samelog.kafka.fetching import Fetching
 
 WANTED = 9
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.kafka.codec.errors import MalformedRequest
-from shiplog.kafka.codec.frames import FrameReader
+from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.frames import FrameReader
 
 FRAMES = st.lists(st.binary(min_size=1, max_size=40), max_size=8)
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from shiplog.replicator.admin_client import request
-from shiplog.wire.admin import CreateTopic, TopicCreated
-from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
+from samelog.replicator.admin_client import request
+from samelog.wire.admin import CreateTopic, TopicCreated
+from samelog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World, wait_for
 from tests.kafka.features import each, shows
 from tests.kafka.group_clients import CLIENTS, Confluent, Reader

@@ -1,8 +1,8 @@
-"""`shiplog group` against a real cluster, as an operator types it."""
+"""`samelog group` against a real cluster, as an operator types it."""
 
 from __future__ import annotations
 
-from tests.e2e.commands import as_json, shiplog
+from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
 from tests.kafka.test_groups import Member
 from tests.kafka.wire import Wire
@@ -34,13 +34,13 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assert found["members"][0]["partitions"] == [["flights", 0]]
 
         reset = ("group", "reset", member.group, "--topic", "flights", *config, "--to")
-        refused = shiplog(*reset, "latest")
+        refused = samelog(*reset, "latest")
         assert refused.returncode == 1
         assert "has members" in refused.stderr
         member.ask(13, 0, {})
         assert as_json(*reset, "latest")["partitions"][0]["lag"] == 0
         assert as_json(*reset, "7")["partitions"][0]["committed"] == 7
-        assert "0 to 20" in shiplog(*reset, "21").stderr
+        assert "0 to 20" in samelog(*reset, "21").stderr
         where = reset[:-1]
 
         def moved(*options: str) -> int:
@@ -52,16 +52,16 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assert moved("--to-datetime", "2023-11-14T22:13:25") == 5
         assert moved("--to-datetime", "2023-11-14T23:13:25.500+01:00") == 6
         assert moved("--to-datetime", "2030-01-01") == 20
-        assert shiplog(*where).returncode == 2
-        assert shiplog(*where, "--to", "3", "--shift-by", "1").returncode == 2
-        assert shiplog(*where, "--to-datetime", "soon").returncode == 2
-        table = shiplog(*reset, "earliest").stdout.splitlines()
+        assert samelog(*where).returncode == 2
+        assert samelog(*where, "--to", "3", "--shift-by", "1").returncode == 2
+        assert samelog(*where, "--to-datetime", "soon").returncode == 2
+        table = samelog(*reset, "earliest").stdout.splitlines()
         assert table[-1].split() == ["flights", "0", "0", "20", "0", "20"]
-    assert "no group 'x'" in shiplog("group", "describe", "x", *config).stderr
+    assert "no group 'x'" in samelog("group", "describe", "x", *config).stderr
     assert (
         "no topic 'x'"
-        in shiplog("group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
+        in samelog("group", "reset", "g", "--topic", "x", "--to", "3", *config).stderr
     )
     fresh = ("group", "reset", "fresh", "--topic", "flights", "--shift-by", "1", *config)
-    assert "committed nothing" in shiplog(*fresh).stderr
-    assert shiplog(*reset, "sometime").returncode == 2
+    assert "committed nothing" in samelog(*fresh).stderr
+    assert samelog(*reset, "sometime").returncode == 2

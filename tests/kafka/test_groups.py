@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shiplog.kafka.registry import APIS
+from samelog.kafka.registry import APIS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire
 

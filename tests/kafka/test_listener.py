@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from shiplog.kafka.registry import APIS
+from samelog.kafka.registry import APIS
 from tests.e2e.harness import World
 from tests.kafka.wire import Wire, request, request_bytes, response
 

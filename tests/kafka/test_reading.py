@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
-from shiplog.kafka.registry import APIS
+from samelog.kafka.registry import APIS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire, fetch, metadata, request, response
 
@@ -438,4 +438,4 @@ def test_the_session_of_a_native_publisher_is_a_header(world: World) -> None:
 
     wait_for(look, "the record")
     reader.close()
-    assert list(found[0].headers) == [("h", b"1"), ("shiplog.session", b"teller")]
+    assert list(found[0].headers) == [("h", b"1"), ("samelog.session", b"teller")]

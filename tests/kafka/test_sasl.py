@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.kafka.sasl import HASHES, AuthenticationFailed, Authenticator, Exchange, verifier
+from samelog.kafka.sasl import HASHES, AuthenticationFailed, Authenticator, Exchange, verifier
 
 USERS = {"ann": "right", "b,o=b": "päss"}
 AUTHENTICATOR = Authenticator(USERS, b"secret")

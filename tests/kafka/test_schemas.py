@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 
-from shiplog.kafka.codec import schemas
-from shiplog.kafka.codec.errors import MalformedRequest
-from shiplog.kafka.codec.headers import read_client_id, read_header, response_header
-from shiplog.kafka.codec.primitives import Reader, Writer
-from shiplog.kafka.registry import APIS
+from samelog.kafka.codec import schemas
+from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.headers import read_client_id, read_header, response_header
+from samelog.kafka.codec.primitives import Reader, Writer
+from samelog.kafka.registry import APIS
 
 OWN_CODECS = (0, 1)
 VERSIONS = [

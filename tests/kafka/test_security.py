@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.pki import Role, create_authority, issue
-from shiplog.kafka.connection import STRANGERS_REQUESTS
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.pki import Role, create_authority, issue
+from samelog.kafka.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.kafka.batches import batch
@@ -104,8 +104,8 @@ def test_a_certificate_of_another_key_changes_nothing(secure: Secure) -> None:
     options = secure.options("mtls", **secure.certificate("client-local"))
     assert "open" in topics_seen(options, timeout_s=20)
     text = asking.get(secure.world.cluster.nodes[0].http, "/metrics")
-    assert 'shiplog_tls_files_unusable{certificate="kafka/mtls"} 1.0' in text
-    assert 'shiplog_tls_files_unusable{certificate="own"} 0.0' in text
+    assert 'samelog_tls_files_unusable{certificate="kafka/mtls"} 1.0' in text
+    assert 'samelog_tls_files_unusable{certificate="own"} 0.0' in text
     cert.write_bytes(good)
     assert "open" in topics_seen(options, timeout_s=20)
 

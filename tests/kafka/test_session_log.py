@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from shiplog.kafka.any_broker import Outcome
-from shiplog.kafka.refusal import Refusal
-from shiplog.kafka.sidecar import session_log
-from shiplog.kafka.sidecar.sequences import Sequences
-from shiplog.kafka.sidecar.session_log import SessionLog
-from shiplog.logformat.batch import read_header
-from shiplog.logformat.disk_errors import DiskFault, DiskFull
-from shiplog.logformat.files import OsFileSystem
-from shiplog.publisher.session_writer import SessionWriter
-from shiplog.sequencer.state_types import Topic
+from samelog.kafka.any_broker import Outcome
+from samelog.kafka.refusal import Refusal
+from samelog.kafka.sidecar import session_log
+from samelog.kafka.sidecar.sequences import Sequences
+from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.logformat.batch import read_header
+from samelog.logformat.disk_errors import DiskFault, DiskFull
+from samelog.logformat.files import OsFileSystem
+from samelog.publisher.session_writer import SessionWriter
+from samelog.sequencer.state_types import Topic
 from tests.kafka.batches import batch, put
 from tests.publisher import reading
 from tests.runtime.peers import until

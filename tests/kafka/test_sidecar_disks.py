@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from shiplog import Publisher
-from shiplog.cli.local_cluster import free_ports
-from shiplog.config.types import Address
-from tests.e2e.commands import shiplog
+from samelog import Publisher
+from samelog.cli.local_cluster import free_ports
+from samelog.config.types import Address
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.http import asking
 from tests.kafka.batches import batch
@@ -154,7 +154,7 @@ def test_what_cannot_be_used_from_the_start_ends_with_one_message(
         places[str(mounted)] = "cannot be written: Read-only file system"
         for place, said in places.items():
             options: list[Any] = ["--config", world.cluster.client_file, "--dir", place]
-            ended = shiplog("sidecar", *kind, *options)
+            ended = samelog("sidecar", *kind, *options)
             assert ended.returncode == 1
             assert ended.stderr.count("\n") == 1, ended.stderr
             assert f"the directory {place} {said} (give one, with --dir" in ended.stderr

@@ -20,12 +20,12 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from shiplog.cli.local_cluster import free_ports
-from shiplog.config.load import load_client
-from shiplog.config.render import render_client
-from shiplog.config.types import Address, ClientConfig
-from shiplog.publisher.sidecar import find_sessions
-from tests.e2e.commands import shiplog
+from samelog.cli.local_cluster import free_ports
+from samelog.config.load import load_client
+from samelog.config.render import render_client
+from samelog.config.types import Address, ClientConfig
+from samelog.publisher.sidecar import find_sessions
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch
 from tests.kafka.group_clients import kafka_python_member
@@ -42,7 +42,7 @@ class Sidecar:
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.address = Address("127.0.0.1", *free_ports(1))
         self.bootstrap = "{}:{}".format(*self.address)
-        command = [sys.executable, "-m", "shiplog", "sidecar", *arguments, "--kafka"]
+        command = [sys.executable, "-m", "samelog", "sidecar", *arguments, "--kafka"]
         with log.open("ab") as out:
             self.process = subprocess.Popen([*command, self.bootstrap], stderr=out)
         wait_for(self._listens, f"the sidecar listens; see {log}")
@@ -289,7 +289,7 @@ def test_a_group_goes_on_when_its_coordinator_changes(world: World, copies: Side
         before = world.leader()
 
         def moved() -> bool:  # on a busy machine the next leader may give up at once
-            shiplog("node", "transfer", "--config", world.cluster.client_file)
+            samelog("node", "transfer", "--config", world.cluster.client_file)
             return world.leader() is not before
 
         wait_for(moved, "another leader")
@@ -333,14 +333,14 @@ def test_wrong_options_are_told(
     world: World, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
     options = ["--config", world.cluster.client_file, "--dir", str(tmp_path)]
-    ended = shiplog("sidecar", *arguments, *options)
+    ended = samelog("sidecar", *arguments, *options)
     assert (ended.returncode, said in ended.stderr) == (code, True)
 
 
 def test_a_port_that_is_taken_is_told(world: World, tmp_path: Path, written: Sidecar) -> None:
     options = ["--config", world.cluster.client_file, "--dir", str(tmp_path / "sessions")]
     listen = ["--kafka", written.bootstrap, "--kafka-session", "other"]
-    ended = shiplog("sidecar", "publisher", *options, *listen)
+    ended = samelog("sidecar", "publisher", *options, *listen)
     assert (ended.returncode, "cannot listen on" in ended.stderr) == (1, True)
     assert "Traceback" not in ended.stderr
 

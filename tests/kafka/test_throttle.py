@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.config.types import ClientQuota
-from shiplog.kafka.throttle import PAUSE_S_MAX, Allowance, Allowances
+from samelog.config.types import ClientQuota
+from samelog.kafka.throttle import PAUSE_S_MAX, Allowance, Allowances
 
-ANN = "shiplog://user/ann"
+ANN = "samelog://user/ann"
 
 
 def test_a_second_is_free_and_the_rest_is_waited_for() -> None:
@@ -38,13 +38,13 @@ def test_the_first_quota_that_names_an_identity_counts_for_all_its_connections()
     all_of = Allowances(
         (
             ClientQuota(identity=ANN),
-            ClientQuota(identity="shiplog://user/*", request_rate=1),
+            ClientQuota(identity="samelog://user/*", request_rate=1),
         )
     )
-    bob = all_of.of("shiplog://user/bob", 0.0)
+    bob = all_of.of("samelog://user/bob", 0.0)
     assert bob is not None
-    assert bob is all_of.of("shiplog://user/bob", 5.0)
-    assert bob is not all_of.of("shiplog://user/eve", 0.0)
+    assert bob is all_of.of("samelog://user/bob", 5.0)
+    assert bob is not all_of.of("samelog://user/eve", 0.0)
     assert [bob.take(0.0), bob.take(0.0)] == [0.0, 1.0]
     ann = all_of.of(ANN, 0.0)
     assert ann is not None

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shiplog.config.types import Address
-from shiplog.kafka.apis import heartbeat
-from shiplog.kafka.codec.errors import Unanswerable
-from shiplog.kafka.sidecar.upstream import Upstream
+from samelog.config.types import Address
+from samelog.kafka.apis import heartbeat
+from samelog.kafka.codec.errors import Unanswerable
+from samelog.kafka.sidecar.upstream import Upstream
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 VERSION = 4

@@ -10,9 +10,9 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from shiplog.kafka.codec.headers import API_VERSIONS_KEY
-from shiplog.kafka.codec.schemas import write_request
-from shiplog.kafka.registry import APIS
+from samelog.kafka.codec.headers import API_VERSIONS_KEY
+from samelog.kafka.codec.schemas import write_request
+from samelog.kafka.registry import APIS
 
 DEADLINE_S = 20.0
 FETCH, METADATA = 1, 3

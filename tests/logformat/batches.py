@@ -15,8 +15,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import CorruptBatch
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import CorruptBatch
 from tests.logformat import oracle
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -89,7 +89,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
             case "cut":
                 del out[at : at + draw(st.integers(1, 20))]
             case "put":
-                out[at:at] = draw(st.sampled_from([b"\x00", b"\x80", b"\xff" * 9, b"shiplog"]))
+                out[at:at] = draw(st.sampled_from([b"\x00", b"\x80", b"\xff" * 9, b"samelog"]))
             case "end":
                 del out[at:]
     return bytes(out)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import cramjam
 
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import DecompressionError
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import DecompressionError
 
 GIB = 1 << 30
 LIMIT_BYTES = 16 << 20

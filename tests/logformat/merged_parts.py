@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shiplog.logformat.merged_log import MergedLog
+from samelog.logformat.merged_log import MergedLog
 from tests.logformat.merged import Oracle
 from tests.logformat.storage import (
     batch,

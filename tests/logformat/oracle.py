@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shiplog.logformat.compression import decompress
+from samelog.logformat.compression import decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
@@ -438,7 +438,7 @@ def build_batches(
 
 
 def slice_batch(data: bytes, skip: int) -> bytes:
-    """The rule of `shiplog.logformat.batch.slice_batch`."""
+    """The rule of `samelog.logformat.batch.slice_batch`."""
     try:
         batch = read_batch(data, 0, len(data), UNLIMITED)
     except Short:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.input_log import InputLog
-from shiplog.logformat.merged_log import MergedLog
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.input_log import InputLog
+from samelog.logformat.merged_log import MergedLog
 
 FS = OsFileSystem()
 TOPIC_ID = "0a1b2c3d-0000-4000-8000-000000000001"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES, AppendFile
-from shiplog.logformat.files import DiskFull, File
+from samelog.logformat.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES, AppendFile
+from samelog.logformat.files import DiskFull, File
 from tests.logformat.storage import FS
 from tests.logformat.test_files import file_size_limit
 

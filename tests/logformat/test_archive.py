@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.errors import CorruptLog
-from shiplog.logformat.files import NoSuchFile
-from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
-from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
-from shiplog.logformat.merged_scrub import mend
+from samelog.logformat.errors import CorruptLog
+from samelog.logformat.files import NoSuchFile
+from samelog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
+from samelog.logformat.merged_log import MergedLog, OffsetNotHeld
+from samelog.logformat.merged_scrub import mend
 from tests.logformat.merged_parts import LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.logformat.storage import FS, contents, open_merged, sync_merged
 

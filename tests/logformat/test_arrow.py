@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.arrow import ArrowMissing, to_arrow
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import CorruptBatch, DecompressionError
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.arrow import ArrowMissing, to_arrow
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import CorruptBatch, DecompressionError
 from tests.logformat import oracle
 from tests.logformat.batches import changes, good_logs, guarded, logs, lying_batches, outcome
 
@@ -162,7 +162,7 @@ def test_columns_stop_at_a_batch_when_there_is_enough() -> None:
 
 def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ArrowMissing, match=r"shiplog\[arrow\]"):
+    with pytest.raises(ArrowMissing, match=r"samelog\[arrow\]"):
         to_arrow(b"", 0, 0, topic="t", partition=0)
 
 

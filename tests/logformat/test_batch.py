@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import HEADER_BYTES, BatchHeader, read_header, slice_batch
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import CorruptBatch, DecompressionError
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.batch import HEADER_BYTES, BatchHeader, read_header, slice_batch
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import CorruptBatch, DecompressionError
 from tests.logformat import oracle
 from tests.logformat.batches import changes, guarded, logs, lying_batches, outcome, whole_batches
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat.compression import LIMIT_BYTES_DEFAULT, Codec, compress, decompress
-from shiplog.logformat.errors import DecompressionError
+from samelog.logformat.compression import LIMIT_BYTES_DEFAULT, Codec, compress, decompress
+from samelog.logformat.errors import DecompressionError
 from tests.logformat.batches import damaged
 
 ALL = list(Codec)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat import os_file
-from shiplog.logformat.errors import CorruptLog, DirectoryInUse
-from shiplog.logformat.files import (
+from samelog.logformat import os_file
+from samelog.logformat.errors import CorruptLog, DirectoryInUse
+from samelog.logformat.files import (
     DiskFault,
     DiskFull,
     NoSuchFile,

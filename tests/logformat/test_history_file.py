@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.history_file import (
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.history_file import (
     RECORD_BYTES,
     ArchivedFile,
     CopyNote,

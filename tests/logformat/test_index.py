@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat.index import OffsetIndex, TimeIndex
+from samelog.logformat.index import OffsetIndex, TimeIndex
 from tests.logformat.oracle import crc32c
 from tests.logformat.storage import FS
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat import input_log
-from shiplog.logformat.errors import CorruptLog, NotContiguous, UnsupportedFormat
-from shiplog.logformat.files import DiskFull, OsFileSystem, StrPath
-from shiplog.logformat.input_log import InputFile, InputLog, prepare_input
-from shiplog.logformat.json_files import OtherTopic
-from shiplog.logformat.os_file import OsFile
+from samelog.logformat import _kernels as kernels
+from samelog.logformat import input_log
+from samelog.logformat.errors import CorruptLog, NotContiguous, UnsupportedFormat
+from samelog.logformat.files import DiskFull, OsFileSystem, StrPath
+from samelog.logformat.input_log import InputFile, InputLog, prepare_input
+from samelog.logformat.json_files import OtherTopic
+from samelog.logformat.os_file import OsFile
 from tests.logformat.full_disk import small_disk
 from tests.logformat.storage import FS, TOPIC_ID, batch, open_input, sync_input
 

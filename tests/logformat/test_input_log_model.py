@@ -11,8 +11,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.input_log import InputFile, InputLog
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.input_log import InputFile, InputLog
 from tests.logformat.storage import batch, open_input, sync_input
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import decompress
 from tests.logformat import oracle
 from tests.logformat.batches import changes, good_logs, guarded, logs, outcome, whole_batches
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.batch import read_header
-from shiplog.logformat.compression import decompress
-from shiplog.logformat.errors import RecordTooLarge
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.batch import read_header
+from samelog.logformat.compression import decompress
+from samelog.logformat.errors import RecordTooLarge
 from tests.logformat import oracle
 from tests.logformat.batches import BYTES, HEADERS, RECORDS, TIMES
 

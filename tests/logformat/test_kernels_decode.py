@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import Codec, compress, decompress
-from shiplog.logformat.errors import CorruptBatch, DecompressionError
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import Codec, compress, decompress
+from samelog.logformat.errors import CorruptBatch, DecompressionError
 from tests.logformat import oracle
 from tests.logformat.batches import (
     CONTROL,

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat import batch_walk
-from shiplog.logformat.batch_walk import extent
-from shiplog.logformat.directory_watch import GRAIN_S, DirectoryWatch
-from shiplog.logformat.file_cache import READ_FILES, FileCache
-from shiplog.logformat.files import DiskFault, OsFileSystem, StrPath
-from shiplog.logformat.input_run import InputMarks, RunMark
-from shiplog.logformat.marks import decode_marks, encode_marks, read_marks
-from shiplog.logformat.merged_marks import MergedMarks
+from samelog.logformat import batch_walk
+from samelog.logformat.batch_walk import extent
+from samelog.logformat.directory_watch import GRAIN_S, DirectoryWatch
+from samelog.logformat.file_cache import READ_FILES, FileCache
+from samelog.logformat.files import DiskFault, OsFileSystem, StrPath
+from samelog.logformat.input_run import InputMarks, RunMark
+from samelog.logformat.marks import decode_marks, encode_marks, read_marks
+from samelog.logformat.merged_marks import MergedMarks
 from tests.logformat.oracle import crc32c
 from tests.logformat.storage import FS, batch
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.disk_errors import DirectoryGone
-from shiplog.logformat.errors import (
+from samelog.logformat.disk_errors import DirectoryGone
+from samelog.logformat.errors import (
     CorruptBatch,
     CorruptLog,
     LogFormatError,
     NotContiguous,
     UnsupportedFormat,
 )
-from shiplog.logformat.files import NoSuchFile
-from shiplog.logformat.json_files import OtherTopic
-from shiplog.logformat.merged_archive import LogStart
-from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
+from samelog.logformat.files import NoSuchFile
+from samelog.logformat.json_files import OtherTopic
+from samelog.logformat.merged_archive import LogStart
+from samelog.logformat.merged_log import MergedLog, OffsetNotHeld
 from tests.logformat.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.logformat.storage import (
     FS,

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat.merged_log import MergedLog
+from samelog.logformat.merged_log import MergedLog
 from tests.logformat.merged import Oracle, Segment
 from tests.logformat.storage import batches, open_merged, sync_merged
 from tests.logformat.test_merged_log_model import directory

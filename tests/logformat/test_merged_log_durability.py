@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat import merged_log
-from shiplog.logformat.errors import (
+from samelog.logformat import _kernels as kernels
+from samelog.logformat import merged_log
+from samelog.logformat.errors import (
     NotContiguous,
 )
-from shiplog.logformat.files import Bytes, DiskFull, OsFileSystem, StrPath
-from shiplog.logformat.merged_log import MergedLog, OffsetNotHeld
-from shiplog.logformat.os_file import OsFile
+from samelog.logformat.files import Bytes, DiskFull, OsFileSystem, StrPath
+from samelog.logformat.merged_log import MergedLog, OffsetNotHeld
+from samelog.logformat.os_file import OsFile
 from tests.logformat.full_disk import small_disk
 from tests.logformat.merged import Oracle
 from tests.logformat.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, THREE, TWO, merge, write

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat.merged_log import MergedLog
+from samelog.logformat.merged_log import MergedLog
 from tests.logformat.merged import Oracle
 from tests.logformat.storage import batches, contents, open_merged, sync_merged
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.logformat.errors import InvalidName, LogFormatError
-from shiplog.logformat.names import check_session_name, check_topic_name
+from samelog.logformat.errors import InvalidName, LogFormatError
+from samelog.logformat.names import check_session_name, check_topic_name
 
 SESSION_FIRST = string.ascii_lowercase + string.digits
 SESSION_REST = SESSION_FIRST + "._-"

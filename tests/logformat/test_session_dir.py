@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.errors import CorruptLog, DirectoryInUse, InvalidName, UnsupportedFormat
-from shiplog.logformat.files import NoSuchFile
-from shiplog.logformat.session_dir import (
+from samelog.logformat.errors import CorruptLog, DirectoryInUse, InvalidName, UnsupportedFormat
+from samelog.logformat.files import NoSuchFile
+from samelog.logformat.session_dir import (
     RunExists,
     RunFile,
     SessionDirectory,

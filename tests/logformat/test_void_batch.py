@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.arrow import to_arrow
-from shiplog.logformat.batch import Attribute, read_header
-from shiplog.logformat.compression import decompress
-from shiplog.logformat.errors import NotContiguous
-from shiplog.logformat.void_batch import RECORDS_LIMIT, is_void, void_batches
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.arrow import to_arrow
+from samelog.logformat.batch import Attribute, read_header
+from samelog.logformat.compression import decompress
+from samelog.logformat.errors import NotContiguous
+from samelog.logformat.void_batch import RECORDS_LIMIT, is_void, void_batches
 from tests.logformat.merged_parts import LOG_0, ONE, THREE, TWO, write
 from tests.logformat.storage import open_merged
 

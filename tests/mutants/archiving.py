@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shiplog.logformat import merged_archive, merged_log, partition_file
-from shiplog.logformat.errors import CorruptLog
-from shiplog.logformat.files import FileSystem, OsFileSystem
-from shiplog.logformat.merged_names import LOG, segment_bases
-from shiplog.logformat.merged_repair import MergedRepair
-from shiplog.logformat.partition_file import PartitionFile
+from samelog.logformat import merged_archive, merged_log, partition_file
+from samelog.logformat.errors import CorruptLog
+from samelog.logformat.files import FileSystem, OsFileSystem
+from samelog.logformat.merged_names import LOG, segment_bases
+from samelog.logformat.merged_repair import MergedRepair
+from samelog.logformat.partition_file import PartitionFile
 
 
 @contextmanager

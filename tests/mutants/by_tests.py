@@ -11,16 +11,16 @@ from unittest.mock import patch
 
 import msgspec
 
-from shiplog.config.authorisation import Rights
-from shiplog.consensus import messages
-from shiplog.kafka import record_check
-from shiplog.kafka.fetching import Fetching
-from shiplog.kafka.groups.desk import Desk
-from shiplog.replicator.turns import Turns
-from shiplog.runtime import inotify
-from shiplog.sequencer import dedup, planner, sequences, state
-from shiplog.sequencer.changes import Changes
-from shiplog.sequencer.commands import (
+from samelog.config.authorisation import Rights
+from samelog.consensus import messages
+from samelog.kafka import record_check
+from samelog.kafka.fetching import Fetching
+from samelog.kafka.groups.desk import Desk
+from samelog.replicator.turns import Turns
+from samelog.runtime import inotify
+from samelog.sequencer import dedup, planner, sequences, state
+from samelog.sequencer.changes import Changes
+from samelog.sequencer.commands import (
     CreateTopic,
     DeleteTopic,
     Expire,
@@ -30,16 +30,16 @@ from shiplog.sequencer.commands import (
     Verdict,
     VoidRecords,
 )
-from shiplog.sequencer.coordinator import Coordinator
-from shiplog.sequencer.dedup import Judgement
-from shiplog.sequencer.group_commands import CommitOffsets
-from shiplog.sequencer.merger import PartitionMerger
-from shiplog.sequencer.node_sessions import RunKeeper
-from shiplog.sequencer.planner import Planner
-from shiplog.sequencer.repair import Repair
-from shiplog.sequencer.replica import Replica
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Session, Topic
+from samelog.sequencer.coordinator import Coordinator
+from samelog.sequencer.dedup import Judgement
+from samelog.sequencer.group_commands import CommitOffsets
+from samelog.sequencer.merger import PartitionMerger
+from samelog.sequencer.node_sessions import RunKeeper
+from samelog.sequencer.planner import Planner
+from samelog.sequencer.repair import Repair
+from samelog.sequencer.replica import Replica
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.resets import forget_dedup_at_resets
 

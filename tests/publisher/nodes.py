@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shiplog.replicator.interfaces import LogSource
-from shiplog.runtime.loop_thread import LoopThread
+from samelog.replicator.interfaces import LogSource
+from samelog.runtime.loop_thread import LoopThread
 from tests.replicator.fake_nodes import World
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shiplog import Record
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.input_names import data_name, parse_names
-from shiplog.logformat.session_dir import RunFile, SessionDirectory
+from samelog import Record
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import decompress
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.input_names import data_name, parse_names
+from samelog.logformat.session_dir import RunFile, SessionDirectory
 
 FS = OsFileSystem()
 

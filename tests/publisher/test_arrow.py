@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shiplog import Publisher, Record
+from samelog import Publisher, Record
 from tests.publisher import reading
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shiplog import AsyncPublisher
-from shiplog.publisher import NotShipping, PublisherClosed
+from samelog import AsyncPublisher
+from samelog.publisher import NotShipping, PublisherClosed
 from tests.publisher import reading
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import AsyncPublisher, Publisher
-from shiplog.logformat.files import DiskFault
-from shiplog.publisher import AppendTooLarge, BudgetExceeded, DiskFull, PublisherClosed
+from samelog import AsyncPublisher, Publisher
+from samelog.logformat.files import DiskFault
+from samelog.publisher import AppendTooLarge, BudgetExceeded, DiskFull, PublisherClosed
 from tests.logformat.full_disk import ROOM_BYTES, small_disk
 from tests.publisher import reading
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog import Publisher
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.dedup import DEDUP_SEQUENCES, dedup_producer_id
-from shiplog.publisher import InvalidId
+from samelog import Publisher
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.dedup import DEDUP_SEQUENCES, dedup_producer_id
+from samelog.publisher import InvalidId
 from tests.publisher import reading
 
 GAPS = st.one_of(

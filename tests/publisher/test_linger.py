@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import Publisher
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.errors import RecordTooLarge
-from shiplog.publisher import BudgetExceeded, PublisherClosed
+from samelog import Publisher
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.errors import RecordTooLarge
+from samelog.publisher import BudgetExceeded, PublisherClosed
 from tests.publisher import reading
 
 FOR_EVER_MS = 60_000

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog import Publisher
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.errors import RecordTooLarge
+from samelog import Publisher
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.errors import RecordTooLarge
 from tests.publisher import reading
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog import Publisher
-from shiplog.logformat.errors import DirectoryInUse, InvalidName, RecordTooLarge
-from shiplog.publisher import NotShipping, Place, PublisherClosed, TopicPartition
+from samelog import Publisher
+from samelog.logformat.errors import DirectoryInUse, InvalidName, RecordTooLarge
+from samelog.publisher import NotShipping, Place, PublisherClosed, TopicPartition
 from tests.publisher import reading
 
 
@@ -50,7 +50,7 @@ def test_a_record_keeps_key_headers_and_timestamp(publisher: Publisher, session:
 
 
 def test_records_say_their_session_when_they_are_to(tmp_path: Path) -> None:
-    own = ("shiplog.session", b"s")
+    own = ("samelog.session", b"s")
     with Publisher("t", session="s", directory=tmp_path, session_header=True) as publisher:
         publisher.append(b"a")
         publisher.append(b"b", headers={"h": b"1"}, partition=0)
@@ -265,7 +265,7 @@ def test_a_durable_flush_syncs_files_and_names(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        "shiplog.publisher.publisher.sync",
+        "samelog.publisher.publisher.sync",
         lambda fs, unsynced: synced.extend([*unsynced.files, *unsynced.directories]),
     )
     publisher.append(b"a")

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import Publisher
-from shiplog.logformat.disk_errors import DiskFull as FileSystemFull
-from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import OsFileSystem, StrPath
-from shiplog.logformat.os_file import OsFile
-from shiplog.publisher import DiskFull
+from samelog import Publisher
+from samelog.logformat.disk_errors import DiskFull as FileSystemFull
+from samelog.logformat.errors import DirectoryInUse
+from samelog.logformat.files import OsFileSystem, StrPath
+from samelog.logformat.os_file import OsFile
+from samelog.publisher import DiskFull
 from tests.publisher import reading
 
 WRITE_UNTIL_KILLED = """
 import sys
-from shiplog import Publisher
+from samelog import Publisher
 publisher = Publisher("t", session="s", directory=sys.argv[1])
 number = 0
 while True:
@@ -35,7 +35,7 @@ while True:
 
 HOLD = """
 import sys
-from shiplog import Publisher
+from samelog import Publisher
 with Publisher("t", session="s", directory=sys.argv[1]):
     print("ready", flush=True)
     sys.stdin.read()

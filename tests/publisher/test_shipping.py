@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from shiplog import AsyncPublisher, Publisher
-from shiplog.config.types import ClientConfig
-from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import OsFileSystem
-from shiplog.publisher import NotMerged, ShippingStopped, TopicPartition
-from shiplog.publisher.sidecar import PublisherSidecar, find_sessions
-from shiplog.replicator.interfaces import Refused
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.used_directory import Trouble
-from shiplog.wire.errors import FaultCode
+from samelog import AsyncPublisher, Publisher
+from samelog.config.types import ClientConfig
+from samelog.logformat.errors import DirectoryInUse
+from samelog.logformat.files import OsFileSystem
+from samelog.publisher import NotMerged, ShippingStopped, TopicPartition
+from samelog.publisher.sidecar import PublisherSidecar, find_sessions
+from samelog.replicator.interfaces import Refused
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.used_directory import Trouble
+from samelog.wire.errors import FaultCode
 from tests.publisher import reading
 from tests.publisher.nodes import running
 from tests.runtime.peers import until
@@ -76,7 +76,7 @@ def test_without_a_node_appends_go_on_and_waiting_says_why(
             publisher.wait_merged(timeout=0.3)
         with pytest.raises(TimeoutError, match=rf"node {config.nodes[0]}: .*refused"):
             publisher.wait_merged(timeout=0.1)
-        with caplog.at_level(logging.WARNING, "shiplog.publisher"):
+        with caplog.at_level(logging.WARNING, "samelog.publisher"):
             publisher.close(timeout=0.1)
         assert "session 's' is closed before all is shipped" in caplog.text
         nodes.start_nodes()

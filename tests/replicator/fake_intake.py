@@ -10,8 +10,8 @@ import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.replicator.interfaces import (
+from samelog.logformat import _kernels as kernels
+from samelog.replicator.interfaces import (
     InputName,
     InputPosition,
     IntakeListener,
@@ -21,7 +21,7 @@ from shiplog.replicator.interfaces import (
     Refused,
     RunEnds,
 )
-from shiplog.wire.errors import FaultCode
+from samelog.wire.errors import FaultCode
 
 InputKey = tuple[str, str, int]
 """(session, topic id, partition)."""

@@ -8,24 +8,24 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shiplog.config.authorisation import Rights
-from shiplog.config.types import Address, ClientConfig, Grant
-from shiplog.logformat.files import OsFileSystem
-from shiplog.replicator.interfaces import LogSource
-from shiplog.replicator.pull_server import PullServer
-from shiplog.replicator.push_client import PushClient
-from shiplog.replicator.push_server import PushServer
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.transport import Connection, Handler, Server, serve
-from shiplog.wire.messages import AnyMessage, Hello, Role, Welcome
+from samelog.config.authorisation import Rights
+from samelog.config.types import Address, ClientConfig, Grant
+from samelog.logformat.files import OsFileSystem
+from samelog.replicator.interfaces import LogSource
+from samelog.replicator.pull_server import PullServer
+from samelog.replicator.push_client import PushClient
+from samelog.replicator.push_server import PushServer
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.transport import Connection, Handler, Server, serve
+from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.runtime.pki import Authority
 
 CLUSTER = "fake"
 POLL_S = 0.1
 EVERYTHING = Grant(
-    identity="shiplog://publisher/*",
+    identity="samelog://publisher/*",
     publish_sessions=("*",),
     publish_topics=("*",),
     publish_dedup_ids=("*",),

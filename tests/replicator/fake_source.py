@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.input_log import InputLog
-from shiplog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
-from shiplog.wire.errors import FaultCode
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.input_log import InputLog
+from samelog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
+from samelog.logformat.merged_log import MergedLog
+from samelog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from samelog.wire.errors import FaultCode
 from tests.replicator.session_files import random_batches
 
 FS = OsFileSystem()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.input_log import InputLog
-from shiplog.logformat.session_dir import SessionDirectory, input_name
-from shiplog.replicator.interfaces import InputName, Place
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.input_log import InputLog
+from samelog.logformat.session_dir import SessionDirectory, input_name
+from samelog.replicator.interfaces import InputName, Place
 
 FLIGHTS = ("flights", 0)
 

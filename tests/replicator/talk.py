@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.runtime.transport import Connection, connect
-from shiplog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Position, Role
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.transport import Connection, connect
+from samelog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Position, Role
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until
 

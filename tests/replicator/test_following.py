@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import Address
-from shiplog.replicator.interfaces import InputName
-from shiplog.replicator.pull_client import PullClient
-from shiplog.replicator.pull_copy import CopyState
-from shiplog.replicator.push_client import PushClient
-from shiplog.replicator.push_progress import RunPlace
+from samelog.config.types import Address
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.pull_client import PullClient
+from samelog.replicator.pull_copy import CopyState
+from samelog.replicator.push_client import PushClient
+from samelog.replicator.push_progress import RunPlace
 from tests.replicator.fake_nodes import FakeNode, world
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import Address, Grant, SubscriberConfig
-from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import OsFileSystem
-from shiplog.replicator.interfaces import Refused
-from shiplog.replicator.pull_client import PullClient
-from shiplog.replicator.pull_copy import Copy, CopyState, FindStart, StartAt
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.syncer import GroupSync
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.wire.errors import FaultCode
-from shiplog.wire.messages import Start
+from samelog.config.types import Address, Grant, SubscriberConfig
+from samelog.logformat.errors import DirectoryInUse
+from samelog.logformat.files import OsFileSystem
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.pull_client import PullClient
+from samelog.replicator.pull_copy import Copy, CopyState, FindStart, StartAt
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.syncer import GroupSync
+from samelog.runtime.tls import ReloadingContext
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import Start
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World
 from tests.replicator.fake_source import FakeSource, segment_files
@@ -343,7 +343,7 @@ def test_only_granted_topics_can_be_copied(tmp_path: Path) -> None:
             "n1",
             made.world.authority,
             made.world.cluster,
-            grants=(Grant(identity="shiplog://publisher/p", subscribe_topics=("public-*",)),),
+            grants=(Grant(identity="samelog://publisher/p", subscribe_topics=("public-*",)),),
         ).rights
         async with made.client() as client:
             await until(lambda: "flights" in client.status.problems)

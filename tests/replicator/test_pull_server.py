@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shiplog.config.types import Grant
-from shiplog.logformat.errors import CorruptLog
-from shiplog.replicator.interfaces import Refused
-from shiplog.wire.errors import FaultCode
-from shiplog.wire.messages import (
+from samelog.config.types import Grant
+from samelog.logformat.errors import CorruptLog
+from samelog.replicator.interfaces import Refused
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import (
     NO_BATCH,
     AnyMessage,
     Close,
@@ -28,7 +28,7 @@ from shiplog.wire.messages import (
     Start,
     TopicGone,
 )
-from shiplog.wire.messages import Refused as RefusedAnswer
+from samelog.wire.messages import Refused as RefusedAnswer
 from tests.replicator.fake_nodes import EVERYTHING, FakeNode, World
 from tests.replicator.fake_source import FakeMerged, FakeSource
 from tests.replicator.session_files import batch, random_batches
@@ -179,7 +179,7 @@ def test_offsets_that_are_not_there_are_refused(tmp_path: Path) -> None:
 def test_session_logs_are_for_peers_only_and_topics_for_whom_they_are_granted(
     tmp_path: Path,
 ) -> None:
-    grant = Grant(identity="shiplog://publisher/p", subscribe_topics=("public",))
+    grant = Grant(identity="samelog://publisher/p", subscribe_topics=("public",))
 
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         client.connection.send(open_at(Start.EARLIEST))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.replicator.interfaces import Refused
-from shiplog.replicator.push_conversation import Phase
-from shiplog.replicator.push_progress import RunPlace
-from shiplog.wire.errors import FaultCode
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.push_conversation import Phase
+from samelog.replicator.push_progress import RunPlace
+from samelog.wire.errors import FaultCode
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import Grant
-from shiplog.replicator import push_shipment
-from shiplog.replicator.interfaces import Refused
-from shiplog.replicator.push_client import PushClient
-from shiplog.replicator.push_conversation import Phase
-from shiplog.replicator.push_progress import RunPlace
-from shiplog.wire.errors import FaultCode
+from samelog.config.types import Grant
+from samelog.replicator import push_shipment
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.push_client import PushClient
+from samelog.replicator.push_conversation import Phase
+from samelog.replicator.push_progress import RunPlace
+from samelog.wire.errors import FaultCode
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
 from tests.runtime.peers import in_loop, until
@@ -398,7 +398,7 @@ async def granting(path: Path, *topics: str) -> World:
     made = World(path, 0)
     for number, pattern in enumerate(topics):
         grant = Grant(
-            identity="shiplog://publisher/p", publish_sessions=("s",), publish_topics=(pattern,)
+            identity="samelog://publisher/p", publish_sessions=("s",), publish_topics=(pattern,)
         )
         node = FakeNode(f"n{number}", made.authority, made.cluster, grants=(grant,))
         made.nodes.append(node)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.replicator.interfaces import InputName, Place
-from shiplog.replicator.push_progress import NOWHERE, InputProgress, LostRange, Progress, RunPlace
+from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.push_progress import NOWHERE, InputProgress, LostRange, Progress, RunPlace
 
 A: InputName = ("a", 0)
 B: InputName = ("b", 1)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.disk_errors import DirectoryGone
-from shiplog.logformat.files import OsFileSystem
-from shiplog.replicator.interfaces import InputName, Place
-from shiplog.replicator.local_session import LocalSession
-from shiplog.replicator.push_progress import LostRange, Progress
-from shiplog.replicator.push_release import Removal, find_lost, plan_removal, remove
+from samelog.logformat.disk_errors import DirectoryGone
+from samelog.logformat.files import OsFileSystem
+from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.local_session import LocalSession
+from samelog.replicator.push_progress import LostRange, Progress
+from samelog.replicator.push_release import Removal, find_lost, plan_removal, remove
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 
 OTHER = ("weather", 2)

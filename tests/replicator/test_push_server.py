@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from shiplog.config.types import Grant
-from shiplog.replicator.interfaces import Refused
-from shiplog.replicator.push_server import MAX_HANDLES
-from shiplog.runtime.errors import PeerFault
-from shiplog.wire.bounds import RunEnd
-from shiplog.wire.errors import FaultCode
-from shiplog.wire.messages import (
+from samelog.config.types import Grant
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.push_server import MAX_HANDLES
+from samelog.runtime.errors import PeerFault
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import (
     Ack,
     AnyMessage,
     Close,
@@ -32,7 +32,7 @@ from shiplog.wire.messages import (
     TopicGone,
     Truncated,
 )
-from shiplog.wire.messages import Refused as RefusedAnswer
+from samelog.wire.messages import Refused as RefusedAnswer
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
@@ -41,7 +41,7 @@ from tests.runtime.peers import in_loop, until
 Script = Callable[[Talk, FakeNode], Coroutine[Any, Any, None]]
 
 NARROW = Grant(
-    identity="shiplog://publisher/p",
+    identity="samelog://publisher/p",
     publish_sessions=("s",),
     publish_topics=("flights",),
     publish_dedup_ids=("mine",),
@@ -336,7 +336,7 @@ def test_a_defect_of_the_node_ends_that_connection_with_internal(tmp_path: Path)
 
 def test_handles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_HANDLES == 1 << 16
-    monkeypatch.setattr("shiplog.replicator.push_server.MAX_HANDLES", 3)
+    monkeypatch.setattr("samelog.replicator.push_server.MAX_HANDLES", 3)
 
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.replicator.interfaces import Refused
-from shiplog.replicator.repair_pull import (
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.repair_pull import (
     CopyPlace,
     MergedName,
     PullRefused,
     RepairPull,
     SessionName,
 )
-from shiplog.runtime.errors import ConnectFault, RuntimeFault
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.wire.errors import FaultCode
-from shiplog.wire.messages import Hello, Role
+from samelog.runtime.errors import ConnectFault, RuntimeFault
+from samelog.runtime.tls import ReloadingContext
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import Hello, Role
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch, random_batches
@@ -87,7 +87,7 @@ def repair_of(world: World, node: FakeNode, name: str) -> RepairPull:
     return RepairPull(
         node.address,
         ReloadingContext(world.authority.node(name)),
-        identity="shiplog://node/n0",
+        identity="samelog://node/n0",
         hello=Hello(Role.PULL, cluster=CLUSTER, node=name, boot=1),
     )
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat.errors import CorruptLog
-from shiplog.logformat.files import NoSuchFile, OsFileSystem
-from shiplog.logformat.input_names import parse_names
-from shiplog.replicator import session_tail
-from shiplog.replicator.session_tail import PieceCache, RunTail
+from samelog.logformat.errors import CorruptLog
+from samelog.logformat.files import NoSuchFile, OsFileSystem
+from samelog.logformat.input_names import parse_names
+from samelog.replicator import session_tail
+from samelog.replicator.session_tail import PieceCache, RunTail
 from tests.replicator.session_files import batch
 
 

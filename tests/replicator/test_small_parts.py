@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from shiplog.replicator.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
-from shiplog.replicator.requests import Requests
-from shiplog.replicator.turns import TURN_S, Turns
-from shiplog.runtime.clock import ManualClock
-from shiplog.runtime.transport import Connection
-from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.messages import AnyMessage, Fault, Received
+from samelog.replicator.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
+from samelog.replicator.requests import Requests
+from samelog.replicator.turns import TURN_S, Turns
+from samelog.runtime.clock import ManualClock
+from samelog.runtime.transport import Connection
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import AnyMessage, Fault, Received
 from tests.runtime.peers import in_loop, until
 
 

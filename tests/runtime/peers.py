@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shiplog.config.types import Address, TlsFiles
-from shiplog.runtime.loop import run
-from shiplog.runtime.tls import ALPN, ReloadingContext, client_context
-from shiplog.runtime.transport import (
+from samelog.config.types import Address, TlsFiles
+from samelog.runtime.loop import run
+from samelog.runtime.tls import ALPN, ReloadingContext, client_context
+from samelog.runtime.transport import (
     Connection,
     Deadlines,
     Server,
@@ -22,7 +22,7 @@ from shiplog.runtime.transport import (
     connect,
     serve,
 )
-from shiplog.wire.messages import AnyMessage, Hello, Role, decode_message
+from samelog.wire.messages import AnyMessage, Hello, Role, decode_message
 from tests.runtime.pki import Authority
 from tests.wire.frame_decoder import FrameDecoder
 
@@ -121,7 +121,7 @@ class Service:
         self,
         files: TlsFiles | None = None,
         *,
-        expected_identity: str | None = "shiplog://node/n1",
+        expected_identity: str | None = "samelog://node/n1",
         deadlines: Deadlines | None = None,
         make: Callable[[Connection], Recorder] = Recorder,
     ) -> Recorder:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shiplog.config.types import TlsFiles
+from samelog.config.types import TlsFiles
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 BOTH_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -78,11 +78,11 @@ class Authority:
 
     def node(self, name: str) -> TlsFiles:
         """Files of the node `name`."""
-        return self.issue(f"node-{name}", f"shiplog://node/{name}")
+        return self.issue(f"node-{name}", f"samelog://node/{name}")
 
     def publisher(self, name: str) -> TlsFiles:
         """Files of the publisher `name`."""
-        return self.issue(f"publisher-{name}", f"shiplog://publisher/{name}")
+        return self.issue(f"publisher-{name}", f"samelog://publisher/{name}")
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, lifetime: Lifetime

@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from shiplog.runtime import audit
-from shiplog.runtime.audit import note_change
+from samelog.runtime import audit
+from samelog.runtime.audit import note_change
 
 
 def lines(caplog: pytest.LogCaptureFixture, asked: object, error: str | None = None) -> list[str]:
-    with caplog.at_level(logging.INFO, "shiplog.audit"):
-        note_change(who="shiplog://admin/a", peer="::1", what="Delete", asked=asked, error=error)
+    with caplog.at_level(logging.INFO, "samelog.audit"):
+        note_change(who="samelog://admin/a", peer="::1", what="Delete", asked=asked, error=error)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -34,7 +34,7 @@ def test_nothing_hides_behind_others(caplog: pytest.LogCaptureFixture) -> None:
     topics = ["x" * 249] * 100 + ["payments"]
     found = lines(caplog, {"topics": topics})
     assert len(found) > 1
-    assert all("\n" not in line and 'who="shiplog://admin/a"' in line for line in found)
+    assert all("\n" not in line and 'who="samelog://admin/a"' in line for line in found)
     assert json.loads("".join(map(asked_in, found))) == {"topics": topics}
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat.errors import CorruptBatch, InvalidName, InvariantError
-from shiplog.runtime.connection import HIGH_WATER_BYTES
-from shiplog.runtime.errors import ConnectionLost, PeerFault
-from shiplog.runtime.transport import Deadlines
-from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
-from shiplog.wire.frames import (
+from samelog.logformat.errors import CorruptBatch, InvalidName, InvariantError
+from samelog.runtime.connection import HIGH_WATER_BYTES
+from samelog.runtime.errors import ConnectionLost, PeerFault
+from samelog.runtime.transport import Deadlines
+from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
+from samelog.wire.frames import (
     DATA_HEADER_BYTES,
     DATA_LIMIT_BYTES,
     FrameType,
@@ -27,7 +27,7 @@ from shiplog.wire.frames import (
     encode_frame,
     encode_header,
 )
-from shiplog.wire.messages import AnyMessage, Fault, HighWatermark, Received, encode_message
+from samelog.wire.messages import AnyMessage, Fault, HighWatermark, Received, encode_message
 from tests.runtime.peers import HELLO, Recorder, in_loop, raw_peer, serving, until
 
 
@@ -55,12 +55,12 @@ def test_both_sides_know_each_other(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as service:
             client, server = await service.pair()
-            assert client.connection.identity == "shiplog://node/n1"
+            assert client.connection.identity == "samelog://node/n1"
             assert client.connection.peername == str(service.address)
-            assert server.connection.identity == "shiplog://publisher/p"
+            assert server.connection.identity == "samelog://publisher/p"
             assert server.connection.is_open
             assert server.connection.writable
-            assert "OPEN shiplog://publisher/p" in repr(server.connection)
+            assert "OPEN samelog://publisher/p" in repr(server.connection)
 
     in_loop(main)
 

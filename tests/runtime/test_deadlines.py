@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
-from shiplog.runtime.transport import Deadlines
-from shiplog.wire.errors import FaultCode
-from shiplog.wire.frames import FrameType, encode_data_header, encode_header
-from shiplog.wire.messages import Fault, Hello, Ping, decode_message, encode_message
+from samelog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
+from samelog.runtime.transport import Deadlines
+from samelog.wire.errors import FaultCode
+from samelog.wire.frames import FrameType, encode_data_header, encode_header
+from samelog.wire.messages import Fault, Hello, Ping, decode_message, encode_message
 from tests.runtime.peers import (
     HELLO,
     PATIENCE_S,

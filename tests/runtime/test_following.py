@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.document import Text
-from shiplog.config.enrolment import Enrolment, enrol
-from shiplog.config.held import STATE_VARIABLE, hold, read_kept
-from shiplog.config.load import client_config, client_document, load_client
-from shiplog.config.pki import Role, create_authority
-from shiplog.config.pki_rotation import refresh_lists, rotate
-from shiplog.config.remote import CA_VARIABLE
-from shiplog.config.types import Address, ClientConfig, LogLevel
-from shiplog.runtime import following
-from shiplog.runtime.following import ConfigFollower
-from shiplog.runtime.reload import Problem
-from shiplog.runtime.tls import ReloadingContext
+from samelog.config.document import Text
+from samelog.config.enrolment import Enrolment, enrol
+from samelog.config.held import STATE_VARIABLE, hold, read_kept
+from samelog.config.load import client_config, client_document, load_client
+from samelog.config.pki import Role, create_authority
+from samelog.config.pki_rotation import refresh_lists, rotate
+from samelog.config.remote import CA_VARIABLE
+from samelog.config.types import Address, ClientConfig, LogLevel
+from samelog.runtime import following
+from samelog.runtime.following import ConfigFollower
+from samelog.runtime.reload import Problem
+from samelog.runtime.tls import ReloadingContext
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, parse_events
+from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, parse_events
 from tests.runtime.peers import in_loop, until
 
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from shiplog.logformat.errors import InvariantError
-from shiplog.runtime.loop import EXIT_SOFTWARE, crash, run, spawn
+from samelog.logformat.errors import InvariantError
+from samelog.runtime.loop import EXIT_SOFTWARE, crash, run, spawn
 from tests.runtime.peers import in_loop, until
 
 PROGRAM = """
 import asyncio, logging, sys
-from shiplog.logformat.errors import InvariantError
-from shiplog.runtime.loop import run, spawn
+from samelog.logformat.errors import InvariantError
+from samelog.runtime.loop import run, spawn
 
 logging.basicConfig(stream=sys.stderr)
 

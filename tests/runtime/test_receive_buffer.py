@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.runtime.receive_buffer import ROOM_BYTES, SMALLEST_BYTES, ReceiveBuffer
-from shiplog.wire.errors import FrameError
-from shiplog.wire.frames import (
+from samelog.runtime.receive_buffer import ROOM_BYTES, SMALLEST_BYTES, ReceiveBuffer
+from samelog.wire.errors import FrameError
+from samelog.wire.frames import (
     DATA_LIMIT_BYTES,
     HEADER_BYTES,
     LONGEST_FRAME_BYTES,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from shiplog.config.types import Address, TlsFiles
-from shiplog.runtime.connection import Connection
-from shiplog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
-from shiplog.runtime.tls import client_context
-from shiplog.runtime.transport import ServerLimits, log
-from shiplog.wire.errors import FaultCode
+from samelog.config.types import Address, TlsFiles
+from samelog.runtime.connection import Connection
+from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
+from samelog.runtime.tls import client_context
+from samelog.runtime.transport import ServerLimits, log
+from samelog.wire.errors import FaultCode
 from tests.runtime.peers import (
     HELLO,
     PATIENCE_S,
@@ -32,7 +32,7 @@ from tests.runtime.pki import EXPIRED, FUTURE, Authority
 
 FilesOf = Callable[[Authority, Path], TlsFiles]
 
-PUBLISHER = "shiplog://publisher/p"
+PUBLISHER = "samelog://publisher/p"
 SERVER_ONLY = (ExtendedKeyUsageOID.SERVER_AUTH,)
 CLIENT_ONLY = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 
@@ -70,10 +70,10 @@ REFUSED_CLIENTS: dict[str, tuple[FilesOf, ConnectProblem]] = {
 NAMELESS_CLIENTS: dict[str, FilesOf] = {
     "common name only": lambda a, _: a.issue("x"),
     "foreign URI only": lambda a, _: a.issue("x", "spiffe://demo/publisher/p"),
-    "URI without name": lambda a, _: a.issue("x", "shiplog://publisher/"),
-    "URI with path": lambda a, _: a.issue("x", "shiplog://publisher/../p"),
-    "URI with capitals": lambda a, _: a.issue("x", "shiplog://publisher/P"),
-    "URI of another form": lambda a, _: a.issue("x", "shiplog:publisher/p"),
+    "URI without name": lambda a, _: a.issue("x", "samelog://publisher/"),
+    "URI with path": lambda a, _: a.issue("x", "samelog://publisher/../p"),
+    "URI with capitals": lambda a, _: a.issue("x", "samelog://publisher/P"),
+    "URI of another form": lambda a, _: a.issue("x", "samelog:publisher/p"),
     "wildcard DNS name": lambda a, _: a.issue("x", "dns:*.example.org"),
     "no key usage": lambda a, _: a.issue("x", PUBLISHER, usages=()),
 }
@@ -207,13 +207,13 @@ BAD_NODES: dict[str, tuple[FilesOf, str | None, ConnectProblem]] = {
         ConnectProblem.UNTRUSTED,
     ),
     "expired": (
-        lambda a, _: a.issue("x", "shiplog://node/n1", lifetime=EXPIRED),
+        lambda a, _: a.issue("x", "samelog://node/n1", lifetime=EXPIRED),
         None,
         ConnectProblem.EXPIRED,
     ),
     "another node": (
         lambda a, _: a.node("n2"),
-        "shiplog://node/n1",
+        "samelog://node/n1",
         ConnectProblem.WRONG_IDENTITY,
     ),
     "a publisher posing as a node": (
@@ -227,12 +227,12 @@ BAD_NODES: dict[str, tuple[FilesOf, str | None, ConnectProblem]] = {
         ConnectProblem.WRONG_IDENTITY,
     ),
     "for clients only": (
-        lambda a, _: a.issue("x", "shiplog://node/n1", usages=CLIENT_ONLY),
+        lambda a, _: a.issue("x", "samelog://node/n1", usages=CLIENT_ONLY),
         None,
         ConnectProblem.WRONG_PURPOSE,
     ),
     "no key usage": (
-        lambda a, _: a.issue("x", "shiplog://node/n1", usages=()),
+        lambda a, _: a.issue("x", "samelog://node/n1", usages=()),
         None,
         ConnectProblem.WRONG_PURPOSE,
     ),
@@ -439,12 +439,12 @@ def test_renewed_files_are_used_for_new_connections(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as service:
             old, _ = await service.pair()
-            service.authority.issue("node-n1", "shiplog://node/renewed")
+            service.authority.issue("node-n1", "samelog://node/renewed")
             assert service.tls.reload_if_changed()
-            new = await service.connect(expected_identity="shiplog://node/renewed")
+            new = await service.connect(expected_identity="samelog://node/renewed")
             assert new.connection.is_open
             assert old.connection.is_open
-            assert old.connection.identity == "shiplog://node/n1"
+            assert old.connection.identity == "samelog://node/n1"
 
     in_loop(main)
 

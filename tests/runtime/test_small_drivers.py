@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.config.types import LogLevel
-from shiplog.runtime.backoff import Backoff
-from shiplog.runtime.clock import ManualClock, SystemClock
-from shiplog.runtime.log import AUDIT, RateLimitedLog, format_event, start_log
-from shiplog.runtime.watch import FileWatch
+from samelog.config.types import LogLevel
+from samelog.runtime.backoff import Backoff
+from samelog.runtime.clock import ManualClock, SystemClock
+from samelog.runtime.log import AUDIT, RateLimitedLog, format_event, start_log
+from samelog.runtime.watch import FileWatch
 from tests.runtime.peers import Lines, in_loop, until
 
 
@@ -108,6 +108,6 @@ def test_the_audit_log_is_written_whatever_the_level() -> None:
     try:
         start_log(LogLevel.ERROR)
         assert logging.getLogger(AUDIT).isEnabledFor(logging.INFO)
-        assert not logging.getLogger("shiplog.other").isEnabledFor(logging.INFO)
+        assert not logging.getLogger("samelog.other").isEnabledFor(logging.INFO)
     finally:
         root.setLevel(before)

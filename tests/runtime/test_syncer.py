@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.files import DiskFault, File, OsFileSystem
-from shiplog.runtime.disk_pace import GAINED_AFTER
-from shiplog.runtime.disk_threads import DiskCall, DiskThreads
-from shiplog.runtime.syncer import GroupSync
+from samelog.logformat.files import DiskFault, File, OsFileSystem
+from samelog.runtime.disk_pace import GAINED_AFTER
+from samelog.runtime.disk_threads import DiskCall, DiskThreads
+from samelog.runtime.syncer import GroupSync
 from tests.runtime.peers import in_loop, until
 
 
@@ -175,7 +175,7 @@ def test_a_file_on_another_file_system_is_synced_by_itself(disk: Disk) -> None:
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == disk.directory.stat().st_dev:
         pytest.skip("there is no second file system")
-    name = f"shiplog-test-{os.getpid()}"
+    name = f"samelog-test-{os.getpid()}"
     stranger = Disk.__new__(Disk)
     stranger.__dict__.update(disk.__dict__, directory=elsewhere)
 

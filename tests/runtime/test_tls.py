@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from shiplog.config.pki import Role, create_authority, issue
-from shiplog.config.pki_rotation import refresh_lists
-from shiplog.config.types import HeldFiles, TlsFiles
-from shiplog.runtime import tls as tls_module
-from shiplog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
-from shiplog.runtime.tls import (
+from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki_rotation import refresh_lists
+from samelog.config.types import HeldFiles, TlsFiles
+from samelog.runtime import tls as tls_module
+from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
+from samelog.runtime.tls import (
     ReloadingContext,
     client_context,
     identity_of_certificate,
@@ -39,14 +39,14 @@ def der(files: TlsFiles) -> bytes:
 @pytest.mark.parametrize(
     ("sans", "identity"),
     [
-        (["shiplog://publisher/ewr"], "shiplog://publisher/ewr"),
-        (["shiplog://node/rt-sequencer-0"], "shiplog://node/rt-sequencer-0"),
+        (["samelog://publisher/ewr"], "samelog://publisher/ewr"),
+        (["samelog://node/rt-sequencer-0"], "samelog://node/rt-sequencer-0"),
         (["dns:host.example.org"], "dns:host.example.org"),
         (["dns:Host.Example.ORG"], "dns:host.example.org"),
         (["dns:a.example.org", "dns:b.example.org"], "dns:a.example.org"),
-        (["dns:a.example.org", "shiplog://node/n1"], "shiplog://node/n1"),
-        (["shiplog://node/n1", "shiplog://node/n2"], "shiplog://node/n1"),
-        (["spiffe://demo/x", "shiplog://node/n1"], "shiplog://node/n1"),
+        (["dns:a.example.org", "samelog://node/n1"], "samelog://node/n1"),
+        (["samelog://node/n1", "samelog://node/n2"], "samelog://node/n1"),
+        (["spiffe://demo/x", "samelog://node/n1"], "samelog://node/n1"),
         (["spiffe://demo/x", "dns:host"], "dns:host"),
     ],
 )
@@ -60,21 +60,21 @@ def test_identities(tmp_path: Path, sans: list[str], identity: str) -> None:
     [
         [],
         ["spiffe://demo/x"],
-        ["shiplog://node/"],
-        ["shiplog://NODE/n1"],
-        ["shiplog://node/n1/extra"],
-        ["shiplog://node/n1?x=y"],
-        ["shiplog://node/../n1"],
-        ["shiplog://node/n1%0a"],
-        ["shiplog://node/" + "n" * 129],
-        ["shiplog:node", "dns:host"],
+        ["samelog://node/"],
+        ["samelog://NODE/n1"],
+        ["samelog://node/n1/extra"],
+        ["samelog://node/n1?x=y"],
+        ["samelog://node/../n1"],
+        ["samelog://node/n1%0a"],
+        ["samelog://node/" + "n" * 129],
+        ["samelog:node", "dns:host"],
         ["dns:*.example.org"],
         ["dns:a b"],
         ["dns:" + ".".join(["a" * 60] * 5)],
     ],
 )
 def test_certificates_that_name_nobody(tmp_path: Path, sans: list[str]) -> None:
-    certificate = der(Authority(tmp_path).issue("shiplog://node/n1", *sans))
+    certificate = der(Authority(tmp_path).issue("samelog://node/n1", *sans))
     with pytest.raises(IdentityFault) as caught:
         identity_of_certificate(certificate, purpose=CLIENT)
     assert caught.value.problem is ConnectProblem.NO_IDENTITY
@@ -84,7 +84,7 @@ def test_certificates_that_name_nobody(tmp_path: Path, sans: list[str]) -> None:
 def test_purposes_are_kept_apart(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     for usages, allowed in (((CLIENT,), CLIENT), ((SERVER,), SERVER)):
-        certificate = der(authority.issue("x", "shiplog://node/n1", usages=usages))
+        certificate = der(authority.issue("x", "samelog://node/n1", usages=usages))
         assert identity_of_certificate(certificate, purpose=allowed)
         other = SERVER if allowed == CLIENT else CLIENT
         with pytest.raises(IdentityFault) as caught:
@@ -185,7 +185,7 @@ def test_a_certificate_replaced_before_its_key_is_not_taken_until_both_are_there
     authority = Authority(tmp_path)
     files = authority.node("n1")
     tls = ReloadingContext(files)
-    renewed = authority.issue("new", "shiplog://node/n1")
+    renewed = authority.issue("new", "samelog://node/n1")
     os.replace(renewed.cert, files.cert)
     with pytest.raises(TlsFault):
         tls.reload_if_changed()
@@ -196,9 +196,9 @@ def test_a_certificate_replaced_before_its_key_is_not_taken_until_both_are_there
 def test_another_nodes_certificate_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.node("n1")
-    with pytest.raises(TlsFault, match=r"is of shiplog://node/n1, not of shiplog://node/n2"):
-        ReloadingContext(files, own="shiplog://node/n2")
-    tls = ReloadingContext(files, own="shiplog://node/n1")
+    with pytest.raises(TlsFault, match=r"is of samelog://node/n1, not of samelog://node/n2"):
+        ReloadingContext(files, own="samelog://node/n2")
+    tls = ReloadingContext(files, own="samelog://node/n1")
     before = tls.server
     other = authority.node("n2")
     os.replace(other.key, files.key)
@@ -209,9 +209,9 @@ def test_another_nodes_certificate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_nodes_certificate_is_for_both_directions(tmp_path: Path) -> None:
-    files = Authority(tmp_path).issue("n1", "shiplog://node/n1", usages=(CLIENT,))
+    files = Authority(tmp_path).issue("n1", "samelog://node/n1", usages=(CLIENT,))
     with pytest.raises(TlsFault, match="the certificate is not for serverAuth"):
-        ReloadingContext(files, own="shiplog://node/n1")
+        ReloadingContext(files, own="samelog://node/n1")
 
 
 def test_a_fault_that_is_not_the_files_passes_and_is_said_once(

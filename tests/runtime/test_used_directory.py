@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.files import OsFileSystem, StrPath
-from shiplog.runtime import used_directory
-from shiplog.runtime.used_directory import (
+from samelog.logformat.files import OsFileSystem, StrPath
+from samelog.runtime import used_directory
+from samelog.runtime.used_directory import (
     LEAST_FREE_BYTES,
     DirectoryUnusable,
     Trouble,

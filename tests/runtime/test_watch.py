@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.runtime.watch import FileWatch, watched_directories
+from samelog.runtime.watch import FileWatch, watched_directories
 
 DEADLINE_S = 20.0
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.load import load_node
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.dedup import dedup_producer_id
-from shiplog.logformat.files import OsFileSystem
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.sequencer.joining import find_place
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.load import load_node
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.dedup import dedup_producer_id
+from samelog.logformat.files import OsFileSystem
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.tls import ReloadingContext
+from samelog.sequencer.joining import find_place
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState
 
 DEADLINE_S = 20.0
 SNAPSHOT_INTERVAL_S = 0.5
@@ -133,7 +133,7 @@ class Session:
         """Open the run and the input at a node."""
         await self.open_run(node, run=run)
         return await node.intake.open_input(
-            identity="shiplog://publisher/x",
+            identity="samelog://publisher/x",
             session=self.name,
             run_id=self.run_id,
             topic=self.topic,
@@ -143,7 +143,7 @@ class Session:
     async def open_run(self, node: Node, *, run: int = 0) -> None:
         """Open the run at a node."""
         await node.intake.open_run(
-            identity="shiplog://publisher/x",
+            identity="samelog://publisher/x",
             session=self.name,
             session_id=self.session_id,
             run=run,

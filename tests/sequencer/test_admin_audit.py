@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shiplog.sequencer import admin_server
-from shiplog.sequencer.admin_server import AdminServer
-from shiplog.wire import admin
-from shiplog.wire.messages import Request
+from samelog.sequencer import admin_server
+from samelog.sequencer.admin_server import AdminServer
+from samelog.wire import admin
+from samelog.wire.messages import Request
 from tests.runtime.peers import until
 
 
@@ -40,7 +40,7 @@ def test_a_change_is_written_down_when_its_connection_ends(
 ) -> None:
     monkeypatch.setattr(admin_server, "AdminDesk", SlowDesk)
     monkeypatch.setattr(SlowDesk, "asked", 0)
-    connection: Any = SimpleNamespace(identity="shiplog://admin/a", peername="::1")
+    connection: Any = SimpleNamespace(identity="samelog://admin/a", peername="::1")
     node: Any = None
 
     async def main() -> None:
@@ -50,7 +50,7 @@ def test_a_change_is_written_down_when_its_connection_ends(
         server.on_closed(None)
         await until(lambda: not server._tasks)
 
-    with caplog.at_level(logging.INFO, "shiplog.audit"):
+    with caplog.at_level(logging.INFO, "samelog.audit"):
         asyncio.run(main())
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == count

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.files import OsFileSystem
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.policy_file import PolicyFile
-from shiplog.sequencer.setting_commands import AlterTopic
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.status import trouble
+from samelog.logformat.files import OsFileSystem
+from samelog.sequencer.node import Node
+from samelog.sequencer.policy_file import PolicyFile
+from samelog.sequencer.setting_commands import AlterTopic
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.status import trouble
 from tests.sequencer.cluster import Session, leader_of, run_with, until
 from tests.sequencer.test_archiving import BATCH, is_archived, sizes, write
 

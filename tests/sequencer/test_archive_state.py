@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.sequencer.commands import (
+from samelog.sequencer.commands import (
     Archive,
     CreateTopic,
     GoneFile,
@@ -15,8 +15,8 @@ from shiplog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import STATE_VERSION, Partition, Rejection
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import STATE_VERSION, Partition, Rejection
 
 
 def make_machine(*, rolls: int = 3) -> StateMachine:

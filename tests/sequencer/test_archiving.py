@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.archiver.policy import Policy
-from shiplog.logformat.merged_names import segment_bases
-from shiplog.sequencer import status
-from shiplog.sequencer.admin_archive import serve_archive
-from shiplog.sequencer.commands import Archive, CreateTopic, GoneFile
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.state_types import Rejection
-from shiplog.wire.admin import NodeState
-from shiplog.wire.admin_archive import ArchivePlan, PlanArchive
+from samelog.archiver.policy import Policy
+from samelog.logformat.merged_names import segment_bases
+from samelog.sequencer import status
+from samelog.sequencer.admin_archive import serve_archive
+from samelog.sequencer.commands import Archive, CreateTopic, GoneFile
+from samelog.sequencer.node import Node
+from samelog.sequencer.state_types import Rejection
+from samelog.wire.admin import NodeState
+from samelog.wire.admin_archive import ArchivePlan, PlanArchive
 from tests.sequencer.cluster import (
     Session,
     batch,

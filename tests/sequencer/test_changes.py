@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from shiplog.sequencer.changes import Changes
-from shiplog.sequencer.commands import CreateTopic, OpenInput, OpenRun
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.state import StateMachine
+from samelog.sequencer.changes import Changes
+from samelog.sequencer.commands import CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.node import Node
+from samelog.sequencer.state import StateMachine
 from tests.sequencer.cluster import leader_of, run_with, until
 
 
@@ -20,7 +20,7 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
 ) -> None:
     machine = StateMachine()
     machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
-    machine.apply(OpenRun("s", "b" * 32, "shiplog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenRun("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
     machine.apply(OpenInput("s", "a" * 32, 0))
     damaged = {7: "of an input that is gone"}
     changes = Changes(

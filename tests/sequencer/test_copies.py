@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shiplog.archiver.copies import CopyFault, CopyJob, Manifest, Place, SourceFault
-from shiplog.archiver.copying import read_manifest
-from shiplog.archiver.targets import open_target
-from shiplog.config.types import ArchiveConfig
-from shiplog.runtime.clock import SystemClock
-from shiplog.sequencer import copy_queue
-from shiplog.sequencer.commands import Archive
-from shiplog.sequencer.copier import ProcessCopier
-from shiplog.sequencer.copy_queue import CopyQueue
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.status import trouble
+from samelog.archiver.copies import CopyFault, CopyJob, Manifest, Place, SourceFault
+from samelog.archiver.copying import read_manifest
+from samelog.archiver.targets import open_target
+from samelog.config.types import ArchiveConfig
+from samelog.runtime.clock import SystemClock
+from samelog.sequencer import copy_queue
+from samelog.sequencer.commands import Archive
+from samelog.sequencer.copier import ProcessCopier
+from samelog.sequencer.copy_queue import CopyQueue
+from samelog.sequencer.node import Node
+from samelog.sequencer.status import trouble
 from tests.sequencer.cluster import Session, leader_of, run_with, until
 from tests.sequencer.test_archive_rounds import alter, policy_of
 from tests.sequencer.test_archiving import is_archived, sizes, write

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.sequencer.commands import Sequence5, Verdict
-from shiplog.sequencer.dedup import (
+from samelog.sequencer.commands import Sequence5, Verdict
+from samelog.sequencer.dedup import (
     SEQUENCES,
     BatchFacts,
     judge_ids,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from shiplog.sequencer.log_history import log_history
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState
-from shiplog.wire.admin_archive import LogFile, LogHistory
+from samelog.sequencer.log_history import log_history
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState
+from samelog.wire.admin_archive import LogFile, LogHistory
 from tests.sequencer.cluster import Session, make_node, run_with, until
 from tests.sequencer.test_archiving import archive, sizes, write
 

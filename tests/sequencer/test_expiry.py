@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.config.types import Expiry
-from shiplog.sequencer.commands import (
+from samelog.config.types import Expiry
+from samelog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     Expire,
@@ -15,8 +15,8 @@ from shiplog.sequencer.commands import (
     Range,
     Sequence5,
 )
-from shiplog.sequencer.expiry import LIMIT, due
-from shiplog.sequencer.state import StateMachine
+from samelog.sequencer.expiry import LIMIT, due
+from samelog.sequencer.state import StateMachine
 
 EXPIRY = Expiry(producers_s=10, sessions_s=100)
 

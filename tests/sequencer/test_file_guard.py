@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.merged_names import segment_bases
-from shiplog.sequencer import status
-from shiplog.sequencer.commands import CreateTopic
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState
+from samelog.logformat.merged_names import segment_bases
+from samelog.sequencer import status
+from samelog.sequencer.commands import CreateTopic
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
 BATCH = batch(b"x" * 40_000)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from shiplog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
-from shiplog.logformat.files import DiskFault, File, OsFileSystem
-from shiplog.runtime.clock import ManualClock
-from shiplog.sequencer.commands import RetireSession
-from shiplog.sequencer.group import Group
-from shiplog.sequencer.raft_store import RaftStore
+from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
+from samelog.logformat.files import DiskFault, File, OsFileSystem
+from samelog.runtime.clock import ManualClock
+from samelog.sequencer.commands import RetireSession
+from samelog.sequencer.group import Group
+from samelog.sequencer.raft_store import RaftStore
 
 
 class Applied:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.config.types import Address, PeerConfig
-from shiplog.sequencer.commands import Member, SetMembers
-from shiplog.sequencer.members import Members, NotAMember, members_of
-from shiplog.sequencer.state import StateMachine
+from samelog.config.types import Address, PeerConfig
+from samelog.sequencer.commands import Member, SetMembers
+from samelog.sequencer.members import Members, NotAMember, members_of
+from samelog.sequencer.state import StateMachine
 
 PEERS = [PeerConfig(name=f"n{i}", address=Address("127.0.0.1", 7000 + i)) for i in range(3)]
 FIRST = members_of(PEERS)
 
 
 def member(number: int, name: str, port: int = 9000) -> Member:
-    return Member(number, name, f"127.0.0.1:{port}", f"shiplog://node/{name}", voter=True)
+    return Member(number, name, f"127.0.0.1:{port}", f"samelog://node/{name}", voter=True)
 
 
 def test_the_configuration_stands_in_until_a_list_is_written_down() -> None:

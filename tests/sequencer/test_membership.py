@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.consensus.errors import NotLeader
-from shiplog.sequencer.changes import ChangeRefused
-from shiplog.sequencer.members import NotAMember
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState
-from shiplog.wire.errors import FaultCode
+from samelog.consensus.errors import NotLeader
+from samelog.sequencer.changes import ChangeRefused
+from samelog.sequencer.members import NotAMember
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState
+from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
     Session,
     batch,
@@ -134,8 +134,8 @@ def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> No
 
 
 def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
-    from shiplog.sequencer.commands import SetMaintenance
-    from shiplog.sequencer.status import status
+    from samelog.sequencer.commands import SetMaintenance
+    from samelog.sequencer.status import status
 
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
-from shiplog.logformat.errors import InvariantError
-from shiplog.logformat.files import OsFileSystem
-from shiplog.logformat.merged_log import MergedLog
-from shiplog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
-from shiplog.sequencer.merger import PartitionMerger
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import decompress
+from samelog.logformat.errors import InvariantError
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.merged_log import MergedLog
+from samelog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
+from samelog.sequencer.merger import PartitionMerger
 
 
 class Sessions:

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import TlsFiles
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import DiskFull
-from shiplog.logformat.input_log import InputLog
-from shiplog.replicator.interfaces import Refused
-from shiplog.runtime import tls
-from shiplog.runtime.errors import TlsFault
-from shiplog.sequencer.commands import AnyCommand, DeleteTopic
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.state_types import Rejection
-from shiplog.sequencer.status import trouble
-from shiplog.wire.errors import FaultCode
+from samelog.config.types import TlsFiles
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import DiskFull
+from samelog.logformat.input_log import InputLog
+from samelog.replicator.interfaces import Refused
+from samelog.runtime import tls
+from samelog.runtime.errors import TlsFault
+from samelog.sequencer.commands import AnyCommand, DeleteTopic
+from samelog.sequencer.node import Node
+from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.status import trouble
+from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
     Session,
     batch,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.files import OsFileSystem
-from shiplog.sequencer.node_dir import NodeDirectory, NodeDirectoryError, NodePlace
+from samelog.logformat.files import OsFileSystem
+from samelog.sequencer.node_dir import NodeDirectory, NodeDirectoryError, NodePlace
 
 
 def place(cluster: str = "c", node: str = "n", number: int = 0) -> NodePlace:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.replicator.interfaces import Refused
-from shiplog.sequencer.commands import CloseRun, OpenRun
-from shiplog.sequencer.node_sessions import GONE_S, RunKeeper, check_owner, node_of, session_of
-from shiplog.sequencer.state import StateMachine
+from samelog.replicator.interfaces import Refused
+from samelog.sequencer.commands import CloseRun, OpenRun
+from samelog.sequencer.node_sessions import GONE_S, RunKeeper, check_owner, node_of, session_of
+from samelog.sequencer.state import StateMachine
 
 
 def test_names_say_which_node() -> None:
@@ -18,10 +18,10 @@ def test_names_say_which_node() -> None:
 
 
 def test_publishers_may_not_claim_them() -> None:
-    check_owner("shiplog://node/n0", "kafka-0")
-    check_owner("shiplog://publisher/p", "kafka-x")
+    check_owner("samelog://node/n0", "kafka-0")
+    check_owner("samelog://publisher/p", "kafka-x")
     with pytest.raises(Refused, match="for what Kafka clients write"):
-        check_owner("shiplog://publisher/p", "kafka-0")
+        check_owner("samelog://publisher/p", "kafka-0")
 
 
 class World:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.dedup import dedup_producer_id
-from shiplog.logformat.files import DiskFault
-from shiplog.sequencer.commands import (
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.dedup import dedup_producer_id
+from samelog.logformat.files import DiskFault
+from samelog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     Merge,
@@ -22,9 +22,9 @@ from shiplog.sequencer.commands import (
     Place,
     Verdict,
 )
-from shiplog.sequencer.planner import Planner, PlannerLimits, majority_place
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.sequencer.planner import Planner, PlannerLimits, majority_place
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 
 TERM = 3
 

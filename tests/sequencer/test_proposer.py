@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from shiplog.runtime.clock import SystemClock
-from shiplog.sequencer.commands import NodeStarted
-from shiplog.sequencer.proposer import Proposer
+from samelog.runtime.clock import SystemClock
+from samelog.sequencer.commands import NodeStarted
+from samelog.sequencer.proposer import Proposer
 
 
 class ElectedGroup:

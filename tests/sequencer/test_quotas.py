@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.config.types import Quotas
-from shiplog.replicator.interfaces import Refused
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.quotas import QuotaKeeper
-from shiplog.wire.errors import FaultCode
+from samelog.config.types import Quotas
+from samelog.replicator.interfaces import Refused
+from samelog.sequencer.node import Node
+from samelog.sequencer.quotas import QuotaKeeper
+from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, offset, run_with, until
 
 

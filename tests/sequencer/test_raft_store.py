@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from shiplog.consensus import Effects, Entry, HardState, Snapshot
-from shiplog.logformat.append_file import AppendFile
-from shiplog.logformat.files import DiskFull, OsFileSystem
-from shiplog.sequencer import raft_store
-from shiplog.sequencer.raft_store import RaftStore, RaftStoreError
+from samelog.consensus import Effects, Entry, HardState, Snapshot
+from samelog.logformat.append_file import AppendFile
+from samelog.logformat.files import DiskFull, OsFileSystem
+from samelog.sequencer import raft_store
+from samelog.sequencer.raft_store import RaftStore, RaftStoreError
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
-from shiplog.config.load import load_node
-from shiplog.config.types import NodeConfig
-from shiplog.logformat.files import OsFileSystem
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.sequencer.members import NotAMember
-from shiplog.sequencer.node import Node
-from shiplog.sequencer.node_dir import NodeDirectoryError, NodePlace
-from shiplog.sequencer.recovery import begin_anew, look
-from shiplog.sequencer.serving import serve_node
-from shiplog.wire.admin import NodeState
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.config.load import load_node
+from samelog.config.types import NodeConfig
+from samelog.logformat.files import OsFileSystem
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.tls import ReloadingContext
+from samelog.sequencer.members import NotAMember
+from samelog.sequencer.node import Node
+from samelog.sequencer.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.recovery import begin_anew, look
+from samelog.sequencer.serving import serve_node
+from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import (
     Session,
     batch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shiplog.sequencer.node import Node
+from samelog.sequencer.node import Node
 from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.sequencer.commands import (
+from samelog.sequencer.commands import (
     AnyCommand,
     CreateTopic,
     DeleteTopic,
@@ -17,11 +17,11 @@ from shiplog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.group_commands import CommitOffsets, Offset
-from shiplog.sequencer.reset_commands import HardReset, SoftReset
-from shiplog.sequencer.reset_state import EPOCH_STEP
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.sequencer.group_commands import CommitOffsets, Offset
+from samelog.sequencer.reset_commands import HardReset, SoftReset
+from samelog.sequencer.reset_state import EPOCH_STEP
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 
 RESET = HardReset("r1", 77, 5)
 

@@ -6,10 +6,10 @@ import os
 import uuid
 from pathlib import Path
 
-from shiplog.logformat.merged_names import segment_bases
-from shiplog.sequencer.admin_resets import reset_cluster
-from shiplog.sequencer.node import Node
-from shiplog.wire.admin import NodeState, ResetCluster
+from samelog.logformat.merged_names import segment_bases
+from samelog.sequencer.admin_resets import reset_cluster
+from samelog.sequencer.node import Node
+from samelog.wire.admin import NodeState, ResetCluster
 from tests.sequencer.cluster import (
     Session,
     batch,

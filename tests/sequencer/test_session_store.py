@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.files import OsFileSystem
-from shiplog.sequencer.commands import CreateTopic, OpenInput, OpenRun, Place
-from shiplog.sequencer.session_store import SessionStore
-from shiplog.sequencer.state import StateMachine
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.files import OsFileSystem
+from samelog.sequencer.commands import CreateTopic, OpenInput, OpenRun, Place
+from samelog.sequencer.session_store import SessionStore
+from samelog.sequencer.state import StateMachine
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process
@@ -18,7 +18,7 @@ from tests.cluster_sim.process import Process
 def machine_with_input() -> StateMachine:
     machine = StateMachine()
     machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
-    machine.apply(OpenRun("s", "b" * 32, "shiplog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenRun("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
     machine.apply(OpenInput("s", "a" * 32, 0))
     return machine
 

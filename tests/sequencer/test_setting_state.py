@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.sequencer.commands import (
+from samelog.sequencer.commands import (
     AnyCommand,
     CreateTopic,
     DeleteTopic,
@@ -13,14 +13,14 @@ from shiplog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.setting_commands import (
+from samelog.sequencer.setting_commands import (
     AddPartitions,
     Advertised,
     AlterTopic,
     SetListeners,
 )
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 
 INSIDE = Advertised("inside", "host", 9092)
 

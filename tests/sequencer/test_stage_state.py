@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.config.types import Expiry
-from shiplog.logformat.errors import LogFormatError
-from shiplog.sequencer.commands import (
+from samelog.config.types import Expiry
+from samelog.logformat.errors import LogFormatError
+from samelog.sequencer.commands import (
     CloseRun,
     CreateTopic,
     DeleteTopic,
@@ -19,11 +19,11 @@ from shiplog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from shiplog.sequencer.expiry import due
-from shiplog.sequencer.planner import Planner, PlannerLimits
-from shiplog.sequencer.staging import StagedInput, ranges_of
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.sequencer.expiry import due
+from samelog.sequencer.planner import Planner, PlannerLimits
+from samelog.sequencer.staging import StagedInput, ranges_of
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 from tests.sequencer.test_planner import Bytes, records
 
 EXPIRY = Expiry(producers_s=10, sessions_s=1_000_000)

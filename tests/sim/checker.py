@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Effects, Entry, Membership, Role
-from shiplog.consensus.messages import Message, VoteReply
-from shiplog.consensus.quorum import majority
+from samelog.consensus import Effects, Entry, Membership, Role
+from samelog.consensus.messages import Message, VoteReply
+from samelog.consensus.quorum import majority
 
 if TYPE_CHECKING:
     from tests.sim.node import SimNode

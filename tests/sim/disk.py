@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from shiplog.consensus import Effects, Entry, HardState, Membership, Snapshot
-from shiplog.consensus.membership import configurations_in
-from shiplog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
-from shiplog.consensus.wal import (
+from samelog.consensus import Effects, Entry, HardState, Membership, Snapshot
+from samelog.consensus.membership import configurations_in
+from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.wal import (
     SnapshotMark,
     WalEncoder,
     WalHeader,

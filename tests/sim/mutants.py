@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Configuration,
     Effects,
     HardState,
@@ -27,10 +27,10 @@ from shiplog.consensus import (
     raft,
     replication,
 )
-from shiplog.consensus.core import Core, Leadership
-from shiplog.consensus.doubt import Doubt
-from shiplog.consensus.membership import Memberships
-from shiplog.consensus.messages import (
+from samelog.consensus.core import Core, Leadership
+from samelog.consensus.doubt import Doubt
+from samelog.consensus.membership import Memberships
+from samelog.consensus.messages import (
     Append,
     AppendReject,
     AppendReply,
@@ -40,9 +40,9 @@ from shiplog.consensus.messages import (
     Vote,
     VoteReply,
 )
-from shiplog.consensus.readindex import LeaderReads
-from shiplog.consensus.saves import Saves
-from shiplog.consensus.wal import WalRecord
+from samelog.consensus.readindex import LeaderReads
+from samelog.consensus.saves import Saves
+from samelog.consensus.wal import WalRecord
 from tests.sim.disk import Disk
 from tests.sim.run import first_failure
 

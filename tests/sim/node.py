@@ -10,8 +10,8 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
-from shiplog.consensus import Configuration, Effects, Entry, Membership, Raft, Role, Snapshot
-from shiplog.consensus.messages import Append, Message, VoteReply
+from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Role, Snapshot
+from samelog.consensus.messages import Append, Message, VoteReply
 from tests.sim.disk import Disk
 
 if TYPE_CHECKING:

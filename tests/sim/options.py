@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shiplog.consensus import Membership, RaftConfig
+from samelog.consensus import Membership, RaftConfig
 
 
 @dataclass(frozen=True, slots=True)

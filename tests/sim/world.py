@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 
-from shiplog.consensus import (
+from samelog.consensus import (
     Busy,
     ChangePending,
     Configuration,
@@ -23,8 +23,8 @@ from shiplog.consensus import (
     decode_messages,
     encode_messages,
 )
-from shiplog.consensus.messages import Message
-from shiplog.consensus.quorum import majority
+from samelog.consensus.messages import Message
+from samelog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from shiplog.archiver.copies import (
+from samelog.archiver.copies import (
     PARQUET,
     SEGMENTS,
     CopiedFile,
     decode_manifest,
     encode_manifest,
 )
-from shiplog.archiver.targets import open_target
-from shiplog.logformat import _kernels as kernels
+from samelog.archiver.targets import open_target
+from samelog.logformat import _kernels as kernels
 from tests.archiver.test_copying import PLACE, make_source
 
 

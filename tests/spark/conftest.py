@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from shiplog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.harness import World
 
 CONF = {
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def start_session(master: str, **conf: str) -> SparkSession:
     """A session on this machine, which nobody outside it can reach."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(master).appName("shiplog-tests")
+    builder = SparkSession.builder.master(master).appName("samelog-tests")
     warehouse = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse")}
     for name, value in {**CONF, **warehouse, **conf}.items():
         builder = builder.config(name, value)

@@ -17,7 +17,7 @@ def copy(spark: SparkSession, config: str, topic: str, *, output: str, at: str) 
     """Start to copy a topic to JSON files, few records at a time, until it is stopped."""
     told = {"config": config, "readMode": "remote", "subscribe": topic}
     limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "50", "minPartitions": "2"}
-    source = spark.readStream.format("shiplog").options(**told, **limits).load()
+    source = spark.readStream.format("samelog").options(**told, **limits).load()
     columns = source.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
     return columns.writeStream.format("json").option("checkpointLocation", at).start(output)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pyspark import RDD
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from shiplog.spark import register
+from samelog.spark import register
 from tests.spark.conftest import start_session
 
 FAR = {"spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
@@ -22,7 +22,7 @@ FAR = {"spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
 
 def frame(spark: SparkSession, topic: str, **options: str) -> DataFrame:
     """A batch query, in two tasks."""
-    reader = spark.read.format("shiplog").options(subscribe=topic, minPartitions="2", **options)
+    reader = spark.read.format("samelog").options(subscribe=topic, minPartitions="2", **options)
     return reader.load()
 
 

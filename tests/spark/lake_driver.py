@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from shiplog.spark.pipelines.lake import Lake, start
+from samelog.spark.pipelines.lake import Lake, start
 from tests.spark.conftest import start_session
 
 TIMEOUT_S = 200

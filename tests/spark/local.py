@@ -12,44 +12,44 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import StructType
 
-from shiplog.logformat.merged_archive import LogStart
-from shiplog.spark.batch_reader import ShiplogBatchReader
-from shiplog.spark.source import ShiplogDataSource
-from shiplog.spark.stream_reader import ShiplogStreamReader
+from samelog.logformat.merged_archive import LogStart
+from samelog.spark.batch_reader import SamelogBatchReader
+from samelog.spark.source import SamelogDataSource
+from samelog.spark.stream_reader import SamelogStreamReader
 from tests.subscriber.merged import Growing
 
 
-def source(**options: object) -> ShiplogDataSource:
+def source(**options: object) -> SamelogDataSource:
     """The data source with these options."""
     told = CaseInsensitiveDict({name: str(value) for name, value in options.items()})
-    return ShiplogDataSource(told)
+    return SamelogDataSource(told)
 
 
-def columns_of(made: ShiplogDataSource) -> StructType:
+def columns_of(made: SamelogDataSource) -> StructType:
     """What Spark would make of the source's schema, where that takes no JVM."""
     schema = made.schema()
     assert isinstance(schema, StructType)
     return schema
 
 
-def batch_reader(*, schema: Any = None, **options: object) -> ShiplogBatchReader:
+def batch_reader(*, schema: Any = None, **options: object) -> SamelogBatchReader:
     """A batch query's reader."""
     made = source(**options)
     reader = made.reader(schema or columns_of(made))
-    assert isinstance(reader, ShiplogBatchReader)
+    assert isinstance(reader, SamelogBatchReader)
     return reader
 
 
-def stream_reader(**options: object) -> ShiplogStreamReader:
+def stream_reader(**options: object) -> SamelogStreamReader:
     """A streaming query's reader."""
     made = source(**options)
     reader = made.streamReader(columns_of(made))
-    assert isinstance(reader, ShiplogStreamReader)
+    assert isinstance(reader, SamelogStreamReader)
     return reader
 
 
 def rows(
-    reader: ShiplogBatchReader | ShiplogStreamReader, partitions: Sequence[InputPartition]
+    reader: SamelogBatchReader | SamelogStreamReader, partitions: Sequence[InputPartition]
 ) -> list[dict[str, Any]]:
     """What the tasks yield, in order; reader and tasks travel as to an executor."""
     pickled = pickle.dumps((reader, list(partitions)))

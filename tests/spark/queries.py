@@ -27,7 +27,7 @@ class Query:
 
     def source(self) -> DataFrame:
         """The stream."""
-        return self.spark.readStream.format("shiplog").options(**self.options).load()
+        return self.spark.readStream.format("samelog").options(**self.options).load()
 
     def run(self, *, fail_in: Callable[[int], bool] = lambda batch: False) -> None:
         """Read all there is now. With `fail_in`, the sink fails after it has taken such a batch."""

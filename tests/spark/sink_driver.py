@@ -12,11 +12,11 @@ TIMEOUT_S = 120
 def main(config: str, topic: str, target: str, checkpoint: str) -> None:
     """Copy all there is."""
     spark = start_session("local[2]")
-    reader = spark.readStream.format("shiplog").option("config", config)
+    reader = spark.readStream.format("samelog").option("config", config)
     frame = reader.options(
         subscribe=topic, readMode="remote", startingOffsets="earliest", maxOffsetsPerTrigger=12
     ).load()
-    writer = frame.select("key", "value").writeStream.format("shiplog").option("config", config)
+    writer = frame.select("key", "value").writeStream.format("samelog").option("config", config)
     writer = writer.options(topic=target, checkpointLocation=checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from shiplog.archiver.copies import PARQUET, SEGMENTS
-from shiplog.cli.main import main
-from shiplog.replicator.admin_client import request
-from shiplog.spark.errors import BadOption, DataLoss, NotReadable, UnknownTopic
-from shiplog.spark.jobs.republish import Wanted
-from shiplog.spark.options import parse_options
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog.archiver.copies import PARQUET, SEGMENTS
+from samelog.cli.main import main
+from samelog.replicator.admin_client import request
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, UnknownTopic
+from samelog.spark.jobs.republish import Wanted
+from samelog.spark.options import parse_options
+from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import records_in
 from tests.e2e.harness import World
 from tests.spark.archives import Archive, flip, only

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shiplog.logformat.errors import InvalidName
-from shiplog.replicator.admin_client import request
-from shiplog.spark.errors import NotReadable, SourceError
-from shiplog.spark.nodes import Nodes
-from shiplog.spark.sink import ShiplogBatchWriter, TaskWriters
-from shiplog.spark.sink_options import SinkOptions
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog.logformat.errors import InvalidName
+from samelog.replicator.admin_client import request
+from samelog.spark.errors import NotReadable, SourceError
+from samelog.spark.nodes import Nodes
+from samelog.spark.sink import SamelogBatchWriter, TaskWriters
+from samelog.spark.sink_options import SinkOptions
+from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World
 from tests.spark.cluster import config
 
@@ -58,7 +58,7 @@ def test_rows_that_cannot_be_written(nodes: Nodes, columns: dict[str, Any], said
 
 
 def test_no_certificate_where_a_task_writes() -> None:
-    writer = ShiplogBatchWriter(SinkOptions(topic="bad-rows", config="/nowhere/client.toml"))
+    writer = SamelogBatchWriter(SinkOptions(topic="bad-rows", config="/nowhere/client.toml"))
     said = "this host cannot reach the cluster: /nowhere/client.toml: .* every executor need"
     with pytest.raises(NotReadable, match=said):
         writer.write(iter([]))

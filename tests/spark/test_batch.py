@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.sql.worker import lookup_data_sources
 
-from shiplog.spark.columns import ROWS, Shape, kafka_schema
-from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
+from samelog.spark.columns import ROWS, Shape, kafka_schema
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
 from tests.spark.local import archive, batch_reader, rows, values
 from tests.subscriber.merged import Growing, numbers
 
@@ -126,7 +126,7 @@ def test_the_environment_names_the_directory(
     reader = batch_reader(subscribe="t")
     with pytest.raises(BadOption, match="needs the option config, a client"):
         reader.partitions()
-    monkeypatch.setenv("SHIPLOG_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("SAMELOG_DIRECTORY", str(tmp_path))
     assert values(rows(reader, reader.partitions())) == numbers(0, 5)
 
 
@@ -216,7 +216,7 @@ def test_spark_finds_no_source_beside_a_broken_one(
     monkeypatch.syspath_prepend(tmp_path)
     found = io.BytesIO()
     lookup_data_sources._main(io.BytesIO(), found)
-    assert b"shiplog" in found.getvalue()
+    assert b"samelog" in found.getvalue()
     (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('injected')\n")
     with pytest.raises(RuntimeError, match="injected"):
         lookup_data_sources._main(io.BytesIO(), io.BytesIO())

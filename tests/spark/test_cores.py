@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.spark.catalogue import Bounds, TopicState
-from shiplog.spark.errors import BadOption, SourceError
-from shiplog.spark.limits import cut, limit_ends, pack
-from shiplog.spark.offsets import Ends, PartitionName, Range, parse, ranges_between
-from shiplog.spark.options import ReadMode, parse_options
-from shiplog.spark.places import LATEST, Places, parse_offsets, settle
-from shiplog.spark.progress import advance, begin_stream, count, is_idle, losses
+from samelog.spark.catalogue import Bounds, TopicState
+from samelog.spark.errors import BadOption, SourceError
+from samelog.spark.limits import cut, limit_ends, pack
+from samelog.spark.offsets import Ends, PartitionName, Range, parse, ranges_between
+from samelog.spark.options import ReadMode, parse_options
+from samelog.spark.places import LATEST, Places, parse_offsets, settle
+from samelog.spark.progress import advance, begin_stream, count, is_idle, losses
 
 NAMES = st.builds(PartitionName, st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
 OFFSETS = st.integers(0, 1 << 40)

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from shiplog.cli.demo import flights as data
-from shiplog.cli.main import main
-from shiplog.spark.pipelines import flights
+from samelog.cli.demo import flights as data
+from samelog.cli.main import main
+from samelog.spark.pipelines import flights
 from tests.e2e.harness import World, wait_for
 
 pytestmark = pytest.mark.timeout(400)

@@ -19,7 +19,7 @@ from tests.k8s.render import DEPLOY, Resource, find, render
 from tests.subscriber.merged import Growing
 
 SCRIPT = DEPLOY / "examples" / "spark" / "spark-submit.sh"
-COPIES = "/var/lib/shiplog-copies"
+COPIES = "/var/lib/samelog-copies"
 RECORDS = 7
 TIMEOUT_S = 150
 """Starting a JVM on a busy machine takes its time."""
@@ -39,7 +39,7 @@ class ApiServer(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A new resource, of the copies' namespace."""
-        if "/namespaces/shiplog-copies/" not in self.path:
+        if "/namespaces/samelog-copies/" not in self.path:
             self.do_GET()
             return
         made = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -125,7 +125,7 @@ def test_what_spark_submit_starts_reads_the_copy(
     assert [x["hostPath"]["path"] for x in pod["spec"]["volumes"] if "hostPath" in x] == [COPIES]
     [driver] = pod["spec"]["containers"]
     assert driver["securityContext"]["capabilities"]["drop"] == ["ALL"]
-    env = {each["name"]: each["value"] for each in driver["env"] if each["name"][:7] == "SHIPLOG"}
+    env = {each["name"]: each["value"] for each in driver["env"] if each["name"][:7] == "SAMELOG"}
     said = run_job(Path(driver["args"][-1].removeprefix("file://")), env, copies)
     assert f"|{RECORDS}    |" in said
 

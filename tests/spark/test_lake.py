@@ -18,14 +18,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from shiplog.spark.pipelines import lake_compact
-from shiplog.spark.pipelines.delta_log import Commit
-from shiplog.spark.pipelines.errors import LakeConflict, LakeError, PipelineError
-from shiplog.spark.pipelines.hadoop_files import HadoopFiles
-from shiplog.spark.pipelines.lake import Lake, start
-from shiplog.spark.pipelines.lake_replay import Range, replay
-from shiplog.spark.pipelines.lake_table import LakeTable
-from shiplog.spark.pipelines.running import follow
+from samelog.spark.pipelines import lake_compact
+from samelog.spark.pipelines.delta_log import Commit
+from samelog.spark.pipelines.errors import LakeConflict, LakeError, PipelineError
+from samelog.spark.pipelines.hadoop_files import HadoopFiles
+from samelog.spark.pipelines.lake import Lake, start
+from samelog.spark.pipelines.lake_replay import Range, replay
+from samelog.spark.pipelines.lake_table import LakeTable
+from samelog.spark.pipelines.running import follow
 from tests.e2e.harness import wait_for
 from tests.subscriber.merged import Growing, numbers
 

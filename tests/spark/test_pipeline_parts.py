@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.cli.demo import pipeline as demo_pipeline
-from shiplog.cli.main import main
-from shiplog.cli.output import EXIT_FAILED
-from shiplog.spark.pipelines import running, session
-from shiplog.spark.pipelines.delta_log import (
+from samelog.cli.demo import pipeline as demo_pipeline
+from samelog.cli.main import main
+from samelog.cli.output import EXIT_FAILED
+from samelog.spark.pipelines import running, session
+from samelog.spark.pipelines.delta_log import (
     Commit,
     DataFile,
     Shape,
@@ -29,10 +29,10 @@ from shiplog.spark.pipelines.delta_log import (
     encode,
     file_name,
 )
-from shiplog.spark.pipelines.errors import LakeError, NoSpark
-from shiplog.spark.pipelines.flights_picture import draw
-from shiplog.spark.pipelines.flights_report import report
-from shiplog.spark.pipelines.lake_compact import plan
+from samelog.spark.pipelines.errors import LakeError, NoSpark
+from samelog.spark.pipelines.flights_picture import draw
+from samelog.spark.pipelines.flights_report import report
+from samelog.spark.pipelines.lake_compact import plan
 
 SHAPE = Shape('{"type":"struct","fields":[]}', ("date",))
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1)
@@ -114,7 +114,7 @@ def test_the_reason_is_what_python_raised_last() -> None:
     text = (
         "[STREAM_FAILED] Query terminated: Traceback (most recent call last):\n"
         "  File x\nOSError: inner\n\nThe above\n\nTraceback (most recent call last):\n"
-        "  File y\n    line\nshiplog.spark.errors.NotReadable: no node answers\n SQLSTATE: 1\n"
+        "  File y\n    line\nsamelog.spark.errors.NotReadable: no node answers\n SQLSTATE: 1\n"
     )
     assert running.reason(Exception(text)) == "no node answers"
     assert running.reason(Exception("[CODE] short\n== more ==")) == "Spark: [CODE] short"

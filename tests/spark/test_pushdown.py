@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from shiplog.spark.offsets import PartitionName, Range
-from shiplog.spark.pushdown import Narrowing
+from samelog.spark.offsets import PartitionName, Range
+from samelog.spark.pushdown import Narrowing
 
 NUMBERS = st.integers(-3, 25)
 TESTS: dict[Any, Callable[[Any, Any], bool]] = {

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shiplog.archiver.targets import open_target
-from shiplog.replicator.admin_client import request
-from shiplog.spark import register
-from shiplog.spark.columns import kafka_schema
-from shiplog.spark.lag import Lag, LagListener
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog.archiver.targets import open_target
+from samelog.replicator.admin_client import request
+from samelog.spark import register
+from samelog.spark.columns import kafka_schema
+from samelog.spark.lag import Lag, LagListener
+from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import PLACE, copy_typed
 from tests.e2e import harness
 from tests.e2e.harness import World
@@ -37,7 +37,7 @@ def test_columns_and_records_are_those_of_the_kafka_source(
 ) -> None:
     log = Growing(tmp_path)
     log.append(b"one", b"two", timestamp=[1_700_000_000_123, 1_700_000_000_124])
-    reader = spark.read.format("shiplog").option("directory", str(tmp_path))
+    reader = spark.read.format("samelog").option("directory", str(tmp_path))
     frame = reader.option("subscribe", "t").option("includeHeaders", "true").load()
     assert frame.schema == kafka_schema(include_headers=True)
     milliseconds = "CAST(CAST(timestamp AS DOUBLE) * 1000 AS LONG) AS ms"
@@ -52,7 +52,7 @@ def test_columns_and_records_are_those_of_the_kafka_source(
 def test_an_error_reaches_the_user_with_its_text(spark: SparkSession, tmp_path: Path) -> None:
     Growing(tmp_path)
     register(spark)  # which does no harm where Spark has found the source itself
-    reader = spark.read.format("shiplog").option("directory", str(tmp_path))
+    reader = spark.read.format("samelog").option("directory", str(tmp_path))
     with pytest.raises(Exception, match="UnknownTopic: there is no topic no-such: check the name"):
         reader.option("subscribe", "no-such").load().count()
 
@@ -91,7 +91,7 @@ def test_copies_as_parquet_are_a_table(spark: SparkSession, tmp_path: Path) -> N
 def test_typed_columns_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     Growing(tmp_path).append(b'{"name": "a", "size": 1}', b"bad")
     told = {"directory": str(tmp_path), "subscribe": "t", "valueFormat": "json"}
-    reader = spark.read.format("shiplog").options(**told)
+    reader = spark.read.format("samelog").options(**told)
     frame = reader.option("valueSchema", "name STRING, size BIGINT").load()
     assert frame.columns[:4] == ["name", "size", "key", "topic"]
     found = frame.select("name", "size", "offset", "_corrupt").orderBy("offset").collect()
@@ -102,7 +102,7 @@ def test_filters_of_a_query_reach_the_source(spark: SparkSession, tmp_path: Path
     Growing(tmp_path).count(0, 100)
     Growing(tmp_path, partition=1).count(0, 100)
     told = {"directory": str(tmp_path), "subscribe": "t", "pushdown": "true"}
-    source = spark.read.format("shiplog").options(**told, maxRecordsPerPartition="5").load()
+    source = spark.read.format("samelog").options(**told, maxRecordsPerPartition="5").load()
     frame = source.where("partition = 1 AND offset >= 90 AND timestamp > '1970-01-01 00:00:00'")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from shiplog.cli.main import main
-from shiplog.replicator.admin_client import request
-from shiplog.spark.errors import BadOption
-from shiplog.spark.pipelines import query_topic
-from shiplog.spark.pipelines.query_definition import parse_tables
-from shiplog.spark.pipelines.running import follow
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog.cli.main import main
+from samelog.replicator.admin_client import request
+from samelog.spark.errors import BadOption
+from samelog.spark.pipelines import query_topic
+from samelog.spark.pipelines.query_definition import parse_tables
+from samelog.spark.pipelines.running import follow
+from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World, wait_for
 
 pytestmark = pytest.mark.timeout(400)
@@ -104,7 +104,7 @@ def test_joins_and_windows_as_arrow(spark: SparkSession, world: World, tmp_path:
     schema = "name STRING, hour TIMESTAMP, n BIGINT, key BINARY"
 
     def rows() -> list[tuple[str, str, int, str]]:
-        frame = spark.read.format("shiplog").options(**told).schema(schema).load()
+        frame = spark.read.format("samelog").options(**told).schema(schema).load()
         hour = "date_format(hour, 'HH') AS hour"
         found = frame.selectExpr("name", hour, "n", "CAST(key AS STRING) AS key").collect()
         return sorted((row.name, row.hour, row.n, row.key) for row in found)

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from shiplog.replicator.admin_client import request
-from shiplog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
-from shiplog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
-from shiplog.wire.admin_groups import DescribeGroup, GroupDescription
+from samelog.replicator.admin_client import request
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
+from samelog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
+from samelog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
 from tests.spark.local import Journal, batch_reader, rows, source, values

@@ -14,9 +14,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from shiplog.replicator.admin_client import request
-from shiplog.spark.errors import BadOption
-from shiplog.wire.admin import CreateTopic, TopicCreated
+from samelog.replicator.admin_client import request
+from samelog.spark.errors import BadOption
+from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World, wait_for
 from tests.spark.local import source
 from tests.subscriber.merged import numbers
@@ -43,7 +43,7 @@ def publish(world: World, topic: str, start: int, stop: int) -> None:
 
 
 def table(spark: SparkSession, world: World, topic: str, **options: Any) -> DataFrame:
-    reader = spark.read.format("shiplog").option("config", world.cluster.client_file)
+    reader = spark.read.format("samelog").option("config", world.cluster.client_file)
     return reader.options(subscribe=topic, readMode="remote", **options).load()
 
 
@@ -68,7 +68,7 @@ def copy(
     spark: SparkSession, world: World, topics: tuple[str, str], checkpoint: Path, **options: Any
 ) -> None:
     """Run a query that copies one topic into another, to the end of what there is now."""
-    stream = spark.readStream.format("shiplog").option("config", world.cluster.client_file)
+    stream = spark.readStream.format("samelog").option("config", world.cluster.client_file)
     frame = stream.options(
         subscribe=topics[0],
         readMode="remote",
@@ -76,7 +76,7 @@ def copy(
         maxOffsetsPerTrigger=options.pop("at_once", 50),
     ).load()
     mapped = options.pop("map", lambda frame: frame)(frame).select("key", "value")
-    writer = mapped.writeStream.format("shiplog").option("config", world.cluster.client_file)
+    writer = mapped.writeStream.format("samelog").option("config", world.cluster.client_file)
     writer = writer.options(topic=topics[1], checkpointLocation=str(checkpoint), **options)
     query = writer.trigger(availableNow=True).start()
     try:
@@ -153,7 +153,7 @@ def test_a_batch_query_writes_all_columns(spark: SparkSession, world: World) -> 
         "IF(id < 6, 'columns', 'columns-other') AS topic, timestamp_millis(id) AS timestamp, "
         "array(struct('h' AS key, CAST('v' AS BINARY) AS value)) AS headers FROM range(10)"
     )
-    writer = rows.write.format("shiplog").option("config", world.cluster.client_file)
+    writer = rows.write.format("samelog").option("config", world.cluster.client_file)
     writer.option("sinkId", "columns").mode("append").save()
     writer.option("sinkId", "columns").mode("append").save()  # once is enough
     wait_written(spark, world, "columns", [b"%d" % number for number in range(6)])
@@ -210,6 +210,6 @@ def test_what_cannot_be_written_is_said(
 
 def test_an_unknown_topic_is_said(spark: SparkSession, world: World) -> None:
     rows = spark.createDataFrame([("x",)], "value string")
-    writer = rows.write.format("shiplog").option("config", world.cluster.client_file)
+    writer = rows.write.format("samelog").option("config", world.cluster.client_file)
     with pytest.raises(Exception, match="there is no topic 'nowhere'"):
         writer.option("topic", "nowhere").mode("append").save()

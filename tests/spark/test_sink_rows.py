@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.spark.errors import BadOption
-from shiplog.spark.sink_rows import pieces
+from samelog.spark.errors import BadOption
+from samelog.spark.sink_rows import pieces
 
 TOPICS = st.sampled_from(["a", "b"])
 PARTITIONS = st.none() | st.integers(0, 3)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.spark.errors import BadOption, DataLoss, SourceError, UnknownTopic
-from shiplog.spark.lag import lag_between
+from samelog.spark.errors import BadOption, DataLoss, SourceError, UnknownTopic
+from samelog.spark.lag import lag_between
 from tests.spark.local import Journal, archive, stream_reader, values
 from tests.subscriber.merged import Growing, numbers
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from shiplog.cli.main import main
+from samelog.cli.main import main
 from tests.e2e.harness import World
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "spark-tutorial.md"
@@ -42,7 +42,7 @@ def shell(text: str) -> None:
     """Each line is a command of this project, run in this process: it uses the session there is."""
     for line in text.splitlines():
         program, *arguments = shlex.split(line)
-        assert program == "shiplog", line
+        assert program == "samelog", line
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, f"{line}\n{done.stderr}\n{done.exception!r}"
 

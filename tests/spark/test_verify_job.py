@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from shiplog.archiver.copies import PARQUET, SEGMENTS
-from shiplog.cli.spark import command
-from shiplog.replicator.log_history import log_history
-from shiplog.spark.jobs.copied_rows import runs_of
-from shiplog.spark.jobs.findings import (
+from samelog.archiver.copies import PARQUET, SEGMENTS
+from samelog.cli.spark import command
+from samelog.replicator.log_history import log_history
+from samelog.spark.jobs.copied_rows import runs_of
+from samelog.spark.jobs.findings import (
     Checked,
     Link,
     Report,
@@ -32,8 +32,8 @@ from shiplog.spark.jobs.findings import (
     compare,
     report,
 )
-from shiplog.spark.jobs.plans import deal
-from shiplog.spark.jobs.verify import Places, check_all, plan
+from samelog.spark.jobs.plans import deal
+from samelog.spark.jobs.verify import Places, check_all, plan
 from tests.e2e.harness import World
 from tests.spark.archives import Archive, flip, only
 from tests.spark.cluster import config, publish
@@ -293,7 +293,7 @@ def test_copies_with_other_voids_are_found() -> None:
 
 
 def run(*arguments: object) -> tuple[int, dict[str, Any]]:
-    """`shiplog spark verify … --json`."""
+    """`samelog spark verify … --json`."""
     texts = [str(each) for each in arguments]
     ended = CliRunner().invoke(command, ["verify", *texts, "--json"])
     assert ended.stdout, ended.output

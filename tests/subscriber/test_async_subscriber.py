@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from shiplog import AsyncSubscriber, Record
-from shiplog.subscriber import SubscriberClosed
+from samelog import AsyncSubscriber, Record
+from samelog.subscriber import SubscriberClosed
 from tests.subscriber.merged import Growing, numbers
 
 RUNNERS: list[Callable[[Coroutine[Any, Any, None]], None]] = [asyncio.run, uvloop.run]

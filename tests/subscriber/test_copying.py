@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
-from shiplog import Subscriber
-from shiplog.config.authorisation import Rights
-from shiplog.config.types import Grant
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.errors import DirectoryInUse
-from shiplog.logformat.files import OsFileSystem
-from shiplog.runtime.clock import SystemClock
-from shiplog.runtime.tls import ReloadingContext
-from shiplog.subscriber import (
+from samelog import Subscriber
+from samelog.config.authorisation import Rights
+from samelog.config.types import Grant
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.errors import DirectoryInUse
+from samelog.logformat.files import OsFileSystem
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.tls import ReloadingContext
+from samelog.subscriber import (
     CopyStopped,
     NotCaughtUp,
     OffsetOutOfRange,
     TopicDeleted,
     UnknownTopic,
 )
-from shiplog.subscriber.sidecar import SubscriberSidecar
+from samelog.subscriber.sidecar import SubscriberSidecar
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
@@ -218,7 +218,7 @@ def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
 def test_who_may_not_subscribe_is_told(tmp_path: Path) -> None:
     source = FakeSource(tmp_path / "node", partitions=1)
     with running(tmp_path, source=source) as nodes:
-        nodes.world.nodes[0].rights = Rights((Grant(identity="shiplog://publisher/x"),), ["n0"])
+        nodes.world.nodes[0].rights = Rights((Grant(identity="samelog://publisher/x"),), ["n0"])
         with (
             Subscriber(TOPIC, directory=tmp_path / "c", config=nodes.world.config()) as subscriber,
             pytest.raises(CopyStopped, match="NOT_AUTHORISED"),

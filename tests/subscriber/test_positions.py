@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shiplog.logformat.errors import CorruptLog, UnsupportedFormat
-from shiplog.subscriber.positions import PositionStore
+from samelog.logformat.errors import CorruptLog, UnsupportedFormat
+from samelog.subscriber.positions import PositionStore
 from tests.subscriber.merged import FS
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog import Record, Subscriber
-from shiplog.subscriber import OffsetNotHere, SubscriberClosed, UnknownTopic
+from samelog import Record, Subscriber
+from samelog.subscriber import OffsetNotHere, SubscriberClosed, UnknownTopic
 from tests.subscriber.merged import Growing, numbers, wait_for
 
 

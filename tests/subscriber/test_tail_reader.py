@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiplog.logformat import _kernels as kernels
-from shiplog.logformat.compression import decompress
-from shiplog.logformat.errors import CorruptLog
-from shiplog.subscriber import OffsetNotHere
-from shiplog.subscriber.tail_reader import TailReader
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.compression import decompress
+from samelog.logformat.errors import CorruptLog
+from samelog.subscriber import OffsetNotHere
+from samelog.subscriber.tail_reader import TailReader
 from tests.subscriber.merged import FS, Growing, numbers
 
 LIMIT_BYTES = 1000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shiplog.wire.errors import FrameError
-from shiplog.wire.frames import HEADER_BYTES, Frame, decode_header
+from samelog.wire.errors import FrameError
+from samelog.wire.frames import HEADER_BYTES, Frame, decode_header
 
 
 class FrameDecoder:

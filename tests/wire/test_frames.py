@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.wire.errors import FrameError, FrameProblem
-from shiplog.wire.frames import (
+from samelog.wire.errors import FrameError, FrameProblem
+from samelog.wire.frames import (
     CONTROL_LIMIT_BYTES,
     DATA_HEADER_BYTES,
     DATA_LIMIT_BYTES,

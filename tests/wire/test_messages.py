@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.wire import admin, admin_archive, admin_groups, admin_stage, messages, peer_history
-from shiplog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
-from shiplog.wire.bounds import RunEnd
-from shiplog.wire.errors import FaultCode, FrameError, ProtocolFault
-from shiplog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
-from shiplog.wire.messages import (
+from samelog.wire import admin, admin_archive, admin_groups, admin_stage, messages, peer_history
+from samelog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
+from samelog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
+from samelog.wire.messages import (
     AnyMessage,
     Fault,
     Forward,

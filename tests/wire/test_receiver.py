@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.receiver import Receiver, check_common
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.receiver import Receiver, check_common
 
 
 def at(file: int, byte: int) -> Receiver:

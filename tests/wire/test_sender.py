@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shiplog.wire.errors import FaultCode, ProtocolFault
-from shiplog.wire.sender import ReadRange, Seal, Sender
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.sender import ReadRange, Seal, Sender
 
 
 def new_sender(window_bytes: int = 1000, read_bytes: int = 100) -> Sender:

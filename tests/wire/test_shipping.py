@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.wire.receiver import Receiver
-from shiplog.wire.sender import ReadRange, Seal, Sender
+from samelog.wire.receiver import Receiver
+from samelog.wire.sender import ReadRange, Seal, Sender
 
 BATCH = 10
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shiplog.config.pki import Role, issue
+from samelog.config.pki import Role, issue
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -44,7 +44,7 @@ def _shorten(certificate: Path, authority_key: Path, lifetime_s: float) -> None:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(
         public, ec.EllipticCurvePublicKey
     ):
-        raise TypeError("shiplog's authority uses elliptic curves")
+        raise TypeError("samelog's authority uses elliptic curves")
     builder = (
         x509.CertificateBuilder()
         .subject_name(old.subject)

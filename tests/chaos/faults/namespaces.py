@@ -14,7 +14,7 @@ import subprocess
 from dataclasses import replace
 from functools import cache
 
-from shiplog.config.types import Address, NodeConfig
+from samelog.config.types import Address, NodeConfig
 from tests.chaos.field import Field, is_root
 from tests.chaos.nodes import ChaosNode
 

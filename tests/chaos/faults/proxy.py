@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shiplog.config.types import Address, NodeConfig, PeerConfig
+from samelog.config.types import Address, NodeConfig, PeerConfig
 from tests.chaos.field import Field
 
 HOST = "127.0.0.1"

@@ -12,7 +12,7 @@ import importlib.util
 import time
 from dataclasses import replace
 
-from shiplog.config.types import Address, NodeConfig
+from samelog.config.types import Address, NodeConfig
 from tests.chaos.faults.proxy import HELD, PRODUCER, Network, Weather
 from tests.chaos.field import Field, LoadProcess
 from tests.chaos.nodes import ChaosNode, wait

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from shiplog.config.types import Scrub
-from shiplog.logformat import _kernels as kernels
+from samelog.config.types import Scrub
+from samelog.logformat import _kernels as kernels
 from tests.chaos.faults.rot import KINDS, Rot, files_of, turn
 from tests.chaos.field import Field
 from tests.chaos.nodes import ChaosNode, wait

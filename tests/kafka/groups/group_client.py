@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from shiplog.config.group_limits import GroupLimits
-from shiplog.kafka.groups.coordinator import GroupCoordinator
-from shiplog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
-from shiplog.sequencer.commands import CreateTopic
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.config.group_limits import GroupLimits
+from samelog.kafka.groups.coordinator import GroupCoordinator
+from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
+from samelog.sequencer.commands import CreateTopic
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, offsets_retention_check_interval_ms=60_000)
 

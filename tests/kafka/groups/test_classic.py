@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.kafka.groups.requests import Caller, GroupError, Sync
-from shiplog.kafka.groups.subscription import assigned_partitions, subscribed_topics
+from samelog.kafka.groups.requests import Caller, GroupError, Sync
+from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
 from tests.kafka.groups.group_client import Bench, subscription
 
 E = GroupError

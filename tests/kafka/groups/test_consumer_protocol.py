@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.kafka.groups.assignors import ASSIGNORS, uniform
-from shiplog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
-from shiplog.sequencer.commands import CreateTopic, DeleteTopic
+from samelog.kafka.groups.assignors import ASSIGNORS, uniform
+from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
+from samelog.sequencer.commands import CreateTopic, DeleteTopic
 from tests.kafka.groups.group_client import Bench
 
 E = GroupError

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shiplog.kafka.groups.requests import Caller, Commit, GroupError
-from shiplog.sequencer.commands import DeleteTopic
-from shiplog.sequencer.group_commands import CommitOffsets, Offset
+from samelog.kafka.groups.requests import Caller, Commit, GroupError
+from samelog.sequencer.commands import DeleteTopic
+from samelog.sequencer.group_commands import CommitOffsets, Offset
 from tests.kafka.groups.group_client import Bench
 
 E = GroupError

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shiplog.kafka.groups.patterns import InvalidPattern, TopicPatterns, compiled
-from shiplog.sequencer.state_types import State, Topic
+from samelog.kafka.groups.patterns import InvalidPattern, TopicPatterns, compiled
+from samelog.sequencer.state_types import State, Topic
 
 
 def state_of(*names: str) -> State:

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shiplog.config.group_limits import GroupLimits
-from shiplog.kafka.groups.coordinator import GroupCoordinator
-from shiplog.kafka.groups.desk import Round
-from shiplog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
-from shiplog.sequencer.commands import CreateTopic, decode_commands, encode_commands
-from shiplog.sequencer.group_commands import Phase
-from shiplog.sequencer.state import StateMachine
-from shiplog.sequencer.state_types import Rejection
+from samelog.config.group_limits import GroupLimits
+from samelog.kafka.groups.coordinator import GroupCoordinator
+from samelog.kafka.groups.desk import Round
+from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
+from samelog.sequencer.commands import CreateTopic, decode_commands, encode_commands
+from samelog.sequencer.group_commands import Phase
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection
 
 PARTITIONS = 6
 GROUP = "g"

@@ -4,7 +4,7 @@ import itertools
 import os
 import time
 
-from shiplog import Publisher
+from samelog import Publisher
 
 directory = os.environ["SESSIONS"]
 with Publisher("ticks", session="example", directory=directory) as publisher:

@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import window
 
 spark = SparkSession.builder.appName("ticks").getOrCreate()
-# SHIPLOG_DIRECTORY says where the copy is.
-ticks = spark.read.format("shiplog").option("subscribe", "ticks").load()
+# SAMELOG_DIRECTORY says where the copy is.
+ticks = spark.read.format("samelog").option("subscribe", "ticks").load()
 ticks.groupBy(window("timestamp", "1 minute")).count().orderBy("window").show(truncate=False)
 spark.stop()

@@ -1,0 +1,51 @@
+"""Kafka-compatible log shipping: what an application imports.
+
+Names are resolved when first used, so that a publisher never loads what only a subscriber needs.
+Invariant: everything public is listed in `__all__`; the rest of the package is internal.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from samelog.logformat._kernels import Record
+    from samelog.publisher import AsyncPublisher, Publisher
+    from samelog.replicator.log_history import log_history
+    from samelog.subscriber import AsyncSubscriber, Subscriber
+
+__version__ = "0.1.0"
+__all__ = [
+    "AsyncPublisher",
+    "AsyncSubscriber",
+    "Publisher",
+    "Record",
+    "Subscriber",
+    "__version__",
+    "log_history",
+]
+
+_MODULES = {
+    "AsyncPublisher": "samelog.publisher",
+    "AsyncSubscriber": "samelog.subscriber",
+    "Publisher": "samelog.publisher",
+    "Record": "samelog.logformat._kernels",
+    "Subscriber": "samelog.subscriber",
+    "log_history": "samelog.replicator.log_history",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used (PEP 562)."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(__all__)

@@ -1,0 +1,198 @@
+"""What the next round of archiving takes, and why: a function of what is there, policy and time.
+
+Segments go oldest first within a partition; across partitions, the one that was rolled first goes
+first. Whose time of rolling is not known (it was rolled by an older version) never goes for its
+age.
+
+Invariant: only sealed segments that a majority has merged durably go, and of a partition only a
+prefix; nothing goes that no rule takes, or that a consumer group holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from samelog.archiver.policy import Rules
+
+DELETED, TIME, SIZE, LIMIT, DISK = "deleted", "time", "retention.bytes", "limit", "disk"
+
+
+class Sealed(NamedTuple):
+    """A segment that will never grow. `rolled_ms`: when it was rolled; None: not known."""
+
+    base: int
+    next_offset: int
+    size: int
+    rolled_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Records from `offset` on were not committed by a group that holds them; within bounds."""
+
+    offset: int
+    max_ms: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One partition. `sealed` in order; `merged`: a majority has merged durably below this."""
+
+    partition: int
+    name: str
+    sealed: Sequence[Sealed]
+    growing_bytes: int
+    merged: int
+    rules: Rules
+    hold: Hold | None = None
+    log_start: int = 0
+    """Records below were deleted: nobody reads them any more."""
+
+
+class Proposal(NamedTuple):
+    """Archive the oldest `files` segments of a partition: all below offset `segment`."""
+
+    partition: int
+    name: str
+    first: int
+    segment: int
+    files: int
+    size: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """What goes, and the names of partitions of which more would go if no group held it."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+
+
+class _Taking:
+    """How much of one partition goes so far."""
+
+    def __init__(self, facts: Facts, now_ms: int) -> None:
+        self.facts = facts
+        self.count = 0
+        self.reasons: dict[str, None] = {}
+        self.is_held = False
+        self.freed = 0
+        self.left = facts.growing_bytes + sum(segment.size for segment in facts.sealed)
+        self._now_ms = now_ms
+
+    def next(self) -> Sealed | None:
+        """The segment that would go next; None if none may."""
+        if self.count == len(self.facts.sealed):
+            return None
+        segment = self.facts.sealed[self.count]
+        return segment if segment.next_offset <= self.facts.merged else None
+
+    def take(self, reason: str) -> bool:
+        """Take the next one, unless it is held; whether it goes."""
+        segment = self.next()
+        if segment is None or self._holds(segment):
+            return False
+        self.count += 1
+        self.left -= segment.size
+        self.freed += segment.size
+        self.reasons[reason] = None
+        return True
+
+    def _holds(self, segment: Sealed) -> bool:
+        hold, behind = self.facts.hold, segment.next_offset
+        if hold is None or behind <= max(hold.offset, self.facts.log_start):
+            return False
+        age_ms = 0 if segment.rolled_ms is None else self._now_ms - segment.rolled_ms
+        is_old = hold.max_ms is not None and age_ms >= hold.max_ms
+        is_large = hold.max_bytes is not None and self.left > hold.max_bytes
+        self.is_held = self.is_held or not (is_old or is_large)
+        return not (is_old or is_large)
+
+    def age(self) -> tuple[int, int]:
+        """What the next one is ordered by."""
+        segment = self.next()
+        rolled_ms = None if segment is None else segment.rolled_ms
+        return -1 if rolled_ms is None else rolled_ms, self.facts.partition
+
+    def proposal(self) -> Proposal:
+        """All that goes."""
+        facts, reason = self.facts, "+".join(self.reasons)
+        ends = facts.sealed[0].base, facts.sealed[self.count - 1].next_offset
+        return Proposal(facts.partition, facts.name, *ends, self.count, self.freed, reason)
+
+
+def plan(partitions: Sequence[Facts], *, limit: int | None, pressure: int, now_ms: int) -> Plan:
+    """What the rules take. `limit`: bytes of all partitions together that count; `pressure`: bytes
+    that a majority of the disks have too many.
+    """
+    takings = [_Taking(facts, now_ms) for facts in partitions]
+    for taking in takings:
+        _deleted(taking)
+        _by_time(taking, now_ms)
+        _by_size(taking)
+    if limit is not None:
+        counted = [taking for taking in takings if taking.facts.rules.counts]
+        _oldest(counted, LIMIT, sum(taking.left for taking in counted) - limit)
+    freed = sum(taking.freed for taking in takings)
+    spared = [taking for taking in takings if not taking.facts.rules.for_ever]
+    _oldest(spared, DISK, pressure - freed)
+    return Plan(
+        [taking.proposal() for taking in takings if taking.count],
+        [taking.facts.name for taking in takings if taking.is_held],
+    )
+
+
+def _deleted(taking: _Taking) -> None:
+    while (segment := taking.next()) and segment.next_offset <= taking.facts.log_start:
+        taking.take(DELETED)
+
+
+def _by_time(taking: _Taking, now_ms: int) -> None:
+    time_ms = taking.facts.rules.time_ms
+    while time_ms is not None and (segment := taking.next()) is not None:
+        is_old = segment.rolled_ms is not None and now_ms - segment.rolled_ms >= time_ms
+        if not is_old or not taking.take(TIME):
+            return
+
+
+def _by_size(taking: _Taking) -> None:
+    """As Kafka does: what is left is not less than the bound."""
+    size = taking.facts.rules.size
+    while size is not None and (segment := taking.next()) is not None:
+        if taking.left - segment.size < size or not taking.take(SIZE):
+            return
+
+
+def _oldest(takings: Sequence[_Taking], reason: str, excess: int) -> None:
+    """Take the segment that was rolled first, of any partition, until so many bytes are freed."""
+    queue = [(taking.age(), number) for number, taking in enumerate(takings) if taking.next()]
+    heapify(queue)
+    while queue and excess > 0:
+        number = heappop(queue)[1]
+        taking = takings[number]
+        before = taking.left
+        if taking.take(reason) and taking.next() is not None:
+            heappush(queue, (taking.age(), number))
+        excess -= before - taking.left
+
+
+def majority_pressure(disks: Sequence[tuple[int, int]], voters: int, percent: int) -> int:
+    """The bytes that a majority of the voters' disks have above `percent`; 0 unless that many were
+    heard of. `disks`: (used, total) bytes of each.
+    """
+    excess = sorted((used - total * percent // 100 for used, total in disks), reverse=True)
+    needed = voters // 2 + 1
+    return max(0, excess[needed - 1]) if len(excess) >= needed else 0
+
+
+def majority_time(clocks: Sequence[int], voters: int) -> int:
+    """The time (ms) that the clocks of a majority of the voters have reached; 0 unless that many
+    were heard of.
+    """
+    needed = voters // 2 + 1
+    return sorted(clocks, reverse=True)[needed - 1] if len(clocks) >= needed else 0

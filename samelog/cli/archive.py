@@ -1,0 +1,61 @@
+"""`samelog archive`: what is archived next, and why.
+
+Invariant: nothing here archives anything.
+"""
+
+from __future__ import annotations
+
+import click
+
+from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.config.types import ClientConfig
+from samelog.replicator.admin_client import request
+from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
+
+
+@click.group()
+def command() -> None:
+    """Look at archiving: old segments become empty files, by the policy.
+
+    \b
+    Example:
+      samelog archive plan --config client.toml
+    """
+
+
+@command.command()
+@client_option
+@json_option
+def plan(config: ClientConfig, as_json: bool) -> None:
+    """Show what the next round would archive, and which rule takes it, without doing it.
+
+    \b
+    Examples:
+      samelog archive plan --config client.toml
+      samelog archive plan --config client.toml --json
+    """
+    found = request(config, PlanArchive(), ArchivePlan)
+    if as_json:
+        print_json(found)
+        return
+    talk(f"policy: {found.policy or 'none; only settings of topics count'}")
+    if found.problem:
+        talk(f"not taken: {found.problem}")
+    for text in found.differing:
+        talk(f"policies differ: {text}")
+    for name in found.held:
+        talk(f"{name}: a consumer group holds more")
+    _talk_of_copies(found.copies)
+    columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
+    print_table(columns, found.planned)
+
+
+def _talk_of_copies(copies: CopyState) -> None:
+    if copies.target:
+        counts = f"{copies.copied} copied, {copies.waiting} wait"
+        talk(f"segments are copied to {copies.target} first: {counts}")
+    if copies.file:
+        percent = 100 * copies.done_bytes // max(1, copies.total_bytes)
+        talk(f"copying {copies.file}: {percent} %")
+    if copies.problem:
+        talk(f"not archived, as it is not copied: {copies.problem}")

@@ -1,0 +1,122 @@
+"""`samelog cluster`: what is done to all nodes of a running cluster at once.
+
+Invariant: without the confirmation nothing is changed; nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+
+import click
+
+from samelog.cli.output import client_option, fail, json_option, print_json, talk
+from samelog.config.types import ClientConfig
+from samelog.replicator.admin_client import AdminError, all_statuses, request
+from samelog.wire.admin import ClusterReset, ResetCluster, Status
+
+LOOK_S = 0.2
+
+
+@click.group()
+def command() -> None:
+    """Do something to all nodes of a running cluster.
+
+    \b
+    Examples:
+      samelog cluster reset --soft --config client.toml --yes
+      samelog cluster reset --hard --config client.toml --yes
+    """
+
+
+@command.command()
+@click.option("--soft/--hard", "soft", default=None, help="Raft's log only, or all topics' logs.")
+@click.option("--yes", is_flag=True, help="Yes, I want this; without it nothing is done.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all nodes that answer to have done it.",
+)
+@client_option
+@json_option
+def reset(
+    config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float, as_json: bool
+) -> None:
+    """Begin Raft's log (--soft) or the logs of all topics (--hard) anew, on all nodes.
+
+    --soft: every node takes a snapshot and lets go of Raft's log before it. Positions, dedup state,
+    topics, sessions, groups and all records stay; clients notice nothing.
+
+    --hard: EVERY TOPIC BEGINS ANEW AT OFFSET 0. WHAT IT HELD CAN NO LONGER BE READ; the old files
+    stay on each node, in merged/replaced, until somebody removes them. Topics, settings, sessions
+    and dedup state stay; committed offsets of consumer groups go. What publishers had not got
+    merged before is merged into the new logs, exactly once. Old positions are refused: subscribers
+    get LogReset, or begin anew as their auto_offset_reset says; Kafka consumers are fenced by a new
+    leader epoch and new topic ids.
+
+    A node that is away does the same when it comes back. If no leader can be elected any more, see
+    samelog recover.
+
+    \b
+    Examples:
+      samelog cluster reset --soft --config client.toml --yes
+      samelog cluster reset --hard --config client.toml          says what would be lost
+      samelog cluster reset --hard --config client.toml --yes --json
+    """
+    if soft is None:
+        raise click.UsageError("--soft or --hard?")
+    if not yes:
+        fail(_warning(config, hard=not soft))
+    done = request(config, ResetCluster(not soft, uuid.uuid4().hex), ClusterReset)
+    away = _wait(config, done.index, wait_s)
+    if as_json:
+        logs = {each.topic: each.log_id for each in done.topics}
+        print_json({"hard": not soft, "index": done.index, "logs": logs, "not_yet": away})
+    else:
+        what = "Raft's log begins" if soft else f"the logs of {len(done.topics)} topics begin"
+        talk(f"done: {what} anew behind entry {done.index}; samelog status keeps the event")
+        for trouble in away:
+            talk(f"{trouble}; it does the same when it is back")
+
+
+def _warning(config: ClientConfig, *, hard: bool) -> str:
+    if not hard:
+        return "Raft's log would begin anew on all nodes. Nothing is done; to do it: --yes"
+    known = [answer for answer in all_statuses(config) if isinstance(answer, Status)]
+    if not known:
+        fail("no node answers; nothing is done")
+    records = sum(each.end_offset - each.start_offset for each in known[0].partitions)
+    topics = len({each.topic for each in known[0].partitions})
+    return (
+        f"ALL {topics} TOPICS OF CLUSTER {known[0].cluster} WOULD BEGIN ANEW, EMPTY. THE {records} "
+        "RECORDS THAT ARE IN THEM COULD NO LONGER BE READ. Nothing is done; to do it: --yes"
+    )
+
+
+def _wait(config: ClientConfig, index: int, wait_s: float) -> list[str]:
+    """Wait until every node that answers has done it: those that do not answer, or have not yet."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        behind, away = _sort(all_statuses(config), index)
+        if not behind or time.monotonic() >= deadline:
+            return behind + away
+        time.sleep(LOOK_S)
+
+
+def _sort(answers: Sequence[Status | AdminError], index: int) -> tuple[list[str], list[str]]:
+    """(nodes that have not done it yet, what is known of those that do not answer)."""
+    behind = [
+        f"{answer.node} has not come so far yet"
+        for answer in answers
+        if isinstance(answer, Status) and _applied(answer) < index
+    ]
+    return behind, [str(answer) for answer in answers if isinstance(answer, AdminError)]
+
+
+def _applied(status: Status) -> int:
+    return next((node.applied_index for node in status.nodes if node.name == status.node), 0)

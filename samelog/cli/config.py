@@ -1,0 +1,134 @@
+"""`samelog config check|show|schema`: what configuration files say, and may say.
+
+Invariant: what `check` accepts, nodes and clients accept in the same environment.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from samelog.cli.output import json_option, print_json, print_table, talk
+from samelog.config.client_keys import CLIENT
+from samelog.config.copy_url import is_url
+from samelog.config.document import Document, Setting, parse_toml, read_file, settings
+from samelog.config.json_schema import json_schema
+from samelog.config.load import client_config, node_config, read_client, read_node
+from samelog.config.node_keys import NODE
+
+KINDS = ("node", "client")
+NODES_ONLY = ("node", "peers", "grants")
+HIDDEN = "(a secret)"
+
+file_argument = click.argument("file", type=click.Path(dir_okay=False))
+kind_option = click.option(
+    "--kind", type=click.Choice(KINDS), help="Whose file it is; else told by its tables."
+)
+
+
+@click.group()
+def command() -> None:
+    """Check and show configuration files: of nodes, and of clients (publishers, subscribers,
+    sidecars, administrators). docs/configuration.md has all keys.
+
+    \b
+    Examples:
+      samelog config check /etc/samelog/node.toml
+      SAMELOG_NODE_FSYNC=interval samelog config show /etc/samelog/node.toml
+      samelog config schema node > node.schema.json
+    """
+
+
+@command.command()
+@file_argument
+@kind_option
+@json_option
+def check(file: str, kind: str | None, *, as_json: bool) -> None:
+    """Check FILE (of a client: or an https:// URL), with the variables of this environment, and the
+    files that it names. Nothing is written.
+
+    \b
+    Examples:
+      samelog config check /etc/samelog/node.toml
+      samelog config check client.toml --json
+      samelog config check https://config.example.com/samelog/ewr.toml
+    """
+    found, document = _read(file, kind)
+    if as_json:
+        print_json({"config": file, "kind": found, "valid": True})
+        return
+    talk(f"{file}: valid, of a {found}")
+    for name, variable in document.variables.items():
+        talk(f"  {name} is from {variable}")
+
+
+@command.command()
+@file_argument
+@kind_option
+@json_option
+def show(file: str, kind: str | None, *, as_json: bool) -> None:
+    """Show every key of FILE as it counts, and where that is from: the file, a variable of the
+    environment, or the default (-: the key is left out).
+
+    \b
+    Examples:
+      samelog config show /etc/samelog/node.toml
+      samelog config show client.toml --json
+    """
+    _, document = _read(file, kind)
+    found = settings(document)
+    if as_json:
+        print_json([_plain(setting) for setting in found])
+        return
+    rows = [(each.name, _shown(each), each.source) for each in found]
+    print_table(("key", "value", "from"), rows)
+
+
+@command.command("schema")
+@click.argument("kind", type=click.Choice(KINDS))
+def schema_command(kind: str) -> None:
+    """Print the JSON Schema of a node's or a client's file, for editors.
+
+    \b
+    Example:
+      samelog config schema node > node.schema.json
+    """
+    tables = NODE if kind == "node" else CLIENT
+    print_json(json_schema(tables, f"samelog: the configuration of a {kind}"))
+
+
+def _read(file: str, kind: str | None) -> tuple[str, Document]:
+    """Whose file it is, and what it says, checked. Raises ConfigError."""
+    found = kind or ("client" if is_url(file) else _kind_of(file))
+    if found == "node":
+        document = read_node(file)
+        node_config(document)
+    else:
+        document = read_client(file)
+        client_config(document)
+    return found, document
+
+
+def _kind_of(file: str) -> str:
+    values = parse_toml(read_file(file))
+    return "node" if any(name in values for name in NODES_ONLY) else "client"
+
+
+def _plain(setting: Setting) -> dict[str, object]:
+    return {
+        "key": setting.name,
+        "value": HIDDEN if _is_hidden(setting) else setting.value,
+        "from": setting.source,
+        "reloaded": setting.reload.value,
+    }
+
+
+def _is_hidden(setting: Setting) -> bool:
+    return setting.key.secret and setting.value is not None
+
+
+def _shown(setting: Setting) -> str:
+    if setting.value is None:
+        return "-"
+    return HIDDEN if _is_hidden(setting) else json.dumps(setting.value, ensure_ascii=False)

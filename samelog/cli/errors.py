@@ -1,0 +1,43 @@
+"""Which exceptions are the operator's business, and the exit code each means.
+
+Invariant: a fault of configuration, of a peer or of a disk ends a command with one message;
+anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from samelog.archiver.copies import CopyFault
+from samelog.cli.output import ConfigurationError, OperatorError
+from samelog.config.pki import PkiError
+from samelog.config.types import ConfigError
+from samelog.logformat.errors import InvalidName, LogFormatError
+from samelog.publisher.errors import PublisherError
+from samelog.runtime.errors import RuntimeFault
+from samelog.spark.errors import BadOption, SourceError
+from samelog.subscriber.errors import SubscriberError
+from samelog.wire.errors import ProtocolFault, WireError
+
+USAGE = (BadOption, ConfigError, InvalidName)
+FAILED = (
+    CopyFault,
+    PkiError,
+    LogFormatError,
+    PublisherError,
+    SubscriberError,
+    RuntimeFault,
+    SourceError,
+    WireError,
+    OSError,
+)
+
+
+def operator_error(error: Exception) -> OperatorError | None:
+    """What to tell the operator about `error`; None if it is not for the operator."""
+    if isinstance(error, USAGE):
+        return ConfigurationError(str(error))
+    if isinstance(error, ProtocolFault):
+        remedy = f"; {error.remedy}" if error.remedy else ""
+        return OperatorError(f"{error.message}{remedy}")
+    if isinstance(error, FAILED):
+        return OperatorError(str(error) or type(error).__name__)
+    return None

@@ -1,0 +1,205 @@
+"""`samelog group`: list, describe and reset consumer groups.
+
+Invariant: a reset is reported as done only when a majority of the nodes has it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from samelog.cli.output import client_option, json_option, print_json, print_table
+from samelog.config.types import ClientConfig
+from samelog.kafka.groups.subscription import assigned_partitions
+from samelog.replicator.admin_client import request
+from samelog.wire.admin_groups import (
+    DescribeGroup,
+    GroupDescription,
+    GroupPartition,
+    Groups,
+    ListGroups,
+    MemberInfo,
+    ResetGroup,
+    ResetTo,
+)
+
+OFFSET_MAX = (1 << 62) - 1
+
+
+@click.group()
+def command() -> None:
+    """List, describe and reset consumer groups.
+
+    \b
+    Examples:
+      samelog group list --config client.toml
+      samelog group describe billing --config client.toml --json
+      samelog group reset billing --topic flights --to earliest --config client.toml
+    """
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, as_json: bool) -> None:
+    """List all groups.
+
+    \b
+    Example:
+      samelog group list --config client.toml
+    """
+    groups = sorted(request(config, ListGroups(), Groups).groups)
+    if as_json:
+        print_json(groups)
+    else:
+        print_table(("group", "state", "type", "protocol", "members", "generation"), groups)
+
+
+@command.command()
+@click.argument("group")
+@client_option
+@json_option
+def describe(config: ClientConfig, group: str, as_json: bool) -> None:
+    """Show the members of GROUP, and how far it has come.
+
+    Lag is how many records there are behind the committed offset, which is that of the next record
+    to be read.
+
+    \b
+    Example:
+      samelog group describe billing --config client.toml
+    """
+    _show(request(config, DescribeGroup(group), GroupDescription), as_json=as_json)
+
+
+@command.command()
+@click.argument("group")
+@click.option("--topic", required=True, help="Whose offsets are set.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
+@click.option("--to", metavar="earliest|latest|OFFSET", help="The next record to be read.")
+@click.option(
+    "--to-datetime",
+    "moment",
+    metavar="TIME",
+    help="The first one of this time (ISO 8601) or later.",
+)
+@click.option("--shift-by", "shift", type=int, metavar="N", help="So many on; back, if negative.")
+@client_option
+@json_option
+def reset(
+    config: ClientConfig,
+    *,
+    group: str,
+    topic: str,
+    partition: int | None,
+    to: str | None,
+    moment: str | None,
+    shift: int | None,
+    as_json: bool,
+) -> None:
+    """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
+
+    One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
+    --shift-by (never beyond what is there) says where.
+
+    \b
+    Examples:
+      samelog group reset billing --topic flights --to earliest --config client.toml
+      samelog group reset billing --topic flights --partition 2 --to 1500 --config client.toml
+      samelog group reset billing --topic flights --to-datetime 2026-11-20T08:00 \\
+        --config client.toml
+      samelog group reset billing --topic flights --shift-by -100 --config client.toml
+    """
+    if (to is not None) + (moment is not None) + (shift is not None) != 1:
+        raise click.UsageError("one of --to, --to-datetime and --shift-by is needed")
+    body = ResetGroup(group, topic, partition, *_target(to, moment, shift))
+    _show(request(config, body, GroupDescription), as_json=as_json)
+
+
+def _target(to: str | None, moment: str | None, shift: int | None) -> tuple[ResetTo, int]:
+    if to is not None:
+        return _place(to)
+    if moment is not None:
+        return ResetTo.TIME, _milliseconds(moment)
+    return ResetTo.SHIFT, max(-OFFSET_MAX, min(OFFSET_MAX, shift or 0))
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is not a time such as 2026-11-20T08:00"
+        raise click.BadParameter(message, param_hint="--to-datetime") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _place(text: str) -> tuple[ResetTo, int]:
+    if text.isascii() and text.isdigit() and int(text) < 1 << 63:
+        return ResetTo.OFFSET, int(text)
+    if text not in ("earliest", "latest"):
+        message = f"{text!r} is neither earliest nor latest nor an offset"
+        raise click.BadParameter(message, param_hint="--to")
+    return ResetTo[text.upper()], 0
+
+
+def _show(found: GroupDescription, *, as_json: bool) -> None:
+    owners = _owners(found)
+    if as_json:
+        print_json(_as_tree(found, owners))
+        return
+    info = found.group
+    title = f"{info.group} {info.state} generation {info.generation} {info.protocol}".rstrip()
+    names = ("topic", "partition", "begin", "end", "committed", "lag", "member")
+    print_table(names, [_row(each, owners) for each in found.partitions], title=title)
+    if found.members:
+        columns = ("member", "instance", "client", "host")
+        print_table(columns, [_member_row(each) for each in found.members])
+
+
+def _owners(found: GroupDescription) -> dict[tuple[str, int], str]:
+    """(topic, partition) -> the member that has it."""
+    return {
+        place: member.member_id
+        for member in found.members
+        for place in (*member.partitions, *assigned_partitions(member.assignment))
+    }
+
+
+def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[object, ...]:
+    owner = owners.get((each.topic, each.partition), "")
+    committed = "" if each.committed < 0 else each.committed
+    return (each.topic, each.partition, each.begin, each.end, committed, each.lag, owner)
+
+
+def _member_row(member: MemberInfo) -> tuple[object, ...]:
+    return (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+
+
+def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dict[str, object]:
+    members = [
+        {
+            "member_id": member.member_id,
+            "instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "partitions": sorted(p for p, owner in owners.items() if owner == member.member_id),
+        }
+        for member in found.members
+    ]
+    partitions = [
+        {
+            **each._asdict(),
+            "committed": None if each.committed < 0 else each.committed,
+            "committed_at": _time(each.committed_at_ms),
+            "member_id": owners.get((each.topic, each.partition)),
+        }
+        for each in found.partitions
+    ]
+    return {**found.group._asdict(), "members": members, "partitions": partitions}
+
+
+def _time(at_ms: int) -> str | None:
+    return None if at_ms < 0 else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()

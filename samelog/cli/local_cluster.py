@@ -1,0 +1,379 @@
+"""A cluster of real node processes on this machine, with a PKI of its own: what `up`, `demo`, tests
+and benchmarks start.
+
+Everything lies in one directory: `pki/`, `<node>/node.toml`, `<node>/data/`, `<node>/node.log`,
+`client.toml`. Starting on a directory that exists continues that cluster.
+
+Invariant: `client.toml` is written only when every node is Live; `stop` leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO, Protocol
+
+from samelog.config.authorisation import ANONYMOUS
+from samelog.config.group_limits import GroupLimits
+from samelog.config.load import load_node
+from samelog.config.pki import Role, create_authority, issue
+from samelog.config.render import render_client, render_node
+from samelog.config.types import (
+    Address,
+    ClientConfig,
+    Fsync,
+    Grant,
+    HttpConfig,
+    KafkaConfig,
+    KafkaListener,
+    NodeConfig,
+    PeerConfig,
+    TlsFiles,
+)
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.05
+PORTS = range(12_000, 32_000)
+"""Below those that Linux gives to outgoing connections: a node that starts again finds its own."""
+LOCAL_KAFKA = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0))
+"""As Kafka's own quickstart."""
+
+
+class ClusterError(Exception):
+    """A local cluster cannot be made, started or kept running; the message says which node and
+    where its log is.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How a new local cluster is made."""
+
+    nodes: int = 3
+    cluster: str = "local"
+    fsync: Fsync = Fsync.ALWAYS
+    segment_bytes: int = 1 << 30
+    kafka: KafkaConfig = LOCAL_KAFKA
+    """But for its listeners."""
+    base_port: int | None = None
+    """The first node's port; None: free ones."""
+
+
+class Process(Protocol):
+    """What is asked of a process: as subprocess.Popen has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def start_process(arguments: Sequence[str], log: BinaryIO) -> Process:
+    """Run `samelog` with these arguments, in a session of its own; it writes to `log`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "samelog", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+
+
+class LocalNode:
+    """One node process."""
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        address: Address,
+        *,
+        kafka: Address | None = None,
+        http: Address | None = None,
+        joins: bool = False,
+    ) -> None:
+        """`kafka`: where Kafka clients connect; `http`: where it answers HTTP; `joins`: it
+        belongs to the cluster only once somebody has added it.
+        """
+        self.kafka = kafka
+        self.http = http
+        self.joins = joins
+        self.name = name
+        self.address = address
+        self.config_file = os.path.join(directory, name, "node.toml")
+        self.data = os.path.join(directory, name, "data")
+        self.log_file = os.path.join(directory, name, "node.log")
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if it runs."""
+        return (
+            None if self._process is None or self._process.poll() is not None else self._process.pid
+        )
+
+    def start(self) -> None:
+        """Start the process; the first start of an empty directory is its bootstrap."""
+        known = self.joins or os.path.exists(os.path.join(self.data, "node.json"))
+        bootstrap = [] if known else ["--bootstrap"]
+        with open(self.log_file, "ab") as log:
+            self._process = start_process(["node", "--config", self.config_file, *bootstrap], log)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop the process cleanly; by force when it does not end in time."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def exit_code(self) -> int | None:
+        """The exit code of a process that ended."""
+        return None if self._process is None else self._process.poll()
+
+    def last_log_line(self) -> str:
+        """The last thing the node logged, for error messages."""
+        try:
+            with open(self.log_file, encoding="utf-8", errors="replace") as log:
+                lines = log.read()[-4096:].splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+
+class LocalCluster:
+    """Node processes of one cluster. A context manager that stops them."""
+
+    def __init__(self, directory: str, options: ClusterOptions | None = None) -> None:
+        self.directory = os.path.abspath(directory)
+        self.options = options or ClusterOptions()
+        self.client_file = os.path.join(self.directory, "client.toml")
+        self.nodes: list[LocalNode] = []
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # --- making -----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make directories, certificates and configuration, unless there. Raises ClusterError."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        names = [f"rt-sequencer-{number}" for number in range(self.options.nodes)]
+        existing = [
+            name for name in sorted(os.listdir(self.directory)) if name.startswith("rt-sequencer-")
+        ]
+        if existing and existing != names:
+            raise ClusterError(
+                f"{self.directory} holds a cluster of {len(existing)} nodes, not {len(names)}: "
+                "choose another directory or the same number"
+            )
+        if existing:
+            self._load(names)
+        else:
+            self._make(names)
+
+    def _load(self, names: Sequence[str]) -> None:
+        for name in names:
+            config = load_node(os.path.join(self.directory, name, "node.toml"))
+            listeners = config.kafka.listeners
+            kafka = listeners[0].advertise if listeners else None
+            http = None if config.http is None else config.http.listen
+            node = LocalNode(self.directory, name, config.listen, kafka=kafka, http=http)
+            self.nodes.append(node)
+
+    def _make(self, names: Sequence[str]) -> None:
+        pki = os.path.join(self.directory, "pki")
+        authority = create_authority(pki, self.options.cluster)
+        ports = self._ports(3 * len(names))
+        peers = tuple(
+            PeerConfig(name=name, address=Address(HOST, port))
+            for name, port in zip(names, ports, strict=False)
+        )
+        others = zip(ports[len(names) :], ports[2 * len(names) :], strict=False)
+        for peer, listeners in zip(peers, others, strict=True):
+            files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+            tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
+            self.nodes.append(self._write_node(peer, peers, tls, listeners))
+        issue(pki, Role.CLIENT, "local")
+
+    def join(self) -> LocalNode:
+        """Make one more node, which is neither started nor added to the cluster yet."""
+        pki = os.path.join(self.directory, "pki")
+        number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.nodes)
+        port, kafka_port, http_port = free_ports(3)
+        peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, port))
+        files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+        tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
+        peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
+        node = self._write_node(peer, peers, tls, (kafka_port, http_port))
+        node.joins = True
+        self.nodes.append(node)
+        return node
+
+    def _ports(self, count: int) -> list[int]:
+        if self.options.base_port is not None:
+            return [self.options.base_port + number for number in range(count)]
+        return free_ports(count)
+
+    def _write_node(
+        self,
+        peer: PeerConfig,
+        peers: tuple[PeerConfig, ...],
+        tls: TlsFiles,
+        listeners: tuple[int, int],
+    ) -> LocalNode:
+        """`listeners`: the ports of Kafka and HTTP."""
+        kafka, http = (Address(HOST, port) for port in listeners)
+        directory = os.path.join(self.directory, peer.name)
+        os.makedirs(directory, mode=0o700)
+        config = NodeConfig(
+            name=peer.name,
+            cluster=self.options.cluster,
+            data=os.path.join(directory, "data"),
+            listen=peer.address,
+            advertise=peer.address,
+            tls=tls,
+            peers=peers,
+            fsync=self.options.fsync,
+            segment_bytes=self.options.segment_bytes,
+            grants=(everything("samelog://client/*"), everything(ANONYMOUS)),
+            kafka=replace(
+                self.options.kafka,
+                listeners=(KafkaListener(name="local", listen=kafka, advertise=kafka),),
+            ),
+            http=HttpConfig(listen=http),
+        )
+        _write(os.path.join(directory, "node.toml"), render_node(config))
+        return LocalNode(self.directory, peer.name, peer.address, kafka=kafka, http=http)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def start(self, on_wait: Callable[[str], None] = lambda text: None) -> None:
+        """Start every node, wait until all are Live, and write client.toml. Raises ClusterError."""
+        if not self.nodes:
+            self.prepare()
+        for node in self.nodes:
+            node.start()
+        self.wait_live(on_wait=on_wait)
+        _write(self.client_file, render_client(self.client_config()))
+
+    def wait_live(
+        self,
+        timeout_s: float = START_TIMEOUT_S,
+        on_wait: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Wait until every node is Live. Raises ClusterError."""
+        deadline = time.monotonic() + timeout_s
+        for node in self.nodes:
+            on_wait(f"waiting for {node.name}")
+            while not self._is_live(node):
+                if node.pid is None:
+                    raise ClusterError(
+                        f"{node.name} ended with exit code {node.exit_code()}: "
+                        f"{node.last_log_line()} (log: {node.log_file})"
+                    )
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"{node.name} is not Live after {timeout_s:.0f} s: "
+                        f"{node.last_log_line()} (log: {node.log_file})"
+                    )
+                time.sleep(POLL_S)
+
+    def _is_live(self, node: LocalNode) -> bool:
+        from samelog.replicator.admin_client import AdminError, node_status
+        from samelog.wire.admin import NodeState
+
+        if node.pid is None:
+            return False
+        try:
+            status = node_status(self.client_config(), node.address)
+        except AdminError:
+            return False
+        return any(info.name == node.name and info.state is NodeState.LIVE for info in status.nodes)
+
+    def client_config(self) -> ClientConfig:
+        """How a client reaches this cluster."""
+        pki = os.path.join(self.directory, "pki")
+        return ClientConfig(
+            nodes=tuple(node.address for node in self.nodes),
+            node_names=tuple(node.name for node in self.nodes),
+            cluster=self.options.cluster,
+            kafka_bootstrap=",".join(str(node.kafka) for node in self.nodes if node.kafka),
+            tls=TlsFiles(
+                ca=os.path.join(pki, "ca.pem"),
+                cert=os.path.join(pki, "client-local.pem"),
+                key=os.path.join(pki, "client-local.key"),
+            ),
+        )
+
+    def stop(self) -> None:
+        """Stop every node cleanly."""
+        for node in self.nodes:
+            if node.pid is not None:
+                node.signal(signal.SIGTERM)
+        for node in self.nodes:
+            node.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, and that the system gives to nobody who lets it choose."""
+    sockets: list[socket.socket] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if len(sockets) == count:
+            break
+        sockets.append(socket.socket())
+        try:
+            sockets[-1].bind((HOST, port))
+        except OSError:
+            sockets.pop().close()
+    ports = [int(entry.getsockname()[1]) for entry in sockets]
+    for entry in sockets:
+        entry.close()
+    return ports
+
+
+def everything(identity: str) -> Grant:
+    """A grant of every right, for a machine of one's own."""
+    return Grant(
+        identity=identity,
+        publish_sessions=("*",),
+        publish_topics=("*",),
+        publish_dedup_ids=("*",),
+        subscribe_topics=("*",),
+        admin=True,
+    )
+
+
+def _write(path: str, text: str) -> None:
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)

@@ -1,0 +1,112 @@
+"""The process of one sequencer node.
+
+Invariant: SIGTERM and SIGINT stop it cleanly (leadership handed over, everything durable) with exit
+code 0; anything that ends it otherwise is one message and a non-zero exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import signal
+import sys
+from typing import Any
+
+from samelog.cli.output import fail, talk
+from samelog.cli.reload import NodeReload, take_over
+from samelog.http.node_api import NodeApi
+from samelog.http.server import HttpServer
+from samelog.kafka.service import KafkaService, ListenerFault
+from samelog.logformat.files import DiskFault, OsFileSystem
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.log import start_log
+from samelog.runtime.loop import handle_exception, run, settle_heap
+from samelog.runtime.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.watch import FileWatch
+from samelog.sequencer.members import NotAMember
+from samelog.sequencer.node import Node
+from samelog.sequencer.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.raft_store import RaftStoreError
+from samelog.sequencer.serving import serve_node
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""
+
+
+def _allow_many_files() -> None:
+    """Every partition and input has files open: take what the system allows, not Debian's 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def run_node(config_file: str, *, bootstrap: bool) -> None:
+    """Run a node until SIGTERM or SIGINT. Raises ConfigError, and OperatorError for its faults."""
+    reload = NodeReload(config_file)
+    start_log(reload.config.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_many_files()
+    try:
+        run(serve(reload, bootstrap=bootstrap))
+    except (NodeDirectoryError, RaftStoreError, DiskFault, NotAMember, ListenerFault) as error:
+        fail(str(error))
+
+
+async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
+    """Run a node until it is told to stop. Raises whatever a part of it fails with."""
+    config = reload.config
+    fs, stop = OsFileSystem(), asyncio.Event()
+    tls = ReloadingContext(config.tls, own=NODE_PREFIX + config.name)
+    loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reload.load)
+
+    def changed() -> None:
+        start_log(reload.config.log_level)
+        if api.node is not None:
+            take_over(api.node, reload)
+
+    def make(place: NodePlace | None) -> Node:
+        node = Node(
+            reload.config,
+            fs=fs,
+            clock=SystemClock(),
+            tls=tls,
+            rng=random.Random(),
+            bootstrap=bootstrap,
+            place=place,
+        )
+        if config.kafka.listeners:
+            node.services.append(KafkaService(node))
+        api.node = node
+        return node
+
+    def started(node: Node, port: int) -> None:
+        loop.set_exception_handler(lambda loop, context: _unhandled(node, loop, context))
+        where = f"{config.listen.host}:{port}"
+        talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
+        settle_heap()
+
+    reload.on_change = changed
+    watch = FileWatch((reload.path,), reload.load)
+    http = None if config.http is None else HttpServer(config.http, config.tls, api)
+    if http is not None:
+        await http.start()  # before the node: its probes are to be answered while it starts
+        talk(f"node {config.name} answers HTTP on {http.address}")
+    try:
+        await serve_node(
+            config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started
+        )
+    finally:
+        watch.close()
+        if http is not None:
+            await http.close()
+
+
+def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error in a callback: the part it came from stopped half way, so the node cannot go on."""
+    handle_exception(loop, context)
+    error = context.get("exception")
+    if error is not None:
+        node.fail(error)

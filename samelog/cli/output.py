@@ -1,0 +1,138 @@
+"""What every command shares: options, tables and JSON on stdout, talk and progress on stderr.
+
+Invariant: stdout carries only what was asked for, in a form that a program can read when it is not
+a terminal or `--json` is given; text that came from elsewhere can't control the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn, TypeVar
+
+import click
+
+from samelog.config.types import ClientConfig
+from samelog.wire.plain import to_json
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+EXIT_FAILED = 1
+"""What was asked for is not so, or could not be done."""
+EXIT_USAGE = 2
+"""The command line or a configuration file is wrong."""
+
+
+def _load_client(
+    ctx: click.Context, param: click.Parameter, path: str | None
+) -> ClientConfig | None:
+    from samelog.config.load import load_client
+
+    return None if path is None else load_client(path)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+client_option = click.option(
+    "--config",
+    required=True,
+    metavar="FILE|URL",
+    callback=_load_client,
+    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md).",
+)
+"""Gives the command `config`, a ClientConfig."""
+
+
+def optional_client(without: str) -> Callable[[CommandT], CommandT]:
+    """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
+    text = f"The client.toml of the cluster; without it, {without}."
+    return click.option("--config", metavar="FILE|URL", callback=_load_client, help=text)
+
+
+optional_client_option = optional_client("only local files are used")
+"""Gives the command `config`, a ClientConfig or None."""
+
+
+class OperatorError(click.ClickException):
+    """Something for the operator to know, shown as one message without a traceback."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message on stderr."""
+        click.echo("samelog: " + printable(self.message, keep="\n"), file=file or sys.stderr)
+
+
+class ConfigurationError(OperatorError):
+    """A configuration file, or a name on the command line, can't be used."""
+
+    exit_code = EXIT_USAGE
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with a message and EXIT_FAILED; raises OperatorError."""
+    raise OperatorError(message)
+
+
+def talk(message: str) -> None:
+    """Say something to the human, on stderr."""
+    click.echo(printable(message, keep="\n"), err=True)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """`text` with everything escaped that would move the cursor or change the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout; structs, dataclasses and named tuples become objects."""
+    click.echo(json.dumps(to_json(value), ensure_ascii=False, indent=2))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None
+) -> None:
+    """A table on stdout: with lines on a terminal, else aligned columns, never cut off."""
+    cells = [[printable(str(to_json(cell))) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, title)
+    else:
+        _print_plain(columns, cells, title)
+
+
+def _print_rich(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def _print_plain(columns: Sequence[str], cells: list[list[str]], title: str | None) -> None:
+    lines = [[column.upper() for column in columns], *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if title:
+        click.echo(f"# {title}")
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+@contextmanager
+def progress(label: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A bar on stderr, if that is a terminal; gives a function that advances it by an amount."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(printable(label), total=total)
+        yield lambda amount: bar.advance(task, amount)

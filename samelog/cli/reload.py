@@ -1,0 +1,77 @@
+"""What a running node takes over when its configuration file changes, or at SIGHUP.
+
+Invariant: a file that cannot be used changes nothing, and is told of once; what cannot change in a
+running node is told of, and counts from its next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from samelog.config.changes import changes
+from samelog.config.load import node_config, read_node
+from samelog.config.types import ConfigError, NodeConfig
+from samelog.kafka.service import KafkaService
+from samelog.runtime.reload import Problem, tell_changes
+from samelog.sequencer.node import Node
+
+log = logging.getLogger(__name__)
+
+
+class NodeReload:
+    """The configuration of a node that runs."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ConfigError."""
+        self.path = path
+        self._document = read_node(path)
+        self.config = node_config(self._document)
+        self.on_change: Callable[[], None] = lambda: None
+        self._problem = Problem(log)
+
+    @property
+    def problem(self) -> str:
+        """Why the newest file does not count."""
+        return self._problem.text
+
+    def load(self) -> None:
+        """Take over what has changed."""
+        try:
+            document = read_node(self.path)
+            found = node_config(document)
+        except ConfigError as error:
+            if self._problem.set(str(error)):
+                self.on_change()
+            return
+        if self._problem.set(""):
+            self.on_change()
+        changed = changes(self._document, document)
+        self._document = document
+        if changed:
+            self.config = with_reloadable(self.config, found)
+            self.on_change()
+            tell_changes(log, changed)
+
+
+def with_reloadable(config: NodeConfig, found: NodeConfig) -> NodeConfig:
+    """What can change while a node runs from `found`, the rest as it is."""
+    return replace(
+        config,
+        grants=found.grants,
+        quotas=found.quotas,
+        kafka=replace(config.kafka, quotas=found.kafka.quotas),
+        log_level=found.log_level,
+    )
+
+
+def take_over(node: Node, reload: NodeReload) -> None:
+    """Let a node go by it from now on."""
+    config = node.config = reload.config
+    node.config_problem = reload.problem
+    node.rights.grant(config.grants)
+    node.quotas.limit(config.quotas)
+    for service in node.services:
+        if isinstance(service, KafkaService):
+            service.limit(config.kafka.quotas)

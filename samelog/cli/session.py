@@ -1,0 +1,68 @@
+"""`samelog session`: list publishers' sessions, and retire those that are lost.
+
+Invariant: a retired session's old directory can never ship another byte.
+"""
+
+from __future__ import annotations
+
+import click
+
+from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.config.types import ClientConfig
+from samelog.replicator.admin_client import request
+from samelog.wire.admin import GetStatus, RetireSession, SessionInfo, SessionRetired, Status
+
+
+@click.group()
+def command() -> None:
+    """Look after publishers' sessions.
+
+    \b
+    Examples:
+      samelog session list --config client.toml
+      samelog session retire ewr --config client.toml
+    """
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, as_json: bool) -> None:
+    """List all sessions: who owns them, their newest run, and what is not merged yet.
+
+    \b
+    Example:
+      samelog session list --config client.toml
+    """
+    sessions = sorted(request(config, GetStatus(), Status).sessions)
+    if as_json:
+        print_json(sessions)
+        return
+    columns = ("session", "identity", "run", "open", "unmerged bytes", "dedup id")
+    print_table(columns, [_row(session) for session in sessions])
+
+
+def _row(session: SessionInfo) -> tuple[object, ...]:
+    is_open = "yes" if session.is_open else "no"
+    return (*session[:3], is_open, session.unmerged_bytes, session.dedup_id)
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def retire(config: ClientConfig, name: str, as_json: bool) -> None:
+    """Fence the session NAME, whose directory is lost for good.
+
+    A new directory may then take the name. What the lost one had not shipped is lost with it;
+    should it come back after all, it is refused.
+
+    \b
+    Example:
+      samelog session retire ewr --config client.toml
+    """
+    session = request(config, RetireSession(name), SessionRetired).session
+    if as_json:
+        print_json({"session": session})
+    else:
+        talk(f"retired session {session}")

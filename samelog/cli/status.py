@@ -1,0 +1,162 @@
+"""`samelog status`: the cluster as its nodes see it.
+
+Every node is asked, and speaks for itself; what belongs to the cluster as a whole is taken from
+the answer with the highest commit index. Invariant: a node that does not answer is shown, with why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from samelog.cli.output import client_option, fail, json_option, print_json, print_table
+from samelog.config.types import ClientConfig
+from samelog.replicator.admin_client import AdminError, all_statuses
+from samelog.wire.admin import NodeState, PartitionInfo, Status
+from samelog.wire.plain import to_json
+
+Answer = Status | AdminError
+
+
+@click.command()
+@client_option
+@json_option
+def command(config: ClientConfig, as_json: bool) -> None:
+    """Show the nodes, partitions and sessions of a cluster.
+
+    The exit code is 1 if no node answers.
+
+    \b
+    Examples:
+      samelog status --config client.toml
+      samelog status --config client.toml --json
+    """
+    answers = all_statuses(config)
+    found = combine(config, answers)
+    if found["answers"] == 0:
+        fail("no node answers: " + "; ".join(str(answer) for answer in answers))
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def combine(config: ClientConfig, answers: Sequence[Answer]) -> dict[str, Any]:
+    """One JSON object of all answers, given in the order of the configuration's nodes."""
+    given = [answer for answer in answers if isinstance(answer, Status)]
+    best = max(given, key=lambda answer: answer.commit_index, default=None)
+    return {
+        "cluster": config.cluster,
+        "answers": len(given),
+        "leader": best and best.leader,
+        "nodes": _nodes(config, answers, best),
+        "partitions": [_partition(row, given) for row in (best.partitions if best else ())],
+        "sessions": [to_json(session) for session in (best.sessions if best else ())],
+        "events": [to_json(event) for event in (best.events if best else ())],
+    }
+
+
+def _nodes(
+    config: ClientConfig, answers: Sequence[Answer], best: Status | None
+) -> list[dict[str, Any]]:
+    """A row for each node that was asked, and for each member that the configuration lacks."""
+    rows = [_node(config, index, answer) for index, answer in enumerate(answers)]
+    members = {} if best is None else {node.name: node for node in best.nodes}
+    for row in rows:
+        known = members.pop(row["name"], None)
+        if known is not None and known.state is NodeState.MAINTENANCE:
+            row["state"] = to_json(known.state)
+    return rows + [to_json(node) for node in members.values()]
+
+
+def _node(config: ClientConfig, index: int, answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, AdminError):
+        name = config.node_names[index] if config.node_names else None
+        state = to_json(NodeState.OFFLINE)
+        address = str(config.nodes[index])
+        return {"name": name, "address": address, "state": state, "detail": str(answer)}
+    own = next((node for node in answer.nodes if node.name == answer.node), None)
+    seen = {"leader": answer.leader, "term": answer.term, "commit_index": answer.commit_index}
+    gone = {"name": answer.node, "address": str(config.nodes[index]), "state": "offline"}
+    return {**(gone if own is None else to_json(own)), **seen}
+
+
+def _partition(row: PartitionInfo, answers: Sequence[Status]) -> dict[str, Any]:
+    """The best informed node's row, and under `copies` where each node's copy ends."""
+    copies = {
+        answer.node: {"end_offset": copy.end_offset, "checksum": copy.checksum}
+        for answer in answers
+        for copy in answer.partitions
+        if (copy.topic, copy.partition) == (row.topic, row.partition)
+    }
+    return {**to_json(row), "copies": copies}
+
+
+def _print(found: dict[str, Any]) -> None:
+    print_table(
+        ("node", "state", "role", "term", "commit", "applied", "leader", "detail"),
+        [_node_row(node) for node in found["nodes"]],
+        title=f"cluster {found['cluster']}",
+    )
+    print_table(
+        ("topic", "partition", "next offset", "merged durable", "checksum", "copies", "trouble"),
+        [_partition_row(partition) for partition in found["partitions"]],
+        title="partitions",
+    )
+    print_table(
+        ("session", "identity", "run", "open", "unmerged bytes"),
+        [_session_row(session) for session in found["sessions"]],
+        title="sessions",
+    )
+    if found["events"]:
+        print_table(
+            ("at", "event", "what"),
+            [(event["at_ms"], event["kind"], event["text"]) for event in found["events"]],
+            title="events",
+        )
+
+
+def _node_row(node: dict[str, Any]) -> list[object]:
+    name = node["name"] or node["address"]
+    keys = ("state", "role", "term", "commit_index", "applied_index", "leader", "detail")
+    return [name, *(_shown(node.get(key)) for key in keys)]
+
+
+def _partition_row(partition: dict[str, Any]) -> list[object]:
+    ends = [copy["end_offset"] for copy in partition["copies"].values()]
+    return [
+        partition["topic"],
+        partition["partition"],
+        partition["end_offset"],
+        partition["merged_offset"],
+        f"{partition['checksum']:08x}",
+        " ".join(map(str, ends)),
+        _trouble(partition),
+    ]
+
+
+def _trouble(partition: dict[str, Any]) -> str:
+    """Halted, records that are nowhere, or two copies of one length with different bytes."""
+    if partition["wanted_offset"]:
+        first, behind = partition["end_offset"], partition["wanted_offset"]
+        return f"records {first} to {behind - 1} are on no node: samelog recover void --help"
+    copies = partition["copies"].values()
+    differ = len({(copy["end_offset"], copy["checksum"]) for copy in copies}) > len(
+        {copy["end_offset"] for copy in copies}
+    )
+    return str(partition["halted"] or ("copies differ" if differ else ""))
+
+
+def _session_row(session: dict[str, Any]) -> list[object]:
+    keys = ("session", "identity", "run", "is_open", "unmerged_bytes")
+    return [_shown(session[key]) for key in keys]
+
+
+def _shown(value: object) -> object:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value

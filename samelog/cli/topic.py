@@ -1,0 +1,176 @@
+"""`samelog topic`: create, list, describe, alter and delete topics.
+
+Invariant: a change is reported as done only when a majority of the nodes has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.config.types import ClientConfig
+from samelog.replicator.admin_client import request
+from samelog.wire.admin import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    PartitionInfo,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+    TopicDescription,
+    TopicInfo,
+    Topics,
+)
+
+
+@click.group()
+def command() -> None:
+    """Create, list, describe, alter and delete topics.
+
+    \b
+    Examples:
+      samelog topic create flights --config client.toml
+      samelog topic list --config client.toml --json
+    """
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@client_option
+@json_option
+def create(
+    config: ClientConfig, *, name: str, partitions: int, settings: Sequence[str], as_json: bool
+) -> None:
+    """Create the topic NAME.
+
+    One partition means one total order of all records.
+
+    \b
+    Example:
+      samelog topic create flights --setting segment.bytes=67108864 --config client.toml
+      samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
+    """
+    body = CreateTopic(name, partitions, _settings(settings, "--setting"))
+    topic = request(config, body, TopicCreated).topic
+    if as_json:
+        print_json(topic)
+    else:
+        talk(f"created topic {topic.name} with {topic.partitions} partition(s)")
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, as_json: bool) -> None:
+    """List all topics.
+
+    \b
+    Example:
+      samelog topic list --config client.toml
+    """
+    topics = sorted(request(config, ListTopics(), Topics).topics)
+    if as_json:
+        print_json(topics)
+    else:
+        rows = [(topic.name, topic.partitions, _shown(topic)) for topic in topics]
+        print_table(("topic", "partitions", "settings"), rows)
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def describe(config: ClientConfig, name: str, as_json: bool) -> None:
+    """Show the topic NAME and its partitions, as one node sees them.
+
+    \b
+    Example:
+      samelog topic describe flights --config client.toml
+    """
+    found = request(config, DescribeTopic(name), TopicDescription)
+    if as_json:
+        print_json(found)
+        return
+    columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
+    title = f"{found.topic.name} {found.topic.topic_id} {_shown(found.topic)}".rstrip()
+    print_table(columns, [_row(partition) for partition in found.partitions], title=title)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default.")
+@client_option
+@json_option
+def alter(
+    config: ClientConfig,
+    *,
+    name: str,
+    settings: Sequence[str],
+    unset: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Change settings of the topic NAME.
+
+    \b
+    Examples:
+      samelog topic alter flights --set retention.ms=86400000 --config client.toml
+      samelog topic alter flights --set hold_groups=billing --unset retention.ms --config c.toml
+    """
+    if not settings and not unset:
+        raise click.UsageError("nothing to change: name --set or --unset")
+    body = AlterTopic(name, _settings(settings, "--set"), unset)
+    topic = request(config, body, TopicAltered).topic
+    if as_json:
+        print_json(topic)
+    else:
+        talk(f"topic {topic.name}: {_shown(topic) or 'only defaults'}")
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def delete(config: ClientConfig, name: str, as_json: bool) -> None:
+    """Delete the topic NAME, with everything in it, for good.
+
+    \b
+    Example:
+      samelog topic delete flights --config client.toml
+    """
+    topic_id = request(config, DeleteTopic(name), TopicDeleted).topic_id
+    if as_json:
+        print_json({"name": name, "topic_id": topic_id})
+    else:
+        talk(f"deleted topic {name}")
+
+
+def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for text, (key, equals, _) in zip(texts, pairs, strict=True):
+        if not (key and equals):
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+    return {key: value for key, _, value in pairs}
+
+
+def _shown(topic: TopicInfo) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
+
+
+def _row(partition: PartitionInfo) -> tuple[object, ...]:
+    return (
+        partition.partition,
+        partition.start_offset,
+        partition.end_offset,
+        partition.merged_offset,
+        partition.segments,
+        partition.size_bytes,
+        partition.halted,
+    )

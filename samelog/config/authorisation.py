@@ -1,0 +1,83 @@
+"""What an authenticated identity may do.
+
+Invariant: whatever no grant allows is denied; a session right alone never gives a topic, nor the
+other way round, and rights of different grants to the same identity add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from samelog.config.types import Grant
+
+NODE_PREFIX = "samelog://node/"
+USER_PREFIX = "samelog://user/"
+"""Of whoever has authenticated with a name and a password."""
+ANONYMOUS = USER_PREFIX + "anonymous"
+"""Whoever comes over a listener that asks for neither certificate nor password."""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether `text` is `pattern`, or begins with what stands before the pattern's final `*`."""
+    if pattern.endswith("*"):
+        return text.startswith(pattern[:-1])
+    return text == pattern
+
+
+class Rights:
+    """Answers by grants, and by the members of the cluster for what only peers may do."""
+
+    def __init__(self, grants: Iterable[Grant], peers: Iterable[str]) -> None:
+        self._grants = tuple(grants)
+        self._peers = frozenset(NODE_PREFIX + name for name in peers)
+
+    def grant(self, grants: Iterable[Grant]) -> None:
+        """These are the grants from now on."""
+        self._grants = tuple(grants)
+
+    def follow(self, identities: Iterable[str]) -> None:
+        """These are the members of the cluster from now on."""
+        self._peers = frozenset(identities)
+
+    def may_push(self, identity: str, session: str) -> bool:
+        """Whether it may be the publisher of this session."""
+        return any(_any(grant.publish_sessions, session) for grant in self._of(identity))
+
+    def may_publish(self, identity: str, session: str, topic: str) -> bool:
+        """Whether it may write to this topic in this session: one grant must allow both."""
+        return any(
+            _any(grant.publish_sessions, session) and _any(grant.publish_topics, topic)
+            for grant in self._of(identity)
+        )
+
+    def may_use_dedup_id(self, identity: str, dedup_id: str) -> bool:
+        """Whether its runs may carry this dedup id."""
+        return any(_any(grant.publish_dedup_ids, dedup_id) for grant in self._of(identity))
+
+    def may_subscribe(self, identity: str, topic: str) -> bool:
+        """Whether it may read this topic's merged log."""
+        if self.is_peer(identity):
+            return True
+        return any(_any(grant.subscribe_topics, topic) for grant in self._of(identity))
+
+    def may_use_group(self, identity: str, group: str) -> bool:
+        """Whether it may be a member of a consumer group, commit to it, and look at it."""
+        return any(
+            grant.admin or (grant.subscribe_topics and _any(grant.subscribe_groups, group))
+            for grant in self._of(identity)
+        )
+
+    def is_admin(self, identity: str) -> bool:
+        """Whether it may create and delete topics and see the cluster's state."""
+        return any(grant.admin for grant in self._of(identity))
+
+    def is_peer(self, identity: str) -> bool:
+        """Whether it is a member of the cluster."""
+        return identity in self._peers
+
+    def _of(self, identity: str) -> Iterator[Grant]:
+        return (grant for grant in self._grants if matches(grant.identity, identity))
+
+
+def _any(patterns: Iterable[str], text: str) -> bool:
+    return any(matches(pattern, text) for pattern in patterns)

@@ -1,0 +1,58 @@
+"""Raft, sans I/O: a deterministic core that decides, driven by whoever owns clock, disk and
+network.
+
+`Raft` takes messages, time and proposals and gives batches of `Effects`; docs/raft.md is the guide
+for drivers. `wal` and `snapshot_file` are the codecs of what a driver keeps on disk.
+"""
+
+from samelog.consensus import messages
+from samelog.consensus.effects import Effects
+from samelog.consensus.errors import (
+    Busy,
+    ChangePending,
+    ConsensusError,
+    CorruptRecord,
+    MalformedMessage,
+    NotLeader,
+    UnfinishedFile,
+)
+from samelog.consensus.membership import (
+    Configuration,
+    Membership,
+    decode_configuration,
+    is_configuration,
+)
+from samelog.consensus.messages import decode_messages, encode_messages
+from samelog.consensus.progress import ProgressState, ProgressStatus
+from samelog.consensus.raft import Raft
+from samelog.consensus.types import Entry, HardState, NodeId, RaftConfig, Role, SaveToken, Snapshot
+from samelog.logformat.errors import InvariantError
+
+__all__ = [
+    "Busy",
+    "ChangePending",
+    "Configuration",
+    "ConsensusError",
+    "CorruptRecord",
+    "Effects",
+    "Entry",
+    "HardState",
+    "InvariantError",
+    "MalformedMessage",
+    "Membership",
+    "NodeId",
+    "NotLeader",
+    "ProgressState",
+    "ProgressStatus",
+    "Raft",
+    "RaftConfig",
+    "Role",
+    "SaveToken",
+    "Snapshot",
+    "UnfinishedFile",
+    "decode_configuration",
+    "decode_messages",
+    "encode_messages",
+    "is_configuration",
+    "messages",
+]

@@ -1,0 +1,165 @@
+"""Following: taking entries, commits, snapshots and heartbeats from the leader of the term (Raft,
+section 5.3).
+
+A reply that promises entries waits for their save; heartbeats are answered at once, so that a slow
+disk does not look like a dead node.
+
+Invariant: an entry that is committed here is never replaced; an attempt ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samelog.consensus.core import Core
+from samelog.consensus.errors import MalformedMessage
+from samelog.consensus.messages import (
+    Append,
+    AppendReject,
+    AppendReply,
+    Commit,
+    Heartbeat,
+    HeartbeatReply,
+    ReadRequest,
+    SnapshotChunk,
+    SnapshotReply,
+)
+from samelog.consensus.types import Entry, Role
+from samelog.logformat.errors import InvariantError
+
+
+def on_append(core: Core, sender: int, message: Append) -> None:
+    """Entries behind a place where our log must meet the leader's, or a probe for it."""
+    _follow(core, sender)
+    log = core.log
+    prev_index = message.prev_index
+    entries: Sequence[Entry] = message.entries
+    if entries:
+        _check_entries(message)
+    if prev_index < core.commit:
+        prev_index, entries = _skip_committed(core, prev_index, entries)
+    elif log.term_at(prev_index) != message.prev_term:
+        _reject(core, sender, message)
+        return
+    if entries:
+        _store(core, prev_index, entries)
+    match = prev_index + len(entries)
+    commit = message.commit if message.commit < match else match
+    core.commit = max(core.commit, commit)
+    core.regain_certainty()
+    core.send_after_save_queue.append(
+        (sender, AppendReply(core.term, message.stream, match, core.may_vote))
+    )
+
+
+def on_commit(core: Core, sender: int, message: Commit) -> None:
+    """A new commit index, told without waiting for the next entries."""
+    _follow(core, sender)
+    _learn_commit(core, message.index, message.entry_term)
+
+
+def on_heartbeat(core: Core, sender: int, message: Heartbeat) -> None:
+    """The leader lives."""
+    _follow(core, sender)
+    _learn_commit(core, message.commit, message.commit_term)
+    core.send(sender, HeartbeatReply(core.term, message.round, core.may_vote))
+    doubt = core.doubt
+    if doubt is not None and doubt.must_ask(core.term, core.now, core.config.heartbeat_s):
+        core.send(sender, ReadRequest(core.term, doubt.number))
+
+
+def on_snapshot_chunk(core: Core, sender: int, message: SnapshotChunk) -> None:
+    """Part of a snapshot, because the leader no longer has the entries we lack."""
+    _follow(core, sender)
+    if message.last_index > core.commit and not core.log.matches(
+        message.last_index, message.last_term
+    ):
+        snapshot = core.receiver.receive(sender, message)
+        if snapshot is None:
+            offset = core.receiver.next_offset
+            core.send(sender, SnapshotReply(core.term, message.last_index, message.offset, offset))
+            return
+        core.install(snapshot)
+    core.receiver.discard()
+    core.advance_commit(message.last_index)
+    core.send_after_save(sender, AppendReply(core.term, 0, core.commit, core.may_vote))
+
+
+def _follow(core: Core, sender: int) -> None:
+    """The sender leads our term, whether we know it as a voter or not: it may hold a configuration
+    that we don't (thesis 4.1). Raises InvariantError if another node leads.
+    """
+    if core.leader == sender:
+        core.leader_seen = core.now
+        core.election_deadline = core.now + core.election_timeout
+        return
+    if core.elected not in (None, sender) or core.role is Role.LEADER:
+        raise InvariantError(f"nodes {core.elected} and {sender} both lead term {core.term}")
+    core.elected = sender
+    core.become_follower(core.term, sender)
+
+
+def _check_entries(message: Append) -> None:
+    """Raises MalformedMessage unless indexes are dense and terms grow from prev_term to the
+    leader's.
+    """
+    index, term = message.prev_index, message.prev_term
+    for entry in message.entries:
+        index += 1
+        if entry.index != index or entry.term < term:
+            raise MalformedMessage(
+                f"entry ({entry.index}, {entry.term}) cannot be number {index} in term {term}"
+            )
+        term = entry.term
+    if term > message.term:
+        raise MalformedMessage(f"an entry of term {term} from a leader of term {message.term}")
+
+
+def _skip_committed(
+    core: Core, prev_index: int, entries: Sequence[Entry]
+) -> tuple[int, Sequence[Entry]]:
+    """The part of an append that lies above our commit index; below it, it must agree with what we
+    have.
+    """
+    log = core.log
+    for entry in entries:
+        if entry.index > core.commit:
+            break
+        if entry.index > log.base_index and log.term_at(entry.index) != entry.term:
+            raise InvariantError(
+                f"the leader of term {core.term} would replace committed entry {entry.index}"
+            )
+    return core.commit, entries[core.commit - prev_index :]
+
+
+def _store(core: Core, prev_index: int, entries: Sequence[Entry]) -> None:
+    """Append what we lack; from the first conflict on, the leader's entries replace ours."""
+    log = core.log
+    if prev_index != log.last_index:
+        conflict = log.first_conflict(entries)
+        if conflict is None:
+            return
+        if conflict <= log.last_index:
+            if conflict <= core.commit:
+                raise InvariantError(
+                    f"the leader of term {core.term} would replace committed entry {conflict}"
+                )
+            core.cut_from(conflict)
+        entries = entries[conflict - prev_index - 1 :]
+    core.append(entries)
+
+
+def _reject(core: Core, sender: int, message: Append) -> None:
+    log = core.log
+    hint_index, hint_term = log.newest_up_to_term(message.prev_index, message.prev_term)
+    reject = AppendReject(
+        core.term, message.stream, message.prev_index, hint_index, hint_term, log.last_index
+    )
+    core.send_after_save(sender, reject)
+
+
+def _learn_commit(core: Core, index: int, term: int) -> None:
+    """The leader's entry (index, term) is committed; if we have it, so is all we hold up to it."""
+    if index > core.commit and core.log.term_at(index) == term:
+        core.commit = index
+    core.regain_certainty()

@@ -1,0 +1,209 @@
+"""What nodes say to each other, and its bytes (docs/raft.md, "Messages").
+
+One payload is the MessagePack array `[FORMAT_VERSION, group, [message, ...]]`; a message is an
+array whose first item is its type's number, followed by its fields in the order of the class.
+
+Invariant: decoding any bytes gives messages whose numbers are in range, or MalformedMessage;
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from samelog.consensus.errors import MalformedMessage
+from samelog.consensus.types import Entry, Node, Number
+
+FORMAT_VERSION = 1
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Base of all messages. `term` is the sender's, but for PreVote and a granted PreVoteReply."""
+
+    term: Number
+
+
+class PreVote(Message, frozen=True, tag=1):
+    """Would you vote for me in `term`? Nobody's term changes by asking."""
+
+    last_index: Number
+    last_term: Number
+
+
+class PreVoteReply(Message, frozen=True, tag=2):
+    """`term` is the asked one when granted, else the voter's own; `counts` as in VoteReply."""
+
+    granted: bool
+    counts: bool = True
+
+
+class Vote(Message, frozen=True, tag=3):
+    """Vote for me in `term`. `transfer`: the leader asked for this election, so leases don't hinder
+    it.
+    """
+
+    last_index: Number
+    last_term: Number
+    transfer: bool
+
+
+class VoteReply(Message, frozen=True, tag=4):
+    """The answer to Vote, sent only once it is durable.
+
+    `counts` is false when the sender may have lost entries that it once acknowledged: what it
+    grants is part of no majority, only of the votes of all.
+    """
+
+    granted: bool
+    counts: bool = True
+
+
+class Append(Message, frozen=True, tag=5):
+    """Entries that follow (prev_index, prev_term); `commit` is the leader's commit index.
+
+    `stream` numbers the leader's attempts to feed this follower; answers repeat it.
+    """
+
+    stream: Number
+    prev_index: Number
+    prev_term: Number
+    entries: tuple[Entry, ...]
+    commit: Number
+
+
+class AppendReply(Message, frozen=True, tag=6):
+    """The sender's log is durably equal to the leader's up to `match`.
+
+    `counts` is false when the sender is no longer trusted to remember what it once acknowledged.
+    `stream` is 0 in answer to a snapshot.
+    """
+
+    stream: Number
+    match: Number
+    counts: bool
+
+
+class AppendReject(Message, frozen=True, tag=7):
+    """The sender has no entry equal to (prev_index, prev_term).
+
+    (hint_index, hint_term): its newest entry that may be in the leader's log too. `last_index`: its
+    log's end.
+    """
+
+    stream: Number
+    prev_index: Number
+    hint_index: Number
+    hint_term: Number
+    last_index: Number
+
+
+class Commit(Message, frozen=True, tag=8):
+    """Everything up to the entry (index, entry_term) is committed. Needs no answer."""
+
+    index: Number
+    entry_term: Number
+
+
+class Heartbeat(Message, frozen=True, tag=9):
+    """I lead. `round` numbers the leader's proofs of leadership; (commit, commit_term) as in
+    Commit.
+    """
+
+    commit: Number
+    commit_term: Number
+    round: Number
+
+
+class HeartbeatReply(Message, frozen=True, tag=10):
+    """You led when I got the heartbeat of `round`."""
+
+    round: Number
+    counts: bool
+
+
+class SnapshotChunk(Message, frozen=True, tag=11):
+    """Bytes of a snapshot from `offset`; `total_bytes` is the size of the whole."""
+
+    last_index: Number
+    last_term: Number
+    voters: tuple[Node, ...]
+    learners: tuple[Node, ...]
+    offset: Number
+    total_bytes: Number
+    data: bytes
+
+
+class SnapshotReply(Message, frozen=True, tag=12):
+    """The chunk at `offset` of the snapshot `last_index` came; go on at `next_offset`."""
+
+    last_index: Number
+    offset: Number
+    next_offset: Number
+
+
+class TimeoutNow(Message, frozen=True, tag=13):
+    """Become leader: campaign at once."""
+
+
+class ReadRequest(Message, frozen=True, tag=14):
+    """From a follower: which index must I have applied to answer a read? `context` is its unique
+    number.
+    """
+
+    context: Number
+
+
+class ReadReply(Message, frozen=True, tag=15):
+    """The answer to ReadRequest."""
+
+    context: Number
+    index: Number
+
+
+AnyMessage = (
+    PreVote
+    | PreVoteReply
+    | Vote
+    | VoteReply
+    | Append
+    | AppendReply
+    | AppendReject
+    | Commit
+    | Heartbeat
+    | HeartbeatReply
+    | SnapshotChunk
+    | SnapshotReply
+    | TimeoutNow
+    | ReadRequest
+    | ReadReply
+)
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: int
+    group: int
+    messages: list[AnyMessage]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Envelope)
+
+
+def encode_messages(messages: Sequence[Message], *, group: int = 0) -> bytes:
+    """The payload that carries `messages`, in order, between two members of `group`."""
+    return _encoder.encode((FORMAT_VERSION, group, messages))
+
+
+def decode_messages(payload: bytes | bytearray | memoryview, *, group: int = 0) -> list[AnyMessage]:
+    """The messages of a payload. Raises MalformedMessage for any other bytes, version or group."""
+    try:
+        envelope = _decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MalformedMessage(f"not a payload of messages: {error}") from error
+    if envelope.version != FORMAT_VERSION:
+        raise MalformedMessage(f"messages of version {envelope.version}, not {FORMAT_VERSION}")
+    if envelope.group != group:
+        raise MalformedMessage(f"messages of group {envelope.group}, not {group}")
+    return envelope.messages

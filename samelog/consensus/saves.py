@@ -1,0 +1,73 @@
+"""What of a node's log and term is on its disk, and what is on the way there.
+
+Every batch of effects carries a token; the driver gives it back when the batch is durable. An entry
+that is replaced while its save is under way must not count as durable when that old save ends, so
+replacing shortens pending saves.
+
+Invariant: entries up to durable_index are on disk exactly as they are in the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from samelog.consensus.types import SaveToken
+from samelog.logformat.errors import InvariantError
+
+
+class Saves:
+    """The book of saves under way. `handed_index`: the last entry that was handed to the driver."""
+
+    __slots__ = (
+        "_pending",
+        "_saved",
+        "durable_index",
+        "durable_term",
+        "handed_index",
+        "last_token",
+    )
+
+    def __init__(self, durable_index: int, durable_term: int) -> None:
+        self.durable_index = durable_index
+        self.durable_term = durable_term
+        self.handed_index = durable_index
+        self.last_token: SaveToken = 0
+        """The token of the newest batch."""
+        self._saved: SaveToken = 0
+        self._pending: deque[tuple[SaveToken, int, int]] = deque()
+
+    def hand_out(self, last_index: int, term: int) -> None:
+        """A batch that makes the log up to `last_index`, and `term`, durable goes to the driver.
+
+        Its token is `last_token` from now on.
+        """
+        self.handed_index = last_index
+        self.last_token += 1
+        self._pending.append((self.last_token, last_index, term))
+
+    def saved(self, token: SaveToken) -> None:
+        """All batches up to the one with this token are durable. Raises InvariantError out of
+        order.
+        """
+        if not self._saved <= token <= self.last_token:
+            raise InvariantError(f"save {token} reported after {self._saved}, of {self.last_token}")
+        self._saved = token
+        pending = self._pending
+        while pending and pending[0][0] <= token:
+            _, self.durable_index, self.durable_term = pending.popleft()
+
+    def replaced_from(self, index: int) -> None:
+        """The log changes at and above `index`: what is saved or being saved there no longer
+        counts.
+        """
+        last = index - 1
+        self.durable_index = min(self.durable_index, last)
+        self.handed_index = min(self.handed_index, last)
+        self._pending = deque((token, min(upto, last), term) for token, upto, term in self._pending)
+
+    def snapshot_installed(self, index: int) -> None:
+        """The log was replaced by a snapshot: nothing counts until the batch that carries it is
+        durable.
+        """
+        self.replaced_from(1)
+        self.handed_index = index

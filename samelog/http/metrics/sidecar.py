@@ -1,0 +1,102 @@
+"""What sidecars tell monitoring.
+
+Invariant: looking changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from samelog.http.metrics import common
+from samelog.http.metrics.collector import Gather, Metrics, Sample
+from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
+from samelog.replicator.pull_copy import CopyState
+from samelog.runtime.histogram import FAST_S, Histogram
+from samelog.runtime.tally import Tally
+
+if TYPE_CHECKING:
+    from samelog.config.types import ClientConfig, HttpConfig
+    from samelog.publisher.sidecar import PublisherSidecar
+    from samelog.subscriber.sidecar import SubscriberSidecar
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What both kinds have: how they are configured, where, what their listeners count, and how
+    late the event loop is, and why the newest configuration does not count.
+    """
+
+    config: ClientConfig
+    directory: str
+    http: HttpConfig | None = None
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    delays: Histogram = field(default_factory=lambda: Histogram(FAST_S))
+    config_problem: Callable[[], str] = lambda: ""
+
+
+def sidecar_metrics(
+    side: Side, table: tuple[Metric, ...], look: Gather, not_ready: Callable[[], str]
+) -> Metrics:
+    """`table` and `look`: of one kind of sidecar."""
+    files = common.tls_files_of(side.config.tls, side.http, {})
+    gathers: list[Gather] = [
+        common.build,
+        common.Certificates(files).samples,
+        partial(common.disk, side.directory),
+        partial(common.ready, not_ready),
+        partial(common.config_refused, side.config_problem),
+        partial(common.kafka, side.tallies),
+        partial(common.loop_delay, side.delays),
+        look,
+    ]
+    return Metrics(by_name(COMMON, SIDECAR, table), gathers)
+
+
+def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
+    """What is shipped."""
+    clients = sidecar.clients
+    yield "samelog_sidecar_directory_faulty", (), bool(sidecar.directory.fault)
+    yield "samelog_sidecar_sessions_not_shipped", (), len(sidecar.faults)
+    yield "samelog_sidecar_sessions", (), len(clients)
+    yield "samelog_sidecar_budget_bytes", (), budget_bytes
+    for path, client in clients.items():
+        status, name = client.status, (os.path.basename(path),)
+        is_stopped = status.stopped is not None or status.session_fault is not None
+        refused = {problem for node in status.nodes for problem in node.problems}
+        there = sum(node.phase is not None for node in status.nodes)
+        yield "samelog_sidecar_session_stopped", name, is_stopped
+        yield "samelog_sidecar_session_connected_nodes", name, there
+        yield "samelog_sidecar_session_refused", name, len(refused)
+        yield "samelog_sidecar_held_bytes", name, _size(path)
+
+
+def _size(directory: str) -> int:
+    """Bytes of the files below a directory, as far as they are there."""
+    total = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(place, name)).st_size
+            except FileNotFoundError:  # released meanwhile
+                continue
+    return total
+
+
+def copying(sidecar: SubscriberSidecar) -> Iterator[Sample]:
+    """What is copied."""
+    status = sidecar.status
+    yield "samelog_sidecar_directory_faulty", (), bool(sidecar.fault)
+    yield "samelog_sidecar_connected", (), status is not None and bool(status.node)
+    for copy in tuple(sidecar.copies.values()):
+        topic, partition = copy.name
+        name, end = (topic, str(partition)), copy.log.next_offset
+        yield "samelog_sidecar_copy_start_offset", name, copy.log.start_offset
+        yield "samelog_sidecar_copied_records_total", name, end
+        yield "samelog_sidecar_copy_caught_up", name, copy.caught_up
+        yield "samelog_sidecar_copy_stopped", name, copy.state is CopyState.STOPPED
+        if copy.cluster_end is not None:
+            yield "samelog_sidecar_copy_lag_records", name, max(0, copy.cluster_end - end)

@@ -1,0 +1,110 @@
+"""What sidecars answer over HTTP: they can be looked at, and nothing can be changed.
+
+Invariant: a sidecar is ready as soon as the programs beside it can use its files, whether or not
+the cluster is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from samelog.http import sidecar_views as views
+from samelog.http.asked import Nothing
+from samelog.http.metrics.collector import Gather
+from samelog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
+from samelog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
+from samelog.http.probes import probe_routes
+from samelog.http.routes import Access, Asked, Route
+
+if TYPE_CHECKING:
+    from samelog.publisher.sidecar import PublisherSidecar
+    from samelog.subscriber.sidecar import SubscriberSidecar
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one kind of sidecar has of its own: metrics, and why it is not ready."""
+
+    table: tuple[Metric, ...]
+    samples: Gather
+    not_ready: Callable[[], str]
+
+
+class SidecarApi:
+    """Implements routes.Api."""
+
+    def __init__(
+        self, title: str, side: Side, *, answer: type, look: Callable[[], object], kind: Kind
+    ) -> None:
+        """`look` gives an `answer`: the sidecar's status."""
+        self.title = title
+        self.delays = side.delays
+        self.is_started = False
+        """Whether the Kafka listener, if there is one, is open."""
+        self._kind = kind
+
+        async def handle(asked: Asked) -> object:
+            return look()
+
+        metrics = sidecar_metrics(side, kind.table, kind.samples, self.not_ready)
+        status = Route("GET", "/status", "How it goes.", Access.LOOK, Nothing, answer, handle)
+        self.routes = (*probe_routes(self, self.not_ready, metrics), status)
+
+    def not_ready(self) -> str:
+        """Why it cannot serve; empty if it can."""
+        return self._kind.not_ready() if self.is_started else "the sidecar is starting"
+
+    def may_look(self, identity: str) -> bool:
+        """Every identity of the authority may: there are no grants at a sidecar."""
+        return True
+
+    def may_change(self, identity: str) -> bool:
+        """Nothing can be changed."""
+        return False
+
+
+def publisher_api(
+    sidecar: PublisherSidecar, side: Side, listener_fault: Callable[[], str] = lambda: ""
+) -> SidecarApi:
+    """Of a publisher sidecar: it takes what programs write, as long as its directory can be used.
+    `listener_fault`: why the Kafka listener takes nothing; empty if it does.
+    """
+
+    def fault() -> str:
+        return sidecar.directory.fault or listener_fault()
+
+    budget = side.config.publisher.budget_bytes
+    kind = Kind(PUBLISHER, lambda: shipping(sidecar, budget), fault)
+    title = "samelog publisher sidecar"
+    return SidecarApi(
+        title,
+        side,
+        answer=views.Shipping,
+        look=lambda: views.shipping(sidecar, fault(), side.config_problem()),
+        kind=kind,
+    )
+
+
+def subscriber_api(sidecar: SubscriberSidecar, side: Side) -> SidecarApi:
+    """Of a subscriber sidecar: there is something to read once every topic has a copy, as long as
+    its directory can be used.
+    """
+
+    def not_ready() -> str:
+        if sidecar.fault:
+            return sidecar.fault
+        there = {topic for topic, _ in sidecar.copies}
+        missing = ", ".join(topic for topic in sidecar.topics if topic not in there)
+        return f"no copy yet of {missing}" if missing else ""
+
+    kind = Kind(SUBSCRIBER, lambda: copying(sidecar), not_ready)
+    title = "samelog subscriber sidecar"
+    return SidecarApi(
+        title,
+        side,
+        answer=views.Copying,
+        look=lambda: views.copying(sidecar, side.config_problem()),
+        kind=kind,
+    )

@@ -1,0 +1,201 @@
+"""What API handlers know of whoever serves Kafka clients: a node (broker.py), or a sidecar with its
+local files (sidecar/).
+
+Handlers of what both serve use nothing else, so that there is one of each.
+
+Invariant: offsets that are promised to exist were committed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from asyncio import Future
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.fetch_sessions import FetchSessions
+from samelog.kafka.refusal import Refusal
+
+if TYPE_CHECKING:
+    from samelog.kafka.api import Client
+    from samelog.logformat.merged_reader import MergedReader
+    from samelog.replicator.interfaces import Refused, StreamListener
+    from samelog.runtime.clock import Clock
+    from samelog.sequencer.state_types import Topic
+
+
+class Endpoint(NamedTuple):
+    """A node as a client of one listener reaches it; `rack`: where it is, if that is known."""
+
+    number: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of a batch. `append_ms` is -1 unless the log's own time counts."""
+
+    error: ErrorCode
+    base_offset: int = -1
+    append_ms: int = -1
+
+
+class Stream(Protocol):
+    """One partition's merged log here, and who is told when it has grown."""
+
+    @property
+    def log(self) -> MergedReader:
+        """What is there."""
+
+    @property
+    def fault(self) -> Refused | None:
+        """Why it can not be read any more."""
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """Tell `listener` when the log grew, or `fault` is set."""
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Tell it no more."""
+
+
+class BatchLog(Protocol):
+    """Where clients' batches go."""
+
+    def is_open(self, topic: Topic, index: int) -> bool:
+        """Whether `append` may be called for a partition."""
+
+    async def open(self, topic: Topic, index: int) -> None:
+        """Make a partition ready for `append`. Raises Refusal."""
+
+    def append(self, topic: Topic, index: int, data: memoryview, records: int) -> Future[Outcome]:
+        """Take one batch of an open partition: what will become of it. `data` is free on return.
+        Raises Refusal.
+        """
+
+
+class AnyBroker(ABC):
+    """Whoever serves, as Kafka clients see it."""
+
+    batches: BatchLog
+
+    def __init__(self, number: int, cluster: str, clock: Clock) -> None:
+        self.number = number
+        self.cluster = cluster
+        self.clock = clock
+        self.sent: Callable[[bytes], None] = lambda records: None
+        """Called with batches that are sent to a client."""
+        self.fetch_sessions = FetchSessions(lambda: 1 + secrets.randbelow((1 << 31) - 1))
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def leader(self) -> int | None:
+        """The node that leads every partition, as far as is known here."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> int:
+        """The leader epoch of every partition; -1: none is known."""
+
+    @abstractmethod
+    def nodes(self) -> Sequence[int]:
+        """The numbers of all members, in order."""
+
+    @abstractmethod
+    def endpoints(self, listener: str) -> Sequence[Endpoint]:
+        """The living nodes that have this listener."""
+
+    @abstractmethod
+    def is_there(self, number: int) -> bool:
+        """Whether a node is up, as far as is known here."""
+
+    def controller(self, listener: str) -> int:
+        """A living node that changes topics for clients: any does."""
+        numbers = [endpoint.number for endpoint in self.endpoints(listener)]
+        return self.leader if self.leader in numbers else self.number
+
+    def nearest(self, client: Client, rack: str, index: int) -> int:
+        """The node that a client in a rack had better read a partition of this index from
+        (KIP-392); -1: this one.
+        """
+        return -1
+
+    @abstractmethod
+    async def catch_up(self) -> None:
+        """Wait until what was committed before this call is known here. Raises Refusal."""
+
+    async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
+        """Catch up if one of these is not known here, as far as that can be done: it might only be
+        new.
+        """
+        if any(name and self.topic(name) is None for name in topics):
+            with suppress(Refusal):
+                await self.catch_up()
+
+    async def confirm_ends(self) -> None:
+        """Wait until `committed` is certain to tell which offsets there are. Raises Refusal."""
+        await self.catch_up()
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def topics(self) -> Iterable[Topic]:
+        """All topics that are known."""
+
+    @abstractmethod
+    def topic(self, key: str | UUID) -> Topic | None:
+        """A topic by its name or its id."""
+
+    @abstractmethod
+    def partition(self, key: str | UUID, index: int) -> Stream | None:
+        """A partition as it is here."""
+
+    @abstractmethod
+    def committed(self, key: str | UUID, index: int) -> int:
+        """The offset behind everything that is known to be committed, whether it is here or not."""
+
+    def log_start(self, key: str | UUID, index: int) -> int:
+        """The offset below which a partition is archived, if more is known than its log says."""
+        return 0
+
+    @abstractmethod
+    def max_message_bytes(self, topic: Topic | None) -> int:
+        """How long a record batch of the topic may be, with its header."""
+
+    @property
+    @abstractmethod
+    def auto_creates(self) -> bool:
+        """Whether asking for a topic makes it."""
+
+    @abstractmethod
+    async def create_by_default(self, name: str) -> None:
+        """Make a topic, known here afterwards, because somebody asked for it. Raises Refusal."""
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def may_read(self, client: Client, topic: str) -> bool:
+        """Whether a client may fetch from a topic."""
+
+    @abstractmethod
+    def may_write(self, client: Client, topic: str) -> bool:
+        """Whether it may produce to it."""
+
+    @abstractmethod
+    def may_administer(self, client: Client) -> bool:
+        """Whether it may create, change and delete topics."""
+
+    def may_describe(self, client: Client, topic: str) -> bool:
+        """Whether it may know that a topic is there."""
+        return (
+            self.may_read(client, topic)
+            or self.may_write(client, topic)
+            or self.may_administer(client)
+        )

@@ -1,0 +1,41 @@
+"""InitProducerId (22): gives an idempotent producer its id, a random number of 63 bits, so that no
+two producers ever get the same, whichever nodes they ask.
+
+As with Kafka's broker, every call gives a new id with epoch 0. A transactional producer is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.codec.schemas import Tree
+
+
+def handle(call: AnyCall, request: Any) -> Tree:
+    """Answer a request."""
+    if request.transactional_id is not None:
+        return {
+            "error_code": ErrorCode.unsupported_version,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+    return {
+        "error_code": ErrorCode.none,
+        "producer_id": secrets.randbits(63),
+        "producer_epoch": 0,
+    }
+
+
+API = Api(
+    key=22,
+    name="InitProducerId",
+    first=0,
+    last=5,
+    flexible_from=2,
+    handle=handle,
+    notes="Idempotent producers only; with a transactional id UNSUPPORTED_VERSION is answered.",
+)

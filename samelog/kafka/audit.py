@@ -1,0 +1,89 @@
+"""Kafka clients' changes in the audit log.
+
+Invariant: what a client is answered does not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.api import Api, CallTo, Later, Now, Outcome
+from samelog.runtime.audit import UNKNOWN, note_change
+
+BrokerT = TypeVar("BrokerT", bound=AnyBroker)
+Note = Callable[[str | None], None]
+"""Writes the line: why nothing came of it, None if it is done."""
+
+
+def audited(api: Api[BrokerT]) -> Api[BrokerT]:
+    """The same, with a line for each request that is not a question only."""
+
+    def handle(call: CallTo[BrokerT], request: Any) -> Outcome:
+        def note(error: str | None) -> None:
+            note_change(
+                who=call.client.identity,
+                peer=call.client.host,
+                what=api.name,
+                asked=request,
+                error=error,
+            )
+
+        if getattr(request, "validate_only", False):
+            return api.handle(call, request)
+        try:
+            return _when_done(api.handle(call, request), note)
+        except Exception as error:
+            note(repr(error))
+            raise
+
+    return replace(api, handle=handle)
+
+
+def _when_done(outcome: Outcome, note: Note) -> Outcome:
+    if isinstance(outcome, asyncio.Future):
+        outcome.add_done_callback(lambda done: note(_error_of(done)))
+        return outcome
+    if not inspect.iscoroutine(outcome):
+        note(_said(outcome))
+        return outcome
+
+    async def wait(running: Coroutine[Any, Any, Now | Later]) -> Now | Later:
+        try:
+            answer = await running
+        except BaseException as error:
+            note(UNKNOWN if isinstance(error, asyncio.CancelledError) else repr(error))
+            raise
+        return _when_done(answer, note)
+
+    return wait(outcome)
+
+
+def _error_of(done: asyncio.Future[Any]) -> str | None:
+    if done.cancelled():
+        return UNKNOWN
+    error = done.exception()
+    return _said(done.result()) if error is None else repr(error)
+
+
+def _said(answer: Any) -> str | None:
+    return "; ".join(dict.fromkeys(_errors(answer))) or None
+
+
+def _errors(answer: Any) -> Iterator[str]:
+    """Every error in an answer, as text."""
+    if isinstance(answer, Mapping):
+        code = ErrorCode(answer.get("error_code", ErrorCode.none))
+        if code is not ErrorCode.none:
+            yield str(answer.get("error_message") or code.name)
+        for value in answer.values():
+            yield from _errors(value)
+    elif isinstance(answer, list | tuple):
+        for value in answer:
+            yield from _errors(value)

@@ -1,0 +1,216 @@
+"""What the API handlers know of the node they run in, in Kafka's words.
+
+The partition leader that clients are told is the Raft leader, and its term the leader epoch, for
+all partitions; but every node takes what clients send it, and serves what it has.
+
+Invariant: what is said of topics is replicated state; offsets that are promised to exist were
+committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import AnyBroker, Endpoint
+from samelog.kafka.api import Client
+from samelog.kafka.groups.driver import GroupDriver
+from samelog.kafka.groups.patterns import TopicPatterns
+from samelog.kafka.producer_log import ProducerLog
+from samelog.kafka.refusal import Refusal
+from samelog.sequencer.commands import AnyCommand, CreateTopic
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state_types import Rejection, Topic
+from samelog.sequencer.topic_settings import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from samelog.sequencer.merging import MergedPartition
+    from samelog.sequencer.node import Node
+
+PRODUCER_SESSION = "kafka"
+"""The session that a grant to publish has to name for Kafka producers."""
+ANSWER_S = 3.0
+"""How long a question to the cluster may take before the client is told to ask again."""
+
+
+class Broker(AnyBroker):
+    """One node, as Kafka clients see it."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.number, node.config.cluster, node.clock)
+        self.node = node
+        self.sent = node.measures.sent
+        self.groups = GroupDriver(node, node.config.kafka.groups)
+        self.patterns = TopicPatterns(lambda: self.machine.state)
+        self.batches: ProducerLog = ProducerLog(node)
+        self.defaults = node.config.kafka.defaults
+        """What counts for topics that set nothing."""
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_again: asyncio.Task[None] | None = None
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    @property
+    def machine(self) -> StateMachine:
+        """The replicated state."""
+        return self.node.replica.machine
+
+    @property
+    def leader(self) -> int | None:
+        """The node that leads every partition, as far as is known here."""
+        return self.node.group.raft.leader
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of every partition."""
+        return self.node.group.raft.term + self.machine.state.epoch_base
+
+    def nodes(self) -> list[int]:
+        """The numbers of all members."""
+        return sorted(self.node.members.all)
+
+    def endpoints(self, listener: str) -> list[Endpoint]:
+        """The living nodes that have this listener."""
+        return [
+            Endpoint(number, known.host, known.port, known.rack or None)
+            for number, listeners in sorted(self.machine.state.listeners.items())
+            for known in listeners
+            if known.name == listener and self.is_there(number)
+        ]
+
+    def is_there(self, number: int) -> bool:
+        """Whether a node is up, as far as is known here."""
+        return self.node.is_there(number)
+
+    def nearest(self, client: Client, rack: str, index: int) -> int:
+        """The node that a client in a rack had better read a partition of this index from
+        (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
+        """
+        if not rack or self.leader != self.number or self.node.config.kafka.rack == rack:
+            return -1
+        near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
+        return near[index % len(near)] if near else -1
+
+    async def catch_up(self) -> None:
+        """Wait until what was committed before this call is applied here; those who ask together
+        share one question to the cluster. Raises Refusal.
+        """
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask(None))
+            task = self._asking
+        else:
+            if self._asked_again is None or self._asked_again.done():
+                self._asked_again = asyncio.create_task(self._ask(self._asking))
+            task = self._asked_again
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.shield(task)
+        except TimeoutError as error:
+            raise Refusal(
+                ErrorCode.leader_not_available, "no leader has answered: ask again"
+            ) from error
+
+    async def _ask(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+            self._asking = self._asked_again
+        await self.node.proposer.catch_up()
+
+    async def propose(self, command: AnyCommand) -> None:
+        """Have the cluster do something. Raises Refusal."""
+        try:
+            outcome = await self.node.proposer.propose(command)
+        except TimeoutError as error:
+            raise Refusal(ErrorCode.request_timed_out, "no leader has confirmed it") from error
+        if isinstance(outcome, Rejection):
+            raise Refusal(
+                REJECTED.get(outcome.code, ErrorCode.unknown_server_error), outcome.message
+            )
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def topics(self) -> Iterable[Topic]:
+        """All topics of the cluster."""
+        return self.machine.state.topics.values()
+
+    def topic(self, key: str | UUID) -> Topic | None:
+        """A topic by its name or its id."""
+        if isinstance(key, UUID):
+            return self.machine.topic_of_log(key.hex)
+        return self.machine.topic_named(key)
+
+    def partition(self, key: str | UUID, index: int) -> MergedPartition | None:
+        """A partition as this node has it."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        return self.node.merging.partitions.get(topic.partition_numbers[index])
+
+    def committed(self, key: str | UUID, index: int) -> int:
+        """The offset behind everything that is committed in a partition, executed here or not."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return 0
+        return self.machine.state.partitions[topic.partition_numbers[index]].next_offset
+
+    def max_message_bytes(self, topic: Topic | None) -> int:
+        """How long a record batch of the topic may be, with its header."""
+        longest = self.node.batch_bytes
+        by_default = self.defaults.message_max_bytes or longest
+        given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
+        return min(longest, int(given))
+
+    def log_start(self, key: str | UUID, index: int) -> int:
+        """The offset below which a partition is archived."""
+        topic = self.topic(key)
+        if topic is None or not 0 <= index < topic.partitions:
+            return 0
+        return self.machine.state.partitions[topic.partition_numbers[index]].log_start
+
+    @property
+    def auto_creates(self) -> bool:
+        """Whether asking for a topic makes it."""
+        given = self.defaults.auto_create
+        return self.node.config.auto_create_topics if given is None else given
+
+    async def create_topic(
+        self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
+    ) -> None:
+        """Make a topic, known here afterwards. Raises Refusal."""
+        now_ms = self.node.clock.wall_ms()
+        await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
+
+    async def create_by_default(self, name: str) -> None:
+        """Make a topic, known here afterwards, because somebody asked for it. Raises Refusal."""
+        await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    def may_read(self, client: Client, topic: str) -> bool:
+        """Whether a client may fetch from a topic."""
+        return self.node.rights.may_subscribe(client.identity, topic)
+
+    def may_write(self, client: Client, topic: str) -> bool:
+        """Whether it may produce to it."""
+        return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+
+    def may_use_group(self, client: Client, group: str) -> bool:
+        """Whether it may be a member of a group, commit to it, and look at it."""
+        return self.node.rights.may_use_group(client.identity, group)
+
+    def may_administer(self, client: Client) -> bool:
+        """Whether it may create, change and delete topics."""
+        return self.node.rights.is_admin(client.identity)
+
+
+REJECTED = {
+    "TOPIC_EXISTS": ErrorCode.topic_already_exists,
+    "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
+    "INVALID_TOPIC": ErrorCode.invalid_partitions,
+    "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
+}

@@ -1,0 +1,52 @@
+"""What stands before every request and every answer.
+
+Request header: int16 API key, int16 version, int32 correlation id; from header version 1 on a
+nullable string client id (with a 16-bit length in every version); from 2 on tagged fields. Answers:
+int32 correlation id, and from header version 1 on tagged fields (Kafka's RequestHeader.json and
+ResponseHeader.json).
+
+Invariant: tagged fields of whatever number are skipped, as the protocol demands.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.primitives import Reader
+
+_FIXED = struct.Struct(">hhi")
+API_VERSIONS_KEY = 18
+
+
+class RequestHeader(NamedTuple):
+    """What a request says of itself."""
+
+    key: int
+    version: int
+    correlation: int
+
+
+def read_header(frame: memoryview) -> RequestHeader:
+    """What every request begins with. Raises MalformedRequest."""
+    if len(frame) < _FIXED.size:
+        raise MalformedRequest(f"a request of {len(frame)} bytes has no header")
+    return RequestHeader(*_FIXED.unpack_from(frame))
+
+
+def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
+    """The client's name for itself, and where the body begins. Raises MalformedRequest."""
+    reader = Reader(frame, _FIXED.size)
+    client_id = reader.nullable_string()
+    reader.flexible = flexible
+    reader.tags()
+    return client_id or "", reader.at
+
+
+def response_header(header: RequestHeader, *, flexible: bool) -> bytes:
+    """What the answer begins with. That of ApiVersions never has tagged fields, so that a client
+    that knows no versions yet can read it.
+    """
+    correlation = struct.pack(">i", header.correlation)
+    return correlation + b"\0" if flexible and header.key != API_VERSIONS_KEY else correlation

@@ -1,0 +1,112 @@
+"""Produce (key 0), versions 0 to 11: requests in, record data as views of them; answers out.
+
+Layouts: Kafka's ProduceRequest.json and ProduceResponse.json. Versions 0 to 2 are only read so that
+they can be refused.
+
+Invariant: what is written is what the library writes of the same answer (tests/kafka); record data
+is never copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from samelog.kafka.codec.primitives import Reader, Writer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FLEXIBLE_FROM = 9
+_PARTITION_0 = struct.Struct(">ihq")
+_PARTITION_2 = struct.Struct(">ihqq")
+_PARTITION_5 = struct.Struct(">ihqqq")
+
+
+class ProducePartition(NamedTuple):
+    """Records for one partition; None: the client sent null."""
+
+    partition: int
+    records: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    """Records for any number of partitions. `acks`: 0, 1, or -1 for all."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, list[ProducePartition]]]
+
+
+class ProducedPartition(NamedTuple):
+    """What became of one partition's records. `append_ms` is -1 unless the log's own time counts;
+    `bad_records` are the numbers of those that made the batch be refused, and why.
+    """
+
+    partition: int
+    error: int
+    base_offset: int = -1
+    append_ms: int = -1
+    log_start: int = -1
+    message: str | None = None
+    bad_records: tuple[tuple[int, str | None], ...] = ()
+
+
+ProduceAnswer = list[tuple[str, list[ProducedPartition]]]
+
+
+def read_produce(version: int, body: memoryview) -> ProduceRequest:
+    """A request. Raises MalformedRequest."""
+    reader = Reader(body, flexible=version >= FLEXIBLE_FROM)
+    transactional_id = reader.nullable_string() if version >= 3 else None
+    acks, timeout_ms = reader.int16(), reader.int32()
+    topics: list[tuple[str, list[ProducePartition]]] = []
+    for _ in range(reader.count()):
+        name = reader.string()
+        topics.append((name, [_read_partition(reader) for _ in range(reader.count())]))
+        reader.tags()
+    reader.tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_partition(reader: Reader) -> ProducePartition:
+    partition = ProducePartition(reader.int32(), reader.nullable_bytes())
+    reader.tags()
+    return partition
+
+
+def write_produce(version: int, answer: ProduceAnswer, throttle_ms: int = 0) -> list[Buffer]:
+    """An answer's body; `throttle_ms`: how long the client is to wait."""
+    writer = Writer(flexible=version >= FLEXIBLE_FROM)
+    writer.count(len(answer))
+    for name, partitions in answer:
+        writer.nullable_string(name)
+        writer.count(len(partitions))
+        for partition in partitions:
+            _write_partition(writer, version, partition)
+        writer.no_tags()
+    if version >= 1:
+        writer.int32(throttle_ms)
+    writer.no_tags()
+    return writer.take()
+
+
+def _write_partition(writer: Writer, version: int, part: ProducedPartition) -> None:
+    if version >= 5:
+        fixed = _PARTITION_5.pack(
+            part.partition, part.error, part.base_offset, part.append_ms, part.log_start
+        )
+    elif version >= 2:
+        fixed = _PARTITION_2.pack(part.partition, part.error, part.base_offset, part.append_ms)
+    else:
+        fixed = _PARTITION_0.pack(part.partition, part.error, part.base_offset)
+    writer.raw(fixed)
+    if version >= 8:
+        writer.count(len(part.bad_records))
+        for number, reason in part.bad_records:
+            writer.int32(number)
+            writer.nullable_string(reason)
+            writer.no_tags()
+        writer.nullable_string(part.message)
+    writer.no_tags()

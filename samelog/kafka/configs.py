@@ -1,0 +1,173 @@
+"""Settings of topics and nodes, as DescribeConfigs lists them.
+
+Invariant: what is listed as a topic's is what counts for it, set or by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from samelog.archiver.copies import ARCHIVE_COPY, NO_COPY
+from samelog.archiver.policy import (
+    FOR_EVER,
+    HOLD_GROUPS,
+    HOLD_MAX_BYTES,
+    HOLD_MAX_MS,
+    RETENTION_BYTES,
+    RETENTION_MS,
+    rules_of,
+)
+from samelog.archiver.value_schema import VALUE_SCHEMA
+from samelog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
+from samelog.config.group_limits import SETTINGS, GroupLimits
+from samelog.config.types import NodeConfig
+from samelog.kafka.broker import Broker
+from samelog.sequencer.state_types import Topic
+from samelog.sequencer.topic_settings import (
+    CREATE_TIME,
+    FIXED,
+    MAX_MESSAGE_BYTES,
+    SEGMENT_BYTES,
+    TIMESTAMP_TYPE,
+)
+
+Tree = dict[str, Any]
+
+
+class Resource(IntEnum):
+    """What settings belong to (ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+def topics_of(request: Any) -> list[str]:
+    """The names of the topics among a request's resources."""
+    topics = (each for each in request.resources if each.resource_type == Resource.TOPIC)
+    return [each.resource_name for each in topics]
+
+
+class Source(IntEnum):
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
+
+    TOPIC = 1
+    FILE = 4
+    DEFAULT = 5
+
+
+class Kind(IntEnum):
+    """What a value is (DescribeConfigsResponse.ConfigType)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    LIST = 7
+
+
+HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+_KINDS: Mapping[str, Kind] = {
+    SEGMENT_BYTES: Kind.INT,
+    MAX_MESSAGE_BYTES: Kind.INT,
+    "cleanup.policy": Kind.LIST,
+    "min.insync.replicas": Kind.INT,
+    RETENTION_BYTES: Kind.LONG,
+    RETENTION_MS: Kind.LONG,
+    AUTO_CREATE: Kind.BOOLEAN,
+    MESSAGE_MAX_BYTES: Kind.INT,
+    NUM_PARTITIONS: Kind.INT,
+    "log.segment.bytes": Kind.INT,
+    "broker.id": Kind.INT,
+    "default.replication.factor": Kind.INT,
+    **dict.fromkeys((*SETTINGS, HEARTBEAT_MS, SESSION_MS), Kind.INT),
+}
+
+
+def topic_defaults(broker: Broker) -> dict[str, str]:
+    """What counts for a topic that sets nothing."""
+    return {
+        **FIXED,
+        MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),
+        **_archiving(broker),
+        TIMESTAMP_TYPE: CREATE_TIME,
+        SEGMENT_BYTES: str(broker.node.config.segment_bytes),
+        "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
+    }
+
+
+def _archiving(broker: Broker) -> dict[str, str]:
+    """What the node's archiving policy means for a topic that sets nothing."""
+    time_ms = rules_of(broker.node.archive.policy.policy, {}).time_ms
+    return {
+        RETENTION_MS: FOR_EVER if time_ms is None else str(time_ms),
+        RETENTION_BYTES: FOR_EVER,
+        HOLD_GROUPS: "",
+        HOLD_MAX_MS: "",
+        HOLD_MAX_BYTES: "",
+        VALUE_SCHEMA: "",
+        ARCHIVE_COPY: ",".join(broker.node.config.archive.copy_formats) or NO_COPY,
+    }
+
+
+def of_topic(broker: Broker, topic: Topic) -> list[Tree]:
+    """All settings of a topic."""
+    defaults = topic_defaults(broker)
+    return [
+        _entry(
+            key,
+            topic.settings.get(key, default),
+            Source.TOPIC if key in topic.settings else Source.DEFAULT,
+            read_only=key == "min.insync.replicas",
+        )
+        for key, default in sorted(defaults.items())
+    ]
+
+
+def of_node(broker: Broker) -> list[Tree]:
+    """What this node's configuration file says, under Kafka's names."""
+    config: NodeConfig = broker.node.config
+    values = {
+        AUTO_CREATE: str(broker.auto_creates).lower(),
+        "broker.id": str(broker.node.number),
+        "default.replication.factor": str(len(broker.nodes())),
+        "log.segment.bytes": str(config.segment_bytes),
+        MESSAGE_MAX_BYTES: str(broker.max_message_bytes(None)),
+        NUM_PARTITIONS: str(broker.defaults.num_partitions),
+        **_group_limits(config.kafka.groups),
+    }
+    if config.kafka.rack:
+        values[RACK] = config.kafka.rack
+    return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]
+
+
+def _group_limits(limits: GroupLimits) -> dict[str, str]:
+    return {name: str(getattr(limits, each.field)) for name, each in SETTINGS.items()}
+
+
+def of_group(broker: Broker) -> list[Tree]:
+    """What counts for every group of the consumer protocol, under the names of a group's own."""
+    limits = broker.node.config.kafka.groups
+    values = {
+        HEARTBEAT_MS: limits.consumer_heartbeat_interval_ms,
+        SESSION_MS: limits.consumer_session_timeout_ms,
+    }
+    return [_entry(key, str(value), Source.FILE, read_only=True) for key, value in values.items()]
+
+
+def _entry(
+    key: str, value: str, source: Source, *, read_only: bool, kind: Kind | None = None
+) -> Tree:
+    return {
+        "name": key,
+        "value": value,
+        "read_only": read_only,
+        "is_default": source is not Source.TOPIC,
+        "config_source": int(source),
+        "is_sensitive": False,
+        "synonyms": [{"name": key, "value": value, "source": int(source)}],
+        "config_type": int(_KINDS.get(key, Kind.STRING)),
+        "documentation": None,
+    }

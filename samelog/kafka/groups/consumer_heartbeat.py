@@ -1,0 +1,244 @@
+"""ConsumerGroupHeartbeat: joining, staying, moving to another assignment, leaving; all in one.
+
+Invariant: an assignment is proposed before its member is told of it; a member that does not give
+up what it was asked to within its rebalance timeout is fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from samelog.config.group_limits import GroupLimits
+from samelog.kafka.groups.assignors import ASSIGNORS
+from samelog.kafka.groups.consumer_group import LEFT_FOR_A_WHILE, ConsumerGroup
+from samelog.kafka.groups.desk import Desk, Waiter
+from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
+from samelog.sequencer.group_commands import ConsumerMember
+from samelog.sequencer.state_types import State
+
+CONSUMER, REVOKING = "consumer ", "revoking "
+"""Names of members' deadlines."""
+JOIN, LEAVE = 0, -1
+
+
+class _Refused(Exception):
+    def __init__(self, error: GroupError, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class ConsumerGroups:
+    """All groups of the consumer protocol."""
+
+    def __init__(self, desk: Desk, limits: GroupLimits, state: State) -> None:
+        self.groups: dict[str, ConsumerGroup] = {}
+        self._desk = desk
+        self._limits = limits
+        self._state = state
+
+    def take_over(self, group: ConsumerGroup) -> None:
+        """A group of an earlier leader: members have a whole session timeout to find us."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._keep_alive(group, member)
+            if member.revoking:
+                self._limit_revoking(group, member)
+
+    # --- the request ------------------------------------------------------------------------------
+
+    def beat(self, group: ConsumerGroup, request: Beat, waiter: Waiter) -> None:
+        """Answer a heartbeat."""
+        group.was_used = True
+        try:
+            if request.caller.generation in (LEAVE, LEFT_FOR_A_WHILE):
+                answer = self._leave(group, request.caller)
+            else:
+                answer = self._stay(group, request)
+        except _Refused as refused:
+            name, epoch = request.caller.member_id, request.caller.generation
+            answer = Beaten(refused.error, name, epoch, None, refused.message)
+        self._save(group)
+        self._desk.answer(waiter, answer)
+
+    def _stay(self, group: ConsumerGroup, request: Beat) -> Beaten:
+        caller = request.caller
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            known = ", ".join(sorted(ASSIGNORS))
+            raise _Refused(GroupError.UNSUPPORTED_ASSIGNOR, f"known are {known}")
+        before = group.members.get(caller.member_id)
+        matched = _matched(before, request)
+        if request.topics is not None or before is None or before.matched != matched:
+            self._check_size(group, request, matched)
+        joins = caller.generation == JOIN
+        member = self._joined(group, request) if joins else self._checked(group, request)
+        updated = _updated(member, request, matched)
+        group.members[caller.member_id] = updated
+        if before is None or _wishes(before) != _wishes(updated) or self._topics_moved(group):
+            self._retarget(group)
+        self._keep_alive(group, updated)
+        self._move(group, request)
+        after = group.members[caller.member_id]
+        changed = before is None or before.assigned != after.assigned
+        stale = caller.generation != after.epoch or request.owned is not None
+        told = tuple(after.assigned) if joins or changed or stale else None
+        return Beaten(GroupError.NONE, after.member_id, after.epoch, told)
+
+    def _move(self, group: ConsumerGroup, request: Beat) -> None:
+        name = request.caller.member_id
+        if request.caller.generation == JOIN:
+            group.confirm(name, set())
+        elif request.owned is not None:
+            group.confirm(name, set(request.owned))
+        group.reconcile(name)
+        member = group.members[name]
+        if not member.revoking:
+            self._desk.timers.cancel(group.group_id, REVOKING + name)
+        elif not self._desk.timers.runs(group.group_id, REVOKING + name):
+            self._limit_revoking(group, member)
+
+    # --- who may ----------------------------------------------------------------------------------
+
+    def _joined(self, group: ConsumerGroup, request: Beat) -> ConsumerMember:
+        """A member that joins, or joins again because it lost its answer."""
+        caller = request.caller
+        known = group.members.get(caller.member_id)
+        if known is not None:
+            return known
+        subscribes = request.topics is not None or bool(request.pattern)
+        if not subscribes or request.rebalance_timeout_ms < 0:
+            message = "who joins says what it subscribes to, and its rebalance timeout"
+            raise _Refused(GroupError.INVALID_REQUEST, message)
+        holder = None if caller.instance_id is None else group.holder_of(caller.instance_id)
+        if holder is None:
+            if len(group.members) >= self._limits.max_size:
+                raise _Refused(GroupError.GROUP_MAX_SIZE_REACHED, "the group is full")
+            return ConsumerMember(caller.member_id, caller.instance_id, "", "", 0, [])
+        if holder.epoch != LEFT_FOR_A_WHILE:
+            raise _Refused(GroupError.UNRELEASED_INSTANCE_ID, "another member has this instance id")
+        self._forget(group, holder.member_id)
+        group.targets[caller.member_id] = group.targets.pop(holder.member_id, [])
+        return msgspec.structs.replace(holder, member_id=caller.member_id, epoch=0)
+
+    def _check_size(self, group: ConsumerGroup, request: Beat, matched: Sequence[str]) -> None:
+        others = (m for n, m in group.members.items() if n != request.caller.member_id)
+        topics = [*(request.topics or ()), *matched]
+        topics += [topic for each in others for topic in (*each.topics, *each.matched)]
+        if sum(map(len, topics)) > self._limits.group_bytes:
+            raise _Refused(GroupError.GROUP_MAX_SIZE_REACHED, "too many subscriptions")
+
+    def _checked(self, group: ConsumerGroup, request: Beat) -> ConsumerMember:
+        caller = request.caller
+        member = self._known(group, caller)
+        if caller.generation == member.epoch:
+            return member
+        owned = set(request.owned or ())
+        if caller.generation == member.previous_epoch and owned <= set(member.assigned):
+            return member  # it has not got our last answer
+        raise _Refused(GroupError.FENCED_MEMBER_EPOCH, f"its epoch is {member.epoch}")
+
+    def _known(self, group: ConsumerGroup, caller: Caller) -> ConsumerMember:
+        if caller.instance_id is not None:
+            holder = group.holder_of(caller.instance_id)
+            if holder is not None and holder.member_id != caller.member_id:
+                raise _Refused(GroupError.FENCED_INSTANCE_ID, "another member has taken over")
+        member = group.members.get(caller.member_id)
+        if member is None:
+            raise _Refused(GroupError.UNKNOWN_MEMBER_ID, "the group has no such member")
+        return member
+
+    def check_commit(self, group: ConsumerGroup, caller: Caller) -> GroupError:
+        """Whether a member may commit, or see what is committed."""
+        member = group.members.get(caller.member_id)
+        if member is None:
+            return GroupError.UNKNOWN_MEMBER_ID
+        fits = caller.generation == member.epoch
+        return GroupError.NONE if fits else GroupError.STALE_MEMBER_EPOCH
+
+    # --- leaving ----------------------------------------------------------------------------------
+
+    def _leave(self, group: ConsumerGroup, caller: Caller) -> Beaten:
+        member = self._known(group, caller)
+        if caller.generation == LEFT_FOR_A_WHILE and member.instance_id is not None:
+            away = msgspec.structs.replace(member, epoch=LEFT_FOR_A_WHILE, revoking=[])
+            group.members[member.member_id] = away
+        else:
+            self._forget(group, member.member_id)
+            self._retarget(group)
+        return Beaten(GroupError.NONE, caller.member_id, caller.generation, None)
+
+    def lost(self, group: ConsumerGroup, member_id: str) -> None:
+        """A member was silent for too long, or does not give up what it should."""
+        if member_id in group.members:
+            self._forget(group, member_id)
+            self._retarget(group)
+            self._save(group)
+
+    def _forget(self, group: ConsumerGroup, member_id: str) -> None:
+        del group.members[member_id]
+        for name in (CONSUMER, REVOKING):
+            self._desk.timers.cancel(group.group_id, name + member_id)
+
+    # --- targets ----------------------------------------------------------------------------------
+
+    def _topics(self, group: ConsumerGroup) -> dict[str, Sequence[int]]:
+        """The partitions of the topics that are subscribed to, as they are now."""
+        names = self._state.names
+        return {
+            topic: self._state.topics[names[topic]].partition_numbers
+            for topic in sorted(group.subscriptions())
+            if topic in names
+        }
+
+    def _topics_moved(self, group: ConsumerGroup) -> bool:
+        there = {number for numbers in self._topics(group).values() for number in numbers}
+        return there != {number for hand in group.targets.values() for number in hand}
+
+    def _retarget(self, group: ConsumerGroup) -> None:
+        group.retarget(self._topics(group))
+        group.since_ms = self._desk.wall_ms
+
+    def _save(self, group: ConsumerGroup) -> None:
+        command = group.difference()
+        if command is not None:
+            self._desk.propose(command)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        timeout_s = self._limits.consumer_session_timeout_ms / 1000
+        name = CONSUMER + member.member_id
+        self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
+
+    def _limit_revoking(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        timeout_s = member.rebalance_timeout_ms / 1000
+        name = REVOKING + member.member_id
+        self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
+
+
+def _wishes(member: ConsumerMember) -> tuple[set[str], str | None]:
+    return member.subscribed, member.assignor
+
+
+def _matched(before: ConsumerMember | None, request: Beat) -> list[str]:
+    """The topics that the member's expression means now."""
+    known = "" if before is None else before.pattern
+    pattern = known if request.pattern is None else request.pattern
+    return list(request.find(pattern)) if pattern else []
+
+
+def _updated(member: ConsumerMember, request: Beat, matched: list[str]) -> ConsumerMember:
+    """What a request says of its member now holds; what it leaves out stays."""
+    timeout_ms = request.rebalance_timeout_ms
+    return msgspec.structs.replace(
+        member,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+        topics=member.topics if request.topics is None else sorted(set(request.topics)),
+        assignor=request.assignor or member.assignor,
+        pattern=member.pattern if request.pattern is None else request.pattern,
+        matched=matched,
+    )

@@ -1,0 +1,403 @@
+"""The coordinator of all consumer groups: requests in, commands and answers out.
+
+It runs on the Raft leader only. What a new leader needs is in the replicated state; what it does
+not need (who waits, when a session ends, ids given to members that have not joined) is lost with
+the old one, and clients ask again.
+
+Invariant: deterministic: the same requests at the same times give the same rounds; no group is
+changed but through its transitions, which never leave it waiting without a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samelog.config.group_limits import GroupLimits
+from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
+from samelog.kafka.groups.consumer_group import ConsumerGroup
+from samelog.kafka.groups.consumer_heartbeat import ConsumerGroups
+from samelog.kafka.groups.desk import Desk, Round, Waiter
+from samelog.kafka.groups.joining import Joining, check_member
+from samelog.kafka.groups.limits import GROUP_ID_MAX
+from samelog.kafka.groups.offsets import AnyGroup, Offsets
+from samelog.kafka.groups.rebalance import JOIN, MEMBER, PENDING, SYNC, Rebalance
+from samelog.kafka.groups.requests import (
+    Beat,
+    Beaten,
+    Caller,
+    Commit,
+    Described,
+    DescribedConsumers,
+    DescribedMember,
+    GroupError,
+    Join,
+    Joined,
+    Listed,
+    Sync,
+    Synced,
+)
+from samelog.sequencer.group_commands import DeleteGroups, Phase
+from samelog.sequencer.group_state import Group
+from samelog.sequencer.state_types import State
+
+
+class GroupCoordinator:
+    """All groups of the cluster, from one election of this node to the next."""
+
+    def __init__(self, limits: GroupLimits, state: State, now: float, wall_ms: int) -> None:
+        """`state`: what is replicated, with everything committed before this election applied."""
+        self._limits = limits
+        self._state = state
+        self._desk = Desk()
+        self._desk.at(now, wall_ms)
+        self._rebalance = Rebalance(self._desk, limits)
+        self._joining = Joining(self._desk, limits, self._rebalance)
+        self._offsets = Offsets(self._desk, limits, state)
+        self._groups: dict[str, ClassicGroup] = {}
+        self._consumers = ConsumerGroups(self._desk, limits, state)
+        for group_id, remembered in state.groups.by_id.items():
+            if remembered.consumers:
+                self._consumers.take_over(ConsumerGroup.restored(group_id, remembered))
+                continue
+            group = ClassicGroup.restored(group_id, remembered)
+            self._groups[group_id] = group
+            self._rebalance.take_over(group)
+        self._ending: set[str] = set()
+        """Groups whose deletion is proposed, and may not be committed yet."""
+        self._next_expiry = now + self._check_s
+
+    @property
+    def _check_s(self) -> float:
+        return self._limits.offsets_retention_check_interval_ms / 1000
+
+    def take(self) -> Round:
+        """What is to be proposed, and answered once it is committed."""
+        return self._desk.take()
+
+    def next_deadline(self) -> float:
+        """When `tick` is to be called at the latest."""
+        return min(self._next_expiry, self._desk.timers.next() or self._next_expiry)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def tick(self, now: float, wall_ms: int) -> None:
+        """Let time pass."""
+        self._desk.at(now, wall_ms)
+        short: dict[str, ClassicGroup] = {}
+        while (due := self._desk.timers.due(now)) is not None:
+            group = self._groups.get(due[0])
+            consumers = self._consumers.groups.get(due[0])
+            if consumers is not None:
+                self._consumers.lost(consumers, due[1].partition(" ")[2])
+            if group is not None and self._loses_members(group, due[1]):
+                short[due[0]] = group
+        for group in short.values():  # once, however many were lost
+            self._rebalance.left(group)
+        if now >= self._next_expiry:
+            self._next_expiry = now + self._check_s
+            self._expire()
+
+    def _loses_members(self, group: ClassicGroup, name: str) -> bool:
+        """A deadline of a group has passed."""
+        if name == SYNC:
+            return self._rebalance.sync_timeout(group)
+        if name.startswith(MEMBER):
+            return self._rebalance.session_over(group, name.removeprefix(MEMBER))
+        if name == JOIN:
+            self._rebalance.join_timeout(group)
+        else:
+            self._rebalance.pending_over(group, name.removeprefix(PENDING))
+        return False
+
+    def _expire(self) -> None:
+        self._ending.clear()
+        self._find_all()
+        unused = self._offsets.expire({**self._groups, **self._consumers.groups})
+        self._end(unused)
+        if unused:
+            self._desk.propose(DeleteGroups(unused, unused_only=True))
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def _find(self, group_id: str) -> ClassicGroup | None:
+        """A group, if it exists; an administrator's command may have made it."""
+        group = self._groups.get(group_id)
+        is_new = (
+            group_id in self._state.groups.by_id
+            and group_id not in self._ending
+            and group_id not in self._consumers.groups
+        )
+        return self._begin(group_id) if group is None and is_new else group
+
+    def _find_all(self) -> None:
+        known = self._state.groups.by_id
+        for group_id in [name for name in known if name not in self._groups]:
+            self._find(group_id)
+
+    def _find_any(self, group_id: str) -> AnyGroup | None:
+        """A group of either protocol."""
+        return self._consumers.groups.get(group_id) or self._find(group_id)
+
+    def _begin(self, group_id: str) -> ClassicGroup:
+        """A group that is not known here, or was one of the other protocol; it may be about to end
+        in the replicated state.
+        """
+        remembered = self._state.groups.by_id.get(group_id, Group())
+        group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
+        before = self._consumers.groups.pop(group_id, None)
+        if before is not None:
+            group.generation = before.epoch
+        self._ending.discard(group_id)
+        return group
+
+    def _end(self, group_ids: Sequence[str]) -> None:
+        for group_id in group_ids:
+            self._groups.pop(group_id, None)
+            self._consumers.groups.pop(group_id, None)
+        self._ending.update(group_ids)
+
+    # --- membership -------------------------------------------------------------------------------
+
+    def join(self, request: Join, waiter: Waiter) -> None:
+        """JoinGroup."""
+        caller = request.caller
+        error = _check_id(caller.group) or self._joining.problem(request)
+        if not error and self._has_consumers(caller.group):
+            error = GroupError.INCONSISTENT_GROUP_PROTOCOL
+        group = self._find(caller.group)
+        if not error and group is None:
+            if caller.member_id:
+                error = GroupError.UNKNOWN_MEMBER_ID
+            else:
+                group = self._begin(caller.group)
+        if error or group is None:
+            self._desk.answer(waiter, Joined(error, caller.member_id))
+        else:
+            self._joining.join(group, request, waiter)
+
+    def _has_consumers(self, group_id: str) -> bool:
+        consumers = self._consumers.groups.get(group_id)
+        return consumers is not None and bool(consumers.members)
+
+    def beat(self, request: Beat, waiter: Waiter) -> None:
+        """ConsumerGroupHeartbeat."""
+        caller = request.caller
+        error = _check_id(caller.group)
+        group = None if error else self._for_consumers(caller)
+        if group is None:
+            error = error or GroupError.UNKNOWN_MEMBER_ID
+            self._desk.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
+        else:
+            self._consumers.beat(group, request, waiter)
+
+    def _for_consumers(self, caller: Caller) -> ConsumerGroup | None:
+        """The group, which becomes one of the consumer protocol if it has no members."""
+        known = self._consumers.groups.get(caller.group)
+        classic = self._find(caller.group) if known is None else None
+        is_free = classic is None or not (classic.members or classic.pending)
+        if known is not None or not is_free or caller.generation != 0:
+            return known
+        group = ConsumerGroup(caller.group, 0 if classic is None else classic.generation)
+        self._groups.pop(caller.group, None)
+        self._ending.discard(caller.group)
+        self._consumers.groups[caller.group] = group
+        return group
+
+    def sync(self, request: Sync, waiter: Waiter) -> None:
+        """SyncGroup."""
+        group = self._find(request.caller.group)
+        error = self._check_sync(group, request)
+        if group is None or error:
+            self._desk.answer(waiter, Synced(error))
+            return
+        member = group.members[request.caller.member_id]
+        if group.phase is Phase.STABLE:
+            self._rebalance.synced(group, member, waiter)
+            return
+        self._desk.answer(member.syncing, Synced(GroupError.REBALANCE_IN_PROGRESS))
+        member.syncing = waiter
+        group.unsynced.discard(request.caller.member_id)
+        if group.leader == request.caller.member_id:
+            self._rebalance.assigned(group, list(request.assignments))
+
+    def _check_sync(self, group: ClassicGroup | None, request: Sync) -> GroupError:
+        error = self._check_generation(group, request.caller)
+        if group is None or error:
+            return error
+        for said, actual in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol, group.protocol),
+        ):
+            if said is not None and said != actual:
+                return GroupError.INCONSISTENT_GROUP_PROTOCOL
+        if group.phase is Phase.PREPARING:
+            return GroupError.REBALANCE_IN_PROGRESS
+        if sum(len(data) for _, data in request.assignments) > self._limits.group_bytes:
+            return GroupError.UNKNOWN_SERVER_ERROR
+        return GroupError.NONE
+
+    def _check_generation(self, group: ClassicGroup | None, caller: Caller) -> GroupError:
+        if group is None:
+            return GroupError.UNKNOWN_MEMBER_ID
+        error = check_member(group, caller)
+        if not error and caller.generation != group.generation:
+            return GroupError.ILLEGAL_GENERATION
+        return error
+
+    def heartbeat(self, caller: Caller, waiter: Waiter) -> None:
+        """Heartbeat."""
+        group = self._find(caller.group)
+        error = self._check_generation(group, caller)
+        if group is not None and not error:
+            self._rebalance.keep_alive(group, group.members[caller.member_id])
+            if group.phase is Phase.PREPARING:
+                error = GroupError.REBALANCE_IN_PROGRESS
+        self._desk.answer(waiter, error)
+
+    def leave(self, callers: Sequence[Caller], waiter: Waiter) -> None:
+        """LeaveGroup: members of one group, each by its id or by its instance id alone."""
+        group = self._find(callers[0].group) if callers else None
+        if group is None:
+            self._desk.answer(waiter, tuple(GroupError.UNKNOWN_MEMBER_ID for _ in callers))
+            return
+        before = len(group.members)
+        errors = tuple(self._leave(group, caller) for caller in callers)
+        if len(group.members) < before:
+            self._rebalance.left(group)
+        self._rebalance.maybe_complete(group)
+        self._desk.answer(waiter, errors)
+
+    def _leave(self, group: ClassicGroup, caller: Caller) -> GroupError:
+        if caller.member_id in group.pending:
+            group.pending.discard(caller.member_id)
+            return GroupError.NONE
+        member_id = caller.member_id
+        if not member_id and caller.instance_id is not None:
+            member_id = group.static.get(caller.instance_id, "")
+        whole = Caller(caller.group, member_id, caller.instance_id)
+        error = check_member(group, whole)
+        if not error:
+            self._rebalance.drop(group, member_id, GroupError.UNKNOWN_MEMBER_ID)
+        return error
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def commit(self, caller: Caller, commits: Sequence[Commit], waiter: Waiter) -> None:
+        """OffsetCommit."""
+        error = self._check_commit(caller)
+        if error:
+            self._desk.answer(waiter, tuple(error for _ in commits))
+            return
+        group = self._find_any(caller.group) or self._begin(caller.group)
+        self._desk.answer(waiter, self._offsets.commit(group, commits))
+
+    def _check_commit(self, caller: Caller) -> GroupError:
+        """Who may commit: members of the present generation; if there are none, anybody who claims
+        no generation.
+        """
+        if self._has_consumers(caller.group):
+            return self._consumers.check_commit(self._consumers.groups[caller.group], caller)
+        group, anonymous = self._find(caller.group), caller.generation < 0
+        if group is None or (anonymous and not group.members):
+            error = _check_id(caller.group)
+            return error or (GroupError.NONE if anonymous else GroupError.ILLEGAL_GENERATION)
+        error = self._check_generation(group, caller)
+        if not error:
+            self._rebalance.keep_alive(group, group.members[caller.member_id])
+            if group.phase is Phase.COMPLETING:
+                return GroupError.REBALANCE_IN_PROGRESS
+        return error
+
+    def may_fetch(self, caller: Caller) -> GroupError:
+        """Whether somebody who says that it is a member of a group may see its offsets."""
+        if caller.generation < 0 or not self._has_consumers(caller.group):
+            return GroupError.NONE
+        return self._consumers.check_commit(self._consumers.groups[caller.group], caller)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[int], waiter: Waiter) -> None:
+        """OffsetDelete: partitions that living members subscribe to are kept."""
+        group = self._find_any(group_id)
+        if group is None:
+            self._desk.answer(waiter, tuple(GroupError.GROUP_ID_NOT_FOUND for _ in partitions))
+        else:
+            self._desk.answer(waiter, self._offsets.delete(group, partitions))
+
+    # --- looking and deleting ---------------------------------------------------------------------
+
+    def describe(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+        """DescribeGroups."""
+        self._desk.answer(waiter, tuple(self._described(group_id) for group_id in group_ids))
+
+    def _described(self, group_id: str) -> Described:
+        group = self._find(group_id)
+        if group is None:
+            return Described(GroupError.GROUP_ID_NOT_FOUND, group_id, DEAD)
+        stable = group.phase is Phase.STABLE
+        members = tuple(
+            DescribedMember(
+                name,
+                member.record.instance_id,
+                member.record.client_id,
+                member.record.client_host,
+                member.metadata(group.protocol) if stable else b"",
+                member.record.assignment if stable else b"",
+            )
+            for name, member in group.members.items()
+        )
+        protocol = (group.protocol or "") if stable else ""
+        return Described(
+            GroupError.NONE, group_id, group.state_name, group.protocol_type, protocol, members
+        )
+
+    def describe_consumers(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+        """ConsumerGroupDescribe."""
+        groups = self._consumers.groups
+        self._desk.answer(waiter, tuple(_consumers(name, groups.get(name)) for name in group_ids))
+
+    def list_groups(self, waiter: Waiter) -> None:
+        """ListGroups, of all states and kinds."""
+        self._find_all()
+        self._desk.answer(
+            waiter,
+            tuple(
+                Listed(group.group_id, group.protocol_type, group.state_name, "classic")
+                for group in self._groups.values()
+            )
+            + tuple(
+                Listed(group.group_id, group.protocol_type, group.state_name, "consumer")
+                for group in self._consumers.groups.values()
+            ),
+        )
+
+    def delete(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+        """DeleteGroups: those that have no members."""
+        errors, gone = [], []
+        for group_id in group_ids:
+            group = self._find_any(group_id)
+            if group is None:
+                errors.append(GroupError.GROUP_ID_NOT_FOUND)
+            elif group.phase is not Phase.EMPTY:
+                errors.append(GroupError.NON_EMPTY_GROUP)
+            else:
+                errors.append(GroupError.NONE)
+                gone.append(group_id)
+                self._end([group_id])
+        if gone:
+            self._desk.propose(DeleteGroups(gone))
+        self._desk.answer(waiter, tuple(errors))
+
+
+def _consumers(group_id: str, group: ConsumerGroup | None) -> DescribedConsumers:
+    if group is None:
+        return DescribedConsumers(GroupError.GROUP_ID_NOT_FOUND, group_id)
+    members = tuple(
+        (member, tuple(group.targets.get(name, ()))) for name, member in group.members.items()
+    )
+    return DescribedConsumers(
+        GroupError.NONE, group_id, group.state_name, group.epoch, group.assignor, members
+    )
+
+
+def _check_id(group_id: str) -> GroupError:
+    fits = 0 < len(group_id) <= GROUP_ID_MAX
+    return GroupError.NONE if fits else GroupError.INVALID_GROUP_ID

@@ -1,0 +1,211 @@
+"""Runs the group coordinator on whichever node leads: asks it, has its decisions committed, and
+lets its answers go when they are.
+
+The coordinator's decisions of one turn of the loop are one entry (or a few, if they are large).
+When leadership is lost, or it is not known whether an entry was committed, everything that waits is
+told that this node coordinates no more, and clients look for the one that does.
+
+Invariant: no answer leaves before everything that was decided before it is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from samelog.config.group_limits import GroupLimits
+from samelog.consensus import Busy, NotLeader
+from samelog.kafka.groups.coordinator import GroupCoordinator
+from samelog.kafka.groups.desk import Round, Waiter
+from samelog.kafka.groups.requests import AnyAnswer, Caller, GroupError
+from samelog.logformat.errors import InvariantError
+from samelog.sequencer.commands import AnyCommand, encode_commands
+from samelog.sequencer.state_types import Rejection
+
+if TYPE_CHECKING:
+    from samelog.sequencer.node import Node
+
+TICK_S = 0.05
+ENTRY_BYTES = 1 << 20
+"""More than this is split into several entries, between commands."""
+
+Ask = Callable[[GroupCoordinator, Waiter], None]
+Answer = asyncio.Future[AnyAnswer | None]
+"""None: this node coordinates no groups, or not any more."""
+
+
+class GroupDriver:
+    """The groups of one node. Nothing happens while another node leads."""
+
+    def __init__(self, node: Node, limits: GroupLimits) -> None:
+        self._node = node
+        self._limits = limits
+        self._coordinator: GroupCoordinator | None = None
+        self._term = -1
+        self._waiting: set[Answer] = set()
+        self._unsent: deque[Round] = deque()
+        """Rounds that Raft had no room for yet."""
+        self._sent: deque[Round] = deque()
+        """Rounds that are proposed and not committed yet; the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_scheduled = False
+
+    def start(self) -> None:
+        """Let time pass for the groups."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def close(self) -> None:
+        """Answer whoever waits, and do nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._resign()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(self, request: Ask) -> Answer:
+        """Ask the coordinator, if this node has it."""
+        answer: Answer = asyncio.get_running_loop().create_future()
+        coordinator = self._current()
+        if coordinator is None:
+            answer.set_result(None)
+            return answer
+        self._waiting.add(answer)
+        answer.add_done_callback(self._waiting.discard)
+        request(coordinator, answer)
+        self._carry_out_soon()
+        return answer
+
+    async def is_current(self) -> bool:
+        """Whether this node coordinates, and its replicated state is the newest there is."""
+        if self._current() is None:
+            return False
+        index = await self._node.group.read_index()
+        if index is None:
+            return False
+        await self._node.replica.wait_applied(index)
+        return self._current() is not None
+
+    def may_fetch(self, caller: Caller) -> GroupError:
+        """Whether a member may see what its group committed."""
+        coordinator = self._current()
+        return GroupError.NOT_COORDINATOR if coordinator is None else coordinator.may_fetch(caller)
+
+    def _current(self) -> GroupCoordinator | None:
+        """The coordinator of this node's present reign, told what time it is."""
+        group, clock = self._node.group, self._node.clock
+        if not group.is_leader or group.raft.term != self._term:
+            self._resign()
+        if not group.is_leader:
+            return None
+        if self._coordinator is None:
+            state = self._node.replica.machine.state
+            self._coordinator = GroupCoordinator(self._limits, state, clock.now(), clock.wall_ms())
+            self._term = group.raft.term
+        self._coordinator.tick(clock.now(), clock.wall_ms())
+        return self._coordinator
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        if self._current() is not None:
+            self._carry_out()
+
+    def _resign(self) -> None:
+        self._coordinator = None
+        self._unsent.clear()
+        self._sent.clear()
+        for answer in tuple(self._waiting):
+            if not answer.done():
+                answer.set_result(None)
+
+    # --- carrying out -----------------------------------------------------------------------------
+
+    def _carry_out_soon(self) -> None:
+        """At the end of this turn of the loop, so that what arrives together shares an entry."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        if self._coordinator is None:
+            return
+        made = self._coordinator.take()
+        last = self._unsent[-1] if self._unsent else self._sent[-1] if self._sent else None
+        if made.commands:
+            self._unsent.append(made)
+        elif last is not None:
+            last.answers.extend(made.answers)
+        else:
+            _answer(made)
+        self._send()
+
+    def _send(self) -> None:
+        """Propose what waits, as far as Raft has room."""
+        while self._unsent:
+            made = self._unsent[0]
+            try:
+                futures = [
+                    self._node.group.propose(commands)[1] for commands in _entries(made.commands)
+                ]
+            except (Busy, NotLeader):  # it hands leadership over, and may not succeed
+                return
+            self._sent.append(self._unsent.popleft())
+            _all_done(futures, made, self._committed)
+
+    def _committed(self, made: Round, *, is_sure: bool) -> None:
+        """The newest entry of a round is committed, or nobody can tell."""
+        if made not in self._sent:
+            return
+        if not is_sure:
+            self._resign()
+            return
+        while self._sent:
+            first = self._sent.popleft()
+            _answer(first)
+            if first is made:
+                return
+
+
+def _entries(commands: list[Any]) -> Iterator[list[AnyCommand]]:
+    """The commands of a round, divided into entries."""
+    entry: list[AnyCommand] = []
+    size = 0
+    for command in commands:
+        length = len(encode_commands([command]))
+        if entry and size + length > ENTRY_BYTES:
+            yield entry
+            entry, size = [], 0
+        entry.append(command)
+        size += length
+    yield entry
+
+
+def _answer(made: Round) -> None:
+    for waiter, answer in made.answers:
+        if isinstance(waiter, asyncio.Future) and not waiter.done():
+            waiter.set_result(answer)
+
+
+def _all_done(futures: list[asyncio.Future[Any]], made: Round, then: Callable[..., None]) -> None:
+    """Call `then` when all are done: with whether all have come true."""
+    left = len(futures)
+
+    def done(future: asyncio.Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if future.cancelled() or future.exception() is not None:
+            then(made, is_sure=False)
+            return
+        refusal = next((one for one in future.result() if isinstance(one, Rejection)), None)
+        if refusal is not None:
+            raise InvariantError(f"a decision about groups was refused: {refusal.message}")
+        if not left:
+            then(made, is_sure=True)
+
+    for future in futures:
+        future.add_done_callback(done)

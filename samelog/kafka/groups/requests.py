@@ -1,0 +1,204 @@
+"""What clients ask the group coordinator and what it answers, as plain values.
+
+Invariant: nothing here knows of versions or encodings of the Kafka protocol; error codes are
+Kafka's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from samelog.sequencer.group_commands import ConsumerMember
+
+
+class GroupError(IntEnum):
+    """Kafka's error codes, as far as groups use them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    OFFSET_METADATA_TOO_LARGE = 12
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    NON_EMPTY_GROUP = 68
+    FENCED_LEADER_EPOCH = 74
+    GROUP_ID_NOT_FOUND = 69
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_REQUEST = 42
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks: a member of a generation, or nobody in particular (-1, "", None)."""
+
+    group: str
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """JoinGroup. `fresh_id` is the id that a new member gets; `needs_known_id`: from version 4 on a
+    new member first gets its id; `may_skip_assignment`: it understands that answer (version 9).
+    """
+
+    caller: Caller
+    fresh_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    needs_known_id: bool = True
+    may_skip_assignment: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to JoinGroup; `members` (id, instance id, metadata) are for the leader only."""
+
+    error: GroupError
+    member_id: str
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """SyncGroup; `assignments` (member id, bytes) are the leader's."""
+
+    caller: Caller
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Sequence[tuple[str, bytes]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to SyncGroup."""
+
+    error: GroupError
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+def _nothing(pattern: str) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
+    for a while. `topics`, `pattern` and `owned` (partition numbers) are None where nothing has
+    changed; `find` gives the topics that a pattern means and the client may read, sorted.
+    """
+
+    caller: Caller
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    assignor: str | None = None
+    owned: Sequence[int] | None = None
+    pattern: str | None = None
+    find: Callable[[str], Sequence[str]] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """The answer; `assigned` (partition numbers) is None where the member knows it."""
+
+    error: GroupError
+    member_id: str
+    epoch: int
+    assigned: tuple[int, ...] | None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One partition's offset; `partition` is its cluster-wide number, None if there is none."""
+
+    partition: int | None
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """A member, as DescribeGroups tells it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A classic group, as DescribeGroups tells it."""
+
+    error: GroupError
+    group: str
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumers:
+    """A group of the consumer protocol: its members, each with the partitions it is to have."""
+
+    error: GroupError
+    group: str
+    state: str = "Dead"
+    epoch: int = 0
+    assignor: str = ""
+    members: tuple[tuple[ConsumerMember, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A group, as ListGroups tells it; `kind` is `classic` or `consumer`."""
+
+    group: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+AnyAnswer = (
+    Joined
+    | Synced
+    | Beaten
+    | GroupError
+    | tuple[GroupError, ...]
+    | tuple[Described, ...]
+    | tuple[DescribedConsumers, ...]
+    | tuple[Listed, ...]
+)

@@ -1,0 +1,238 @@
+"""The session that this node's Kafka clients write, and what became of their batches.
+
+Batches are appended to the node's own session log and take the way of every session's records: to
+the other nodes, into a merge instruction, which says of each what became of it. One run lasts as
+long as the process, or until the cluster closes it because this node was away; then its batches
+that were not merged never will be, and clients are told to send them again.
+
+Invariant: a batch is answered from the committed instruction that is about it, or as not taken once
+it can not be merged any more; order within a partition is the order of `append`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import Outcome
+from samelog.kafka.refusal import Refusal
+from samelog.replicator.interfaces import Place, Refused
+from samelog.runtime.tls import NODE_PREFIX
+from samelog.sequencer.commands import Merge, Range, Verdict
+from samelog.sequencer.node_sessions import session_of
+from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from samelog.sequencer.node import Node
+    from samelog.sequencer.state_types import Topic
+
+ROLL_BYTES = 64 << 20
+"""Files are removed as a whole, once they are merged on a majority."""
+OPEN_TRIES = 5
+_VERDICTS = {
+    Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
+    Verdict.FENCED: ErrorCode.invalid_producer_epoch,
+}
+_REFUSED = {
+    FaultCode.INVALID_BATCH: ErrorCode.invalid_record,
+    FaultCode.DISK_FULL: ErrorCode.kafka_storage_error,
+    FaultCode.TOO_MANY: ErrorCode.throttling_quota_exceeded,
+    FaultCode.TOPIC_GONE: ErrorCode.unknown_topic_or_partition,
+    FaultCode.UNKNOWN_TOPIC: ErrorCode.unknown_topic_or_partition,
+    FaultCode.NOT_AUTHORISED: ErrorCode.topic_authorization_failed,
+}
+
+
+class _Waiting(NamedTuple):
+    """A batch that was appended at (roll, byte)."""
+
+    roll: int
+    start: int
+    records: int
+    outcome: asyncio.Future[Outcome]
+
+
+@dataclass(slots=True)
+class _Run:
+    """The run that batches go into now, under the cluster's number; partition number -> input."""
+
+    run_id: str
+    number: int
+    inputs: dict[int, int]
+
+
+NOT_TAKEN = Outcome(ErrorCode.not_leader_or_follower)
+"""Clients ask who leads, and send it again."""
+
+
+class ProducerLog:
+    """Implements any_broker.BatchLog and replicator.interfaces.IntakeListener."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._identity = NODE_PREFIX + node.config.name
+        self._session = session_of(node.number)
+        self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{node.number}"))
+        self._run: _Run | None = None
+        self._is_started = False
+        self._opening = asyncio.Lock()
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        """Input -> its batches whose fate is not known, in order."""
+
+    def start(self) -> None:
+        """Hear of what the cluster decides."""
+        self._is_started = True
+        self._node.intake.watch(self)
+        self._node.intake.on_verdicts = self.committed
+
+    def close(self) -> None:
+        """Nobody waits any more; may be called without `start`."""
+        if self._is_started:
+            self._node.intake.unwatch(self)
+        self._node.intake.on_verdicts = lambda merge: None
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def is_open(self, topic: Topic, index: int) -> bool:
+        """Whether `append` may be called for a partition."""
+        if self._run is None:
+            return False
+        known = self._node.replica.machine.open_run_of(self._session)
+        if known is None or known.run_id != self._run.run_id:  # by a snapshot: nobody was told
+            self._end_run()
+            return False
+        return topic.partition_numbers[index] in self._run.inputs
+
+    async def open(self, topic: Topic, index: int) -> None:
+        """Make a partition ready for `append`. Raises Refusal."""
+        async with self._opening:
+            try:
+                for _ in range(OPEN_TRIES):
+                    if self.is_open(topic, index):
+                        return
+                    run = self._run or await self._open_run()
+                    await self._open_input(run, topic, index)
+            except Refused as refused:
+                raise _refusal(refused) from refused
+        raise Refusal(ErrorCode.not_leader_or_follower, "this node cannot take records now")
+
+    async def _open_run(self) -> _Run:
+        known = self._node.replica.machine.state.sessions.get(self._session)
+        last = known.runs[-1].number if known is not None and known.runs else -1
+        number = 1 + max(last, -1 if known is None else known.forgotten)
+        run_id = uuid.uuid4().hex
+        opened = await self._node.intake.open_run(
+            identity=self._identity,
+            session=self._session,
+            session_id=self._session_id,
+            run=number,
+            run_id=run_id,
+            dedup_id=None,
+            dedup_base=None,
+        )
+        run = _Run(run_id, opened.number, {})
+        if not opened.closed:
+            self._run = run
+        return run
+
+    async def _open_input(self, run: _Run, topic: Topic, index: int) -> None:
+        opened = await self._node.intake.open_input(
+            identity=self._identity,
+            session=self._session,
+            run_id=run.run_id,
+            topic=topic.name,
+            partition=index,
+        )
+        run.inputs[topic.partition_numbers[index]] = opened.input
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(
+        self, topic: Topic, index: int, data: memoryview, records: int
+    ) -> asyncio.Future[Outcome]:
+        """Take one batch of an open partition: what will become of it. `data` is free on return.
+        Raises Refusal.
+        """
+        run, intake = self._run, self._node.intake
+        if run is None or not self.is_open(topic, index):
+            raise Refusal(NOT_TAKEN.error, "the run was closed meanwhile")
+        number = run.inputs[topic.partition_numbers[index]]
+        held = self._node.sessions.log(number)
+        roll, byte = held.end(run.number)
+        try:
+            if byte >= ROLL_BYTES:
+                intake.seal(number, run.number, roll, byte)
+                roll, byte = roll + 1, 0
+            intake.append(number, run.number, roll, byte, data)
+        except Refused as refused:
+            raise _refusal(refused) from refused
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(number, deque())
+        queue.append(_Waiting(roll, byte, records, outcome))
+        return outcome
+
+    # --- what became of it ------------------------------------------------------------------------
+
+    def committed(self, merge: Merge) -> None:
+        """A merge instruction is committed: it says what became of the batches in it."""
+        offset = merge.base_offset
+        for part in merge.ranges:
+            queue = self._waiting.get(part.input)
+            if queue and self._run is not None and part.run == self._run.number:
+                self._settle(merge, part, queue, offset)
+            offset += part.records
+
+    def _settle(self, merge: Merge, part: Range, queue: deque[_Waiting], offset: int) -> None:
+        while queue and (queue[0].roll, queue[0].start) < (part.roll, part.stop):
+            batch = queue.popleft()
+            if part.verdict == Verdict.TAKE:
+                found = Outcome(ErrorCode.none, offset, merge.append_ms if merge.stamp else -1)
+                offset += batch.records
+            elif part.verdict == Verdict.DUPLICATE:
+                found = Outcome(ErrorCode.none, part.detail)
+            else:
+                found = Outcome(_VERDICTS[Verdict(part.verdict)])
+            _answer(batch, found)
+
+    def on_run_closed(
+        self, session: str, run_id: str, ends: Mapping[tuple[str, int], Place]
+    ) -> None:
+        """What is not merged of a closed run never will be."""
+        if self._run is not None and run_id == self._run.run_id:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        self._run = None
+        for number in tuple(self._waiting):
+            self._give_up(number, NOT_TAKEN)
+
+    def on_topic_gone(self, number: int) -> None:
+        """A topic was deleted."""
+        self._give_up(number, Outcome(ErrorCode.unknown_topic_or_partition))
+        if self._run is not None:
+            self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
+
+    def on_progress(
+        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+    ) -> None:
+        """Answers come from committed instructions."""
+
+    def _give_up(self, number: int, outcome: Outcome) -> None:
+        for batch in self._waiting.pop(number, ()):
+            _answer(batch, outcome)
+
+
+def _answer(batch: _Waiting, outcome: Outcome) -> None:
+    if not batch.outcome.done():
+        batch.outcome.set_result(outcome)
+
+
+def _refusal(refused: Refused) -> Refusal:
+    code = _REFUSED.get(refused.code, ErrorCode.not_leader_or_follower)
+    return Refusal(code, refused.message)

@@ -1,0 +1,135 @@
+"""The Kafka listeners of one node. Implements sequencer.host.Service.
+
+Invariant: nothing is answered before the node is as current as the cluster was when it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from samelog.config.types import ClientQuota, Security
+from samelog.kafka.broker import Broker
+from samelog.kafka.dispatch import Dispatcher
+from samelog.kafka.listener import Listener, ListenerFault
+from samelog.kafka.registry import APIS
+from samelog.kafka.sasl import Authenticator
+from samelog.kafka.throttle import Allowances
+from samelog.runtime.errors import TlsFault
+from samelog.runtime.log import log_event
+from samelog.runtime.watch import FileWatch
+from samelog.sequencer.setting_commands import Advertised, SetListeners
+
+if TYPE_CHECKING:
+    from samelog.sequencer.node import Node
+
+log = logging.getLogger(__name__)
+
+ADVERTISE_AGAIN_S = 0.05
+PASSWORD_CHARACTERS_MAX = 1024
+
+__all__ = ["KafkaService", "ListenerFault"]
+
+
+class KafkaService:
+    """Opened when the node becomes Live, closed when it stops."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._secret = secrets.token_bytes(32)
+        self._advertising: asyncio.Task[None] | None = None
+        config = node.config.kafka
+        self._broker = Broker(node)
+        dispatcher = Dispatcher(self._broker, APIS)
+        self._allowances = Allowances(config.quotas)
+        self.listeners = [
+            Listener(
+                each, config, dispatcher, node_tls=node.config.tls, allowances=self._allowances
+            )
+            for each in config.listeners
+        ]
+        node.measures.kafka = {each.config.name: each.tally for each in self.listeners}
+        self._watch: FileWatch | None = None
+
+    def limit(self, quotas: Sequence[ClientQuota]) -> None:
+        """These are what clients may ask for from now on."""
+        self._allowances.change(quotas)
+
+    async def start(self) -> None:
+        """Open every listener. Raises ListenerFault."""
+        self._broker.groups.start()
+        self._broker.batches.start()
+        self._read_users()
+        for listener in self.listeners:
+            await listener.start()
+        files = tuple(self._files())
+        self._watch = FileWatch(files, self._reload) if files else None
+        self._advertising = asyncio.create_task(self._advertise())
+
+    def _files(self) -> Iterator[str]:
+        """Files that may be replaced while the node runs."""
+        secure = [x for x in self.listeners if x.config.security is not Security.PLAINTEXT]
+        for listener in secure:
+            yield from listener.files.paths
+        yield from (user.password_file for user in self._node.config.kafka.users)
+
+    def _reload(self) -> None:
+        """Take changed files over for new connections; unusable ones change nothing, and keep no
+        others from being taken.
+        """
+        for take in (self._read_users, *(listener.renew for listener in self.listeners)):
+            try:
+                take()
+            except (ListenerFault, TlsFault) as fault:
+                log_event(log, logging.ERROR, "Kafka listeners keep their old files", error=fault)
+
+    def _read_users(self) -> None:
+        """Raises ListenerFault."""
+        passwords = {
+            user.name: _password(user.password_file) for user in self._node.config.kafka.users
+        }
+        authenticator = Authenticator(passwords, self._secret)
+        for listener in self.listeners:
+            if listener.config.security is Security.SASL_TLS:
+                listener.authenticator = authenticator
+
+    async def _advertise(self) -> None:
+        """Let the cluster know where clients find this node, however long there is no leader."""
+        config = self._node.config.kafka
+        found = [
+            Advertised(each.name, each.advertise.host, each.advertise.port, config.rack)
+            for each in config.listeners
+        ]
+        number = self._node.number
+        while self._node.replica.machine.state.listeners.get(number) != found:
+            with suppress(TimeoutError):
+                await self._node.proposer.propose(SetListeners(number, found))
+                await asyncio.sleep(ADVERTISE_AGAIN_S)
+
+    async def close(self) -> None:
+        """End every connection."""
+        self._broker.groups.close()
+        if self._advertising is not None:
+            self._advertising.cancel()
+        if self._watch is not None:
+            self._watch.close()
+        for listener in self.listeners:
+            await listener.close()
+        self._broker.batches.close()
+
+
+def _password(path: str) -> str:
+    """What stands in a file, but for the line's end. Raises ListenerFault."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            password = file.read(PASSWORD_CHARACTERS_MAX + 1).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ListenerFault(f"password file {path!r} cannot be read: {error}") from error
+    if not 0 < len(password) <= PASSWORD_CHARACTERS_MAX:
+        text = f"password file {path!r} must hold 1 to {PASSWORD_CHARACTERS_MAX} characters"
+        raise ListenerFault(text)
+    return password

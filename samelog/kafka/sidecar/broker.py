@@ -1,0 +1,66 @@
+"""What the two sidecars have in common for Kafka clients: a broker of their own, the only one there
+is. It leads every partition, knows no leader epochs, and changes no topics.
+
+Invariant: nothing here waits for the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kio.schema.errors import ErrorCode
+
+from samelog.config.types import Address
+from samelog.kafka.any_broker import AnyBroker, Endpoint
+from samelog.kafka.api import Client
+from samelog.kafka.refusal import Refusal
+from samelog.runtime.clock import Clock
+
+NUMBER = 0
+NO_EPOCH = -1
+
+
+class SidecarBroker(AnyBroker):
+    """See the module. Whoever reaches the listener has the rights of the sidecar's certificate."""
+
+    def __init__(self, cluster: str, clock: Clock, address: Address) -> None:
+        super().__init__(NUMBER, cluster, clock)
+        self._address = address
+
+    @property
+    def leader(self) -> int | None:
+        """The sidecar."""
+        return NUMBER
+
+    @property
+    def epoch(self) -> int:
+        """None is known."""
+        return NO_EPOCH
+
+    def nodes(self) -> Sequence[int]:
+        """The sidecar alone."""
+        return (NUMBER,)
+
+    def endpoints(self, listener: str) -> Sequence[Endpoint]:
+        """The sidecar's only listener."""
+        return (Endpoint(NUMBER, *self._address),)
+
+    def is_there(self, number: int) -> bool:
+        """The sidecar always is."""
+        return number == NUMBER
+
+    async def catch_up(self) -> None:
+        """What is known here is all that will be told."""
+
+    @property
+    def auto_creates(self) -> bool:
+        """The cluster makes topics, when their first records come."""
+        return False
+
+    async def create_by_default(self, name: str) -> None:
+        """Never asked for. Raises Refusal."""
+        raise Refusal(ErrorCode.policy_violation, "a sidecar makes no topics")
+
+    def may_administer(self, client: Client) -> bool:
+        """Topics are changed at the nodes."""
+        return False

@@ -1,0 +1,75 @@
+"""The publisher sidecar, as Kafka clients see it: it takes records of any topic, and has none to
+read.
+
+How many partitions a topic has it cannot ask, because it never waits for the cluster: its
+configuration says it, as the arguments of a native publisher do.
+
+Invariant: a topic always has the same partitions, whether the cluster is there or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from uuid import UUID
+
+from samelog.config.types import PublisherKafka
+from samelog.kafka.any_broker import Stream
+from samelog.kafka.api import Client
+from samelog.kafka.sidecar.broker import SidecarBroker
+from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.logformat.errors import InvalidName
+from samelog.logformat.names import check_topic_name
+from samelog.runtime.clock import Clock
+from samelog.sequencer.state_types import Topic
+
+NO_ID = "0" * 32
+"""Only the cluster knows the ids of topics."""
+TOPICS_KEPT = 1000
+
+
+class PublisherBroker(SidecarBroker):
+    """See the module."""
+
+    def __init__(
+        self, cluster: str, clock: Clock, config: PublisherKafka, batches: SessionLog
+    ) -> None:
+        super().__init__(cluster, clock, config.listen)
+        self.batches = batches
+        self._config = config
+        self._topic = lru_cache(TOPICS_KEPT)(self._make_topic)
+
+    def topics(self) -> Iterator[Topic]:
+        """Those that the configuration names."""
+        return (self._topic(name) for name in self._config.partitions)
+
+    def topic(self, key: str | UUID) -> Topic | None:
+        """Whatever has a valid name."""
+        try:
+            return None if isinstance(key, UUID) else self._topic(check_topic_name(key))
+        except InvalidName:
+            return None
+
+    def _make_topic(self, name: str) -> Topic:
+        count = self._config.partitions.get(name, self._config.num_partitions)
+        return Topic(NO_ID, name, {}, 0, list(range(count)))
+
+    def partition(self, key: str | UUID, index: int) -> Stream | None:
+        """There is nothing to read."""
+        return None
+
+    def committed(self, key: str | UUID, index: int) -> int:
+        """Only the cluster knows."""
+        return 0
+
+    def max_message_bytes(self, topic: Topic | None) -> int:
+        """What the configuration says the nodes take."""
+        return self._config.message_max_bytes
+
+    def may_read(self, client: Client, topic: str) -> bool:
+        """There is nothing to read."""
+        return False
+
+    def may_write(self, client: Client, topic: str) -> bool:
+        """Whoever is on this host; the cluster decides by the sidecar's certificate."""
+        return True

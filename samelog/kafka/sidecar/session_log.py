@@ -1,0 +1,206 @@
+"""Kafka clients' batches, appended to a session of the publisher sidecar.
+
+A batch is checked as the nodes will check it, because one that they refused would hold up all
+behind it; it goes into the session's file at once and is answered when the disk has it. What is
+asked for meanwhile shares the next sync. Offsets are the cluster's to give, so none is told.
+
+A session whose directory has gone (removed, unmounted) is opened anew when there is one again, and
+so is one that could not be opened because the disk was full.
+
+Invariant: what was answered is durable here, at a place where it will be found and shipped; order
+within a partition is the order of `append`; after a sync that failed nothing more is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from struct import pack_into
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import Outcome
+from samelog.kafka.refusal import Refusal
+from samelog.kafka.sidecar.sequences import Sequences
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.batch import read_header
+from samelog.logformat.disk_errors import DirectoryGone, DiskFull
+from samelog.logformat.errors import LogFormatError
+from samelog.logformat.files import FileSystem
+from samelog.publisher.errors import PublisherError
+from samelog.publisher.session_writer import SessionWriter
+from samelog.publisher.sync import Unsynced, sync
+from samelog.replicator.interfaces import Refused
+from samelog.runtime.loop import spawn
+from samelog.sequencer.batch_check import check_batches
+from samelog.sequencer.state_types import Topic
+
+log = logging.getLogger(__name__)
+
+REOPEN_S = 1.0
+APPENDED = Outcome(ErrorCode.none)
+NOT_DURABLE = Outcome(ErrorCode.kafka_storage_error)
+_CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
+
+
+class SessionLog:
+    """Implements any_broker.BatchLog."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        open_writer: Callable[[], SessionWriter],
+        *,
+        batch_bytes: int,
+        may_open: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """To be made in the event loop. `may_open`: whether the session's place can be used, when
+        it was not there. Raises as `open_writer`, unless the disk is full.
+        """
+        self._fs = fs
+        self._open_writer = open_writer
+        self._batch_bytes = batch_bytes
+        self._may_open = may_open
+        self._sequences = Sequences()
+        self._waiting: list[asyncio.Future[Outcome]] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._fault: LogFormatError | None = None
+        self._writer: SessionWriter | None = None
+        try:
+            self._writer = open_writer()
+        except DiskFull as full:
+            self._fail(full)
+
+    @property
+    def fault(self) -> str:
+        """Why nothing is taken; empty: it is."""
+        return "" if self._fault is None else str(self._fault)
+
+    def is_open(self, topic: Topic, index: int) -> bool:
+        """Files are made when they are needed."""
+        return True
+
+    async def open(self, topic: Topic, index: int) -> None:
+        """Nothing is to be done."""
+
+    def append(
+        self, topic: Topic, index: int, data: memoryview, records: int
+    ) -> asyncio.Future[Outcome]:
+        """Append one batch: what will become of it. `data` is free on return. Raises Refusal."""
+        if self._fault is not None or self._writer is None:
+            raise Refusal(ErrorCode.kafka_storage_error, self.fault)
+        header = read_header(data)
+        if self._sequences.is_new(header, topic.name, index):
+            anonymous = data if header.producer_id < 0 else _anonymous(data)
+            self._write(self._writer, topic.name, index, anonymous)
+            self._sequences.written(header, topic.name, index)
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(outcome)
+        if self._syncing is None:
+            self._syncing = spawn(self._sync(self._writer), "sync of what Kafka clients wrote")
+        return outcome
+
+    def _write(self, writer: SessionWriter, topic: str, index: int, data: memoryview) -> None:
+        try:
+            check_batches(data, batch_bytes=self._batch_bytes, producer_id=None)
+            writer.directory.check_place()  # or its producer would write it a second time
+            writer.output(topic, index).write(data)
+        except Refused as refused:
+            raise Refusal(ErrorCode.invalid_record, refused.message) from refused
+        except (PublisherError, LogFormatError) as error:
+            self._look_for(writer)
+            raise Refusal(ErrorCode.kafka_storage_error, str(error)) from error
+
+    def _look_for(self, writer: SessionWriter) -> None:
+        try:
+            writer.directory.check_place()
+        except LogFormatError as fault:
+            self._fail(fault)
+
+    async def _sync(self, writer: SessionWriter) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                outcome = await self._synced(writer)
+                _answer(waiting, outcome)
+        finally:
+            self._syncing = None
+
+    async def _synced(self, writer: SessionWriter) -> Outcome:
+        try:
+            await asyncio.to_thread(self._make_durable, writer, writer.take_unsynced())
+        except LogFormatError as fault:
+            self._fail(fault)
+        return APPENDED if self._writer is writer and self._fault is None else NOT_DURABLE
+
+    def _make_durable(self, writer: SessionWriter, unsynced: Unsynced) -> None:
+        sync(self._fs, unsynced)
+        writer.directory.check_place()
+
+    # --- when the disk fails ----------------------------------------------------------------------
+
+    def _fail(self, fault: LogFormatError) -> None:
+        """Take nothing more; what was not answered is written again when its producer asks."""
+        if self._fault is not None:
+            return
+        log.critical("what Kafka clients write cannot be made durable: %s", fault)
+        self._fault = fault
+        waiting, self._waiting = self._waiting, []
+        _answer(waiting, NOT_DURABLE)
+        may_pass = isinstance(fault, DirectoryGone) or self._writer is None
+        if may_pass and self._opening is None:
+            self._opening = spawn(self._open_again(), "the session of Kafka clients")
+
+    async def _open_again(self) -> None:
+        if self._syncing is not None:
+            await self._syncing
+        if self._writer is not None:
+            self._writer.abandon(self.fault)
+            self._writer = None
+        while self._fault is not None:
+            await asyncio.sleep(REOPEN_S)
+            if self._may_open():
+                await self._try_to_open()
+        self._opening = None
+
+    async def _try_to_open(self) -> None:
+        try:
+            self._writer = await asyncio.to_thread(self._open_writer)
+        except LogFormatError as fault:
+            self._fault = fault
+        else:
+            self._sequences, self._fault = Sequences(), None
+            log.warning("what Kafka clients write is taken again")
+
+    async def settle(self) -> None:
+        """Answer what was appended so far."""
+        if self._syncing is not None:
+            await self._syncing
+
+    async def close(self) -> None:
+        """Answer what was appended, and end the run."""
+        await self.settle()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        except LogFormatError as fault:
+            log.error("the run is ended when its session is opened again: %s", fault)
+
+
+def _anonymous(batch: memoryview) -> memoryview:
+    """A batch without its producer id, epoch and sequence, and with the CRC that fits."""
+    found = bytearray(batch)
+    pack_into(">qhi", found, _PRODUCER_AT, -1, -1, -1)
+    pack_into(">I", found, _CRC_AT, kernels.crc32c(memoryview(found)[_CRC_FROM:]))
+    return memoryview(found).toreadonly()
+
+
+def _answer(waiting: list[asyncio.Future[Outcome]], outcome: Outcome) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(outcome)

@@ -1,0 +1,162 @@
+"""The subscriber sidecar, as Kafka clients see it: its copies of merged logs, to be read.
+
+Invariant: only what the copies hold is served, and that is committed; an offset that a copy does
+not have is waited for: a client may have learned of it elsewhere.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from samelog.config.types import Address
+from samelog.kafka.any_broker import BatchLog, Outcome, Stream
+from samelog.kafka.api import Client
+from samelog.kafka.refusal import Refusal
+from samelog.kafka.sidecar.broker import SidecarBroker
+from samelog.kafka.sidecar.groups import Groups
+from samelog.logformat.merged_log import MergedLog
+from samelog.replicator.interfaces import InputName, Refused
+from samelog.replicator.listening import Listening
+from samelog.replicator.pull_copy import Copy, CopyState
+from samelog.runtime.clock import Clock
+from samelog.sequencer.state_types import Topic
+from samelog.wire.errors import FaultCode
+
+_FAULTS = {
+    CopyState.GONE: (FaultCode.TOPIC_GONE, "the topic was deleted; its copy is kept"),
+    CopyState.STOPPED: (FaultCode.NOT_READY, "copying has stopped: see the sidecar's log"),
+}
+
+
+class CopyStream(Listening):
+    """A copy that clients read. Implements any_broker.Stream."""
+
+    def __init__(self, copy: Copy) -> None:
+        super().__init__()
+        self.copy = copy
+
+    @property
+    def log(self) -> MergedLog:
+        """What was copied."""
+        return self.copy.log
+
+    @property
+    def fault(self) -> Refused | None:
+        """Why it does not grow any more."""
+        found = _FAULTS.get(self.copy.state)
+        return None if found is None else Refused(*found)
+
+
+class NothingTaken:
+    """Implements any_broker.BatchLog: nobody has the right to write here."""
+
+    def is_open(self, topic: Topic, index: int) -> bool:
+        """No."""
+        return False
+
+    async def open(self, topic: Topic, index: int) -> None:
+        """Raises Refusal."""
+        raise Refusal(ErrorCode.topic_authorization_failed, "copies are only read")
+
+    def append(self, topic: Topic, index: int, data: memoryview, records: int) -> Future[Outcome]:
+        """Raises Refusal."""
+        raise Refusal(ErrorCode.topic_authorization_failed, "copies are only read")
+
+
+class SubscriberBroker(SidecarBroker):
+    """See the module."""
+
+    def __init__(
+        self,
+        cluster: str,
+        clock: Clock,
+        address: Address,
+        copies: Mapping[InputName, Copy],
+        *,
+        groups: Groups | None,
+    ) -> None:
+        """`copies`: (topic, partition) -> copy, as they are at any time; `groups`: the way to their
+        coordinator, if there is one.
+        """
+        super().__init__(cluster, clock, address)
+        self.groups = groups
+        self.batches: BatchLog = NothingTaken()
+        self._copies = copies
+        self._streams: dict[InputName, CopyStream] = {}
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[str, Topic] = {}
+        self._seen = 0
+        """How many copies there were when topics were last looked at."""
+
+    def changed(self, copy: Copy) -> None:
+        """A copy has grown, or its state is another one."""
+        if copy.log.topic_id not in self._by_id:
+            self._seen = -1  # it was begun anew
+        stream = self._streams.get(copy.name)
+        if stream is not None:
+            stream.changed()
+
+    async def confirm_ends(self) -> None:
+        """Only the leader could, and the node that is copied from may be behind. Raises Refusal."""
+        raise Refusal(ErrorCode.leader_not_available, "what is not copied yet may be there")
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def topics(self) -> Iterator[Topic]:
+        """Those that are copied."""
+        self._look()
+        return iter(tuple(self._by_name.values()))
+
+    def topic(self, key: str | UUID) -> Topic | None:
+        """A topic that is copied."""
+        self._look()
+        return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
+
+    def _look(self) -> None:
+        """Take up copies that are new, and leave those that are no more."""
+        if self._seen == len(self._copies):
+            return
+        self._seen = len(self._copies)
+        self._by_name.clear()
+        self._by_id.clear()
+        for (name, index), copy in self._copies.items():
+            topic = self._by_name.get(name)
+            if topic is None:
+                topic = self._by_name[name] = Topic(copy.log.topic_id, name, {}, 0, [])
+                self._by_id[topic.topic_id] = topic
+            topic.partition_numbers.extend(range(topic.partitions, index + 1))
+
+    def partition(self, key: str | UUID, index: int) -> Stream | None:
+        """A copy, once it is settled where it begins."""
+        topic = self.topic(key)
+        copy = None if topic is None else self._copies.get((topic.name, index))
+        if copy is None or not copy.is_begun:
+            return None
+        stream = self._streams.get(copy.name)
+        if stream is None or stream.copy is not copy:
+            stream = self._streams[copy.name] = CopyStream(copy)
+        return stream
+
+    def committed(self, key: str | UUID, index: int) -> int:
+        """What the cluster had when it was last heard, and never less than the copy."""
+        topic = self.topic(key)
+        copy = None if topic is None else self._copies.get((topic.name, index))
+        return 0 if copy is None else max(copy.log.next_offset, copy.cluster_end or 0)
+
+    def max_message_bytes(self, topic: Topic | None) -> int:
+        """Nothing is taken."""
+        return 0
+
+    # --- rights -----------------------------------------------------------------------------------
+
+    def may_read(self, client: Client, topic: str) -> bool:
+        """Whoever is on this host; the cluster lets the sidecar's certificate copy, or does not."""
+        return True
+
+    def may_write(self, client: Client, topic: str) -> bool:
+        """Copies are never changed."""
+        return False

@@ -1,0 +1,91 @@
+"""How much an identity may ask of one node: bytes written, bytes read, requests, each per second.
+
+As Kafka's quotas: what was asked is answered, with the time by which it was too much, and for that
+time nothing more is taken from the connection. A second's worth may come at once.
+
+Invariant: in the long run no identity gets more than its rates; what one is owed for never grows
+beyond what it has asked.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from samelog.config.authorisation import matches
+from samelog.config.types import ClientQuota
+
+PAUSE_S_MAX = 10.0
+"""Below clients' request timeouts; what is owed beyond that is asked for next time."""
+IDENTITIES_MAX = 10_000
+
+
+@dataclass(slots=True)
+class _Rate:
+    """One rate, 0 for none; `left` of a second's worth, below 0 what was too much."""
+
+    per_s: int
+    left: float
+    at: float
+
+    def take(self, amount: int, now: float) -> float:
+        """Seconds until this is paid for."""
+        if not self.per_s:
+            return 0.0
+        gained = max(0.0, now - self.at) * self.per_s
+        self.left, self.at = min(self.per_s, self.left + gained) - amount, now
+        return max(0.0, -self.left / self.per_s)
+
+
+class Allowance:
+    """What one identity has used."""
+
+    def __init__(self, quota: ClientQuota, now: float) -> None:
+        rates = (quota.producer_byte_rate, quota.consumer_byte_rate, quota.request_rate)
+        self._written, self._read, self._requests = (_Rate(rate, rate, now) for rate in rates)
+
+    def change(self, quota: ClientQuota) -> None:
+        """Other rates from now on; what is owed stays owed."""
+        self._written.per_s = quota.producer_byte_rate
+        self._read.per_s = quota.consumer_byte_rate
+        self._requests.per_s = quota.request_rate
+
+    def take(self, now: float, *, written: int = 0, read: int = 0) -> float:
+        """Count a request and its bytes: seconds for which nothing more is to be taken."""
+        pause = max(
+            self._requests.take(1, now),
+            self._written.take(written, now) if written else 0.0,
+            self._read.take(read, now) if read else 0.0,
+        )
+        return min(pause, PAUSE_S_MAX)
+
+
+class Allowances:
+    """All identities, each by the first quota that names it."""
+
+    def __init__(self, quotas: Sequence[ClientQuota]) -> None:
+        self._quotas = tuple(quotas)
+        self._known: OrderedDict[str, Allowance] = OrderedDict()
+
+    def change(self, quotas: Sequence[ClientQuota]) -> None:
+        """These count from now on, for who is connected already too."""
+        self._quotas = tuple(quotas)
+        for identity, allowance in self._known.items():
+            allowance.change(self._quota(identity) or ClientQuota(identity=identity))
+
+    def _quota(self, identity: str) -> ClientQuota | None:
+        return next((each for each in self._quotas if matches(each.identity, identity)), None)
+
+    def of(self, identity: str, now: float) -> Allowance | None:
+        """What an identity has used, however many connections it has; None: it may have all."""
+        quota = self._quota(identity)
+        if quota is None:
+            return None
+        found = self._known.get(identity)
+        if found is None:
+            found = self._known[identity] = Allowance(quota, now)
+            if len(self._known) > IDENTITIES_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(identity)
+        return found

@@ -1,0 +1,35 @@
+"""Appends records to local session logs, and ships them."""
+
+from __future__ import annotations
+
+from samelog.publisher.async_publisher import AsyncPublisher
+from samelog.publisher.errors import (
+    AppendTooLarge,
+    BudgetExceeded,
+    DiskFull,
+    InvalidId,
+    NotMerged,
+    NotShipping,
+    PublisherClosed,
+    PublisherError,
+    ShippingStopped,
+)
+from samelog.publisher.places import Place, Positions, TopicPartition
+from samelog.publisher.publisher import Publisher
+
+__all__ = [
+    "AppendTooLarge",
+    "AsyncPublisher",
+    "BudgetExceeded",
+    "DiskFull",
+    "InvalidId",
+    "NotMerged",
+    "NotShipping",
+    "Place",
+    "Positions",
+    "Publisher",
+    "PublisherClosed",
+    "PublisherError",
+    "ShippingStopped",
+    "TopicPartition",
+]

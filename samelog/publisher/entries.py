@@ -1,0 +1,96 @@
+"""Records as the publisher hands them on: one, or many by column; and how they are cut into
+batches.
+
+Invariant: what is in an entry can be encoded, or the kernels refuse it before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from samelog.logformat.dedup import DEDUP_EPOCH
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NO_PRODUCER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How records are cut into batches, and the producer id they carry (-1: none)."""
+
+    batch_bytes: int
+    max_record_bytes: int
+    producer_id: int = NO_PRODUCER
+
+    @property
+    def epoch(self) -> int:
+        """The producer epoch of the batches."""
+        return DEDUP_EPOCH if self.producer_id >= 0 else -1
+
+
+class Entry(NamedTuple):
+    """One record to append; `timestamp` in ms, `number` is its dedup id."""
+
+    value: Buffer | None
+    key: Buffer | None
+    headers: Sequence[tuple[str, Buffer | None]] | None
+    timestamp: int
+    number: int | None = None
+
+    @property
+    def value_bytes(self) -> int:
+        """The size of its value."""
+        return 0 if self.value is None else memoryview(self.value).nbytes
+
+    def alone(self) -> Entries:
+        """The same as columns of one record."""
+        keys = None if self.key is None else (self.key,)
+        headers = None if self.headers is None else (self.headers,)
+        return Entries((self.value,), keys, headers, self.timestamp, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Records to append, by column; `first_number` is the dedup id of the first."""
+
+    values: Sequence[Buffer | None]
+    keys: Sequence[Buffer | None] | None
+    headers: Sequence[Sequence[tuple[str, Buffer | None]] | None] | None
+    timestamps: int | Sequence[int]
+    first_number: int | None = None
+
+    def check_lengths(self) -> None:
+        """Raise ValueError unless every column has an entry for every value."""
+        count = len(self.values)
+        for name, column in (
+            ("keys", self.keys),
+            ("headers", self.headers),
+            ("timestamps", None if isinstance(self.timestamps, int) else self.timestamps),
+        ):
+            if column is not None and len(column) != count:
+                raise ValueError(f"{count} values have {len(column)} {name}")
+
+    def cut(self, start: int, stop: int, first_number: int | None = None) -> Entries:
+        """The records [start, stop)."""
+        times = self.timestamps
+        return Entries(
+            self.values[start:stop],
+            None if self.keys is None else self.keys[start:stop],
+            None if self.headers is None else self.headers[start:stop],
+            times if isinstance(times, int) else times[start:stop],
+            first_number,
+        )
+
+    def pick(self, indexes: Sequence[int]) -> Entries:
+        """The records at these places."""
+        times, keys, headers = self.timestamps, self.keys, self.headers
+        return Entries(
+            [self.values[i] for i in indexes],
+            None if keys is None else [keys[i] for i in indexes],
+            None if headers is None else [headers[i] for i in indexes],
+            times if isinstance(times, int) else [times[i] for i in indexes],
+        )

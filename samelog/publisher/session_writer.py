@@ -1,0 +1,275 @@
+"""Writes one session directory: one run per life of the process, one growing file per partition.
+
+The run's file is durable before its first byte is written, and is made only with the first append:
+a publisher that never appends leaves no run. Earlier runs that died without an end (a crash, a
+power loss) are cut to their last whole batch and ended when the directory is opened, so that they
+can be shipped to their end.
+
+Invariant: one process writes (a lock on the directory), and no run ever appends to the file of an
+older one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Self
+
+from samelog.logformat.disk_errors import DiskFull as FileSystemFull
+from samelog.logformat.errors import CorruptLog, DirectoryInUse
+from samelog.logformat.files import File, FileSystem
+from samelog.logformat.input_log import prepare_input
+from samelog.logformat.input_names import data_name, sealed_name
+from samelog.logformat.names import check_topic_name
+from samelog.logformat.session_dir import RunExists, SessionDirectory, input_name
+from samelog.publisher.budget import DiskBudget, NoRoom, measure
+from samelog.publisher.errors import AppendTooLarge, PublisherClosed
+from samelog.publisher.output import Output, explained
+from samelog.publisher.places import Place, TopicPartition
+from samelog.publisher.recovery import end_dead_runs
+from samelog.publisher.sync import Unsynced
+
+LOCK_TIMEOUT_S = 0.3
+LOCK_RETRY_S = 0.01
+
+
+class SessionWriter:
+    """The writer of one session. Not thread-safe: the publisher's lock is held."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: SessionDirectory,
+        *,
+        budget_bytes: int,
+        roll_bytes: int,
+        dedup_id: str | None = None,
+        stage: str | None = None,
+    ) -> None:
+        self.directory = directory
+        self.dedup_id = dedup_id
+        self.stage = stage
+        self.dedup_base: int | None = None
+        """The first dedup number of the next run; to be set before its first write."""
+        self._fs = fs
+        self._budget = DiskBudget(budget_bytes)
+        self._roll_bytes = roll_bytes
+        self._run: int | None = None
+        self._outputs: dict[TopicPartition, Output] = {}
+        self._unsynced = Unsynced()
+        self._refusal: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        path: str,
+        *,
+        session: str,
+        cluster: str | None = None,
+        budget_bytes: int,
+        roll_bytes: int,
+        dedup_id: str | None = None,
+        stage: str | None = None,
+    ) -> Self:
+        """Open or make the session's directory, and end the runs that died in it.
+
+        Raises:
+            DirectoryInUse: another process writes this session.
+            InvalidName, UnsupportedFormat, CorruptLog, DiskFault
+        """
+        directory = SessionDirectory.open_or_create(
+            fs, path, session=session, session_id=str(uuid.uuid4()), cluster=cluster
+        )
+        _lock(directory)
+        try:
+            end_dead_runs(fs, directory)
+        except BaseException:
+            directory.close()
+            raise
+        return cls(
+            fs,
+            directory,
+            budget_bytes=budget_bytes,
+            roll_bytes=roll_bytes,
+            dedup_id=dedup_id,
+            stage=stage,
+        )
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def output(self, topic: str, partition: int) -> Output:
+        """Where the batches of a partition go; makes nothing on disk yet. Raises InvalidName."""
+        name = TopicPartition(topic, partition)
+        found = self._outputs.get(name)
+        if found is None:
+            check_topic_name(topic)
+            found = self._outputs[name] = Output(name, self._make_room)
+        return found
+
+    def _make_room(self, output: Output, size: int) -> None:
+        """Let `output` take `size` more bytes; raises as `Output.write`."""
+        if self._refusal is not None:
+            raise PublisherClosed(self._refusal)
+        if size > self._budget.limit_bytes:
+            raise AppendTooLarge(
+                f"an append of {size} bytes can never fit into the disk budget of session "
+                f"{self.directory.record.session!r}, {self._budget.limit_bytes} bytes"
+            )
+        try:
+            self._open_output(output, size)
+            self._grant(output, size)
+        except FileSystemFull as fault:
+            raise explained(fault) from fault
+
+    def _open_output(self, output: Output, size: int) -> None:
+        run = self._begin_run() if self._run is None else self._run
+        if output.file is None:
+            path = self._input_path(output)
+            prepare_input(self._fs, path)
+            output.begin(self._open_file(output, run, output.next_roll), output.next_roll)
+        elif output.byte > 0 and output.byte + size > self._roll_bytes:
+            self._roll(output)
+
+    def _begin_run(self) -> int:
+        """Note the run durably. A number that a copied directory brought along is passed over."""
+        while self._run is None:
+            number = self.directory.next_run()
+            try:
+                self.directory.begin_run(
+                    number,
+                    run_id=secrets.token_hex(16),
+                    started_ms=time.time_ns() // 1_000_000,
+                    dedup_id=self.dedup_id,
+                    dedup_base=self.dedup_base,
+                    stage=self.stage,
+                )
+            except RunExists:
+                continue
+            self._run = number
+        for output in self._outputs.values():
+            output.next_roll = 0
+        return self._run
+
+    def _open_file(self, output: Output, run: int, roll: int) -> File:
+        """A new file of a run. Raises CorruptLog if there are bytes in it already."""
+        path = os.path.join(self._input_path(output), data_name(run, roll))
+        file = self._fs.open(path, create=True)
+        if file.size() > 0:
+            file.close()
+            raise CorruptLog(path, 0, "holds bytes already, and would be written over")
+        self._unsynced.directories.add(self._input_path(output))
+        return file
+
+    def _roll(self, output: Output) -> None:
+        """Seal the file and begin the next. That one comes first: if it cannot be made, nothing has
+        changed; once it is there, nothing may be added to the old one, because whoever ships it
+        takes the old one for complete. The old one's name is durable before: a power failure that
+        took it and left the next one would leave a gap, which looks like what was merged and
+        removed, and nothing behind it could ever be shipped.
+        """
+        self._fs.sync_directory(self._input_path(output))
+        run, roll, length = self._current_run(), output.roll, output.byte
+        following = self._open_file(output, run, roll + 1)
+        try:
+            self._seal(output)
+        finally:
+            output.begin(following, roll + 1)
+        self._mark_sealed(output, run, roll, length)
+
+    def _seal(self, output: Output) -> None:
+        if output.file is not None:
+            if output.synced < output.byte:
+                self._unsynced.files.add(output.file.path)
+            output.finish(self._current_run())
+
+    def _mark_sealed(self, output: Output, run: int, roll: int, length: int) -> None:
+        path = os.path.join(self._input_path(output), sealed_name(run, roll, length))
+        self._fs.open(path, create=True).close()
+
+    def _grant(self, output: Output, size: int) -> None:
+        granted = self._budget.take(size, output.step_bytes) or self._take_recounted(output, size)
+        output.reserve(min(granted, max(size, self._roll_bytes - output.byte)))
+
+    def _take_recounted(self, output: Output, size: int) -> int:
+        """Measure what is on disk. If that is too much, seal what is open: only then can it go."""
+        for other in self._outputs.values():
+            other.limit = min(other.limit, other.byte)
+        self._budget.recount(measure(self._fs, self.directory.path))
+        granted = self._budget.take(size, output.step_bytes)
+        if granted == 0:
+            for other in self._outputs.values():
+                if other.file is not None and other.byte > 0:
+                    self._roll(other)
+            raise NoRoom(size)
+        return granted
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def end_run(self) -> None:
+        """Seal all files and write the run's end; the next append begins a new run."""
+        if self._run is None:
+            return
+        run, ends = self._run, {}
+        for output in self._outputs.values():
+            if output.file is not None:
+                roll, length = output.roll, output.byte
+                ends[input_name(*output.name)] = (roll, length)
+                self._seal(output)
+                self._mark_sealed(output, run, roll, length)
+        self.directory.end_run(run, ends)
+        self._run = None
+
+    def close(self) -> None:
+        """End the run, and let go of the directory."""
+        if self._refusal is None:
+            try:
+                self.end_run()
+            finally:
+                self.abandon("the publisher is closed")
+
+    def abandon(self, why: str) -> None:
+        """Let go of everything unwritten: what a forked child does with its parent's."""
+        self._refusal = why
+        for output in self._outputs.values():
+            output.abandon()
+        self.directory.close()
+
+    def _current_run(self) -> int:
+        return -1 if self._run is None else self._run
+
+    def _input_path(self, output: Output) -> str:
+        return self.directory.input_path(*output.name)
+
+    def places(self) -> Iterator[tuple[TopicPartition, Place]]:
+        """The ends of all partitions that something was appended to."""
+        for name, output in self._outputs.items():
+            place = output.place(self._current_run())
+            if place is not None:
+                yield name, place
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def take_unsynced(self) -> Unsynced:
+        """What was written since the last call, to be synced by the caller."""
+        taken, self._unsynced = self._unsynced, Unsynced()
+        for output in self._outputs.values():
+            if output.file is not None and output.synced < output.byte:
+                taken.files.add(output.file.path)
+                output.synced = output.byte
+        return taken
+
+
+def _lock(directory: SessionDirectory) -> None:
+    """Become the writer. A sidecar that looks whether there is one holds the lock for a moment."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            return directory.lock()
+        except DirectoryInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOCK_RETRY_S)

@@ -1,0 +1,209 @@
+"""Ships the sessions of publishers that only write local files: every one below a directory.
+
+A new session is noticed with watchdog, and by looking now and then. A session that somebody else
+ships (an embedded publisher) is left alone, and taken over when that one ends. A session whose
+directory was away (removed, unmounted) is taken up anew when there is one of its name again: it may
+be another one.
+
+Invariant: one push client for each session; a session that cannot be shipped keeps no other
+waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from samelog.config.types import ClientConfig
+from samelog.logformat.errors import DirectoryInUse, LogFormatError
+from samelog.logformat.files import File, FileSystem
+from samelog.logformat.session_dir import SESSION_FILE, SessionDirectory
+from samelog.publisher.ship_lock import lock_shipping
+from samelog.replicator.push_client import PushClient
+from samelog.runtime.clock import Clock
+from samelog.runtime.loop import spawn
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.used_directory import UsedDirectory
+from samelog.runtime.watch import FileWatch
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+
+
+@dataclass(slots=True)
+class _Shipped:
+    """A session that is shipped here. `was_away`: its directory was not there any more."""
+
+    client: PushClient
+    lock: File
+    id: str
+    identity: tuple[int, int]
+    was_away: bool = False
+
+
+class PublisherSidecar:
+    """Ships the sessions below `root`. All calls and callbacks are in its event loop."""
+
+    def __init__(
+        self,
+        root: str,
+        config: ClientConfig,
+        *,
+        tls: ReloadingContext,
+        fs: FileSystem,
+        clock: Clock,
+        random: Random,
+        on_progress: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        """`on_progress` is called with a session's directory when its positions moved.
+
+        Raises DirectoryUnusable.
+        """
+        self.directory = UsedDirectory(fs, root, self._has_known_sessions)
+        self.faults: dict[str, str] = {}
+        """Session directory -> why it cannot be shipped."""
+        self._root = root
+        self._config = config
+        self._tls = tls
+        self._fs = fs
+        self._clock = clock
+        self._random = random
+        self._on_progress = on_progress
+        self._shipped: dict[str, _Shipped] = {}
+        self._known: set[str] = set()
+        """The ids of the sessions that there were when the directory was there last."""
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._others: set[str] = set()
+        self._watch: FileWatch | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def clients(self) -> Mapping[str, PushClient]:
+        """The push clients, by their session's directory."""
+        return {path: shipped.client for path, shipped in self._shipped.items()}
+
+    def start(self) -> None:
+        """Begin, in the running event loop. Raises OSError when the root cannot be watched."""
+        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._look_below)
+        self.look()
+        self._task = spawn(self._look_often(), "publisher sidecar")
+
+    async def _look_often(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Look at the directory, and take up sessions that are new, or that nobody else ships any
+        more.
+        """
+        self.directory.look()
+        self._look_below()
+        if self.directory.is_unchanged():  # then it is in it that nobody found the others
+            self._known = {each.id for each in self._shipped.values() if not each.was_away}
+
+    def _look_below(self) -> None:
+        found = set(find_sessions(self._root))
+        for path, shipped in tuple(self._shipped.items()):
+            if path not in found:
+                shipped.was_away = True
+            elif shipped.was_away or self._is_another(path, shipped):
+                self._let_go(path)
+        for path in self.faults.keys() - found:
+            del self.faults[path]
+        for path in sorted(found):
+            if path not in self._shipped and path not in self._ending:
+                self._take_up(path)
+
+    # --- sessions that come and go ------------------------------------------------------------
+
+    def _has_known_sessions(self) -> bool:
+        """Whether a session that was shipped lies below the root; or none was."""
+        return not self._known or any(map(self._is_known, find_sessions(self._root)))
+
+    def _is_known(self, path: str) -> bool:
+        try:
+            return SessionDirectory.open(self._fs, path).record.id in self._known
+        except LogFormatError:
+            return False
+
+    def _is_another(self, path: str, shipped: _Shipped) -> bool:
+        try:
+            return self._fs.identity(path) != shipped.identity
+        except LogFormatError:
+            return True
+
+    def _let_go(self, path: str) -> None:
+        """Ship a session's former directory no more; what is there now is looked at afterwards."""
+        log.warning("%s was away, or is another directory: it is taken up anew", path)
+        self._ending[path] = spawn(self._end(path, self._shipped.pop(path)), "end of shipping")
+
+    async def _end(self, path: str, shipped: _Shipped) -> None:
+        await shipped.client.stop()
+        shipped.lock.close()
+        del self._ending[path]
+        if self._task is not None:
+            self._look_below()
+
+    def _take_up(self, path: str) -> None:
+        try:
+            self._ship(path)
+        except DirectoryInUse as error:
+            if path not in self._others:
+                log.info("%s is left alone: %s", path, error)
+            self._others.add(path)
+        except LogFormatError as error:
+            if self.faults.get(path) != str(error):
+                log.error("%s cannot be shipped: %s", path, error)
+            self.faults[path] = str(error)
+
+    def _ship(self, path: str) -> None:
+        identity = self._fs.identity(path)
+        record = SessionDirectory.open(self._fs, path).record
+        lock = lock_shipping(self._fs, path)
+        self._others.discard(path)
+        self.faults.pop(path, None)
+        client = PushClient(
+            path,
+            self._config,
+            tls=self._tls,
+            fs=self._fs,
+            clock=self._clock,
+            random=self._random,
+            on_progress=lambda: self._on_progress(path),
+        )
+        client.start()
+        self._shipped[path] = _Shipped(client, lock, record.id, identity)
+        log.info("shipping %s", path)
+
+    def follow(self, config: ClientConfig) -> None:
+        """Ship to these nodes from now on."""
+        self._config = config
+        for client in self.clients.values():
+            client.follow(config)
+
+    async def stop(self) -> None:
+        """Ship no more."""
+        if self._watch is not None:
+            self._watch.close()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        for shipped in self._shipped.values():
+            await shipped.client.stop()
+            shipped.lock.close()
+        self._shipped.clear()
+        await asyncio.gather(*self._ending.values())
+
+
+def find_sessions(root: str) -> Iterator[str]:
+    """The session directories at or below `root`; none lies within another. Follows no links."""
+    for directory, names, files in os.walk(root):
+        if SESSION_FILE in files:
+            names.clear()
+            yield directory

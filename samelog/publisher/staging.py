@@ -1,0 +1,158 @@
+"""Staging: records that many writers bring, published together, once, when their batch is complete.
+
+Each writer is a `StagedWriter`: what it has taken in is held by the cluster, and nobody reads it.
+Whoever sees the whole batch then calls `publish_stage` with what every writer held: all of it
+becomes readable, in one decision of the cluster, or none. A batch that comes again, because nobody
+knows whether it was published, is dropped (docs/state-machine.md, "Stages").
+
+Invariant: what `hold` gives is on a majority of the nodes; of a writer that was not
+held nobody will read anything.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from samelog.config.types import ClientConfig
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.session_dir import SessionDirectory
+from samelog.publisher.errors import NotStaged
+from samelog.publisher.publisher import Publisher
+from samelog.replicator.admin_client import AdminError, request
+from samelog.wire.admin_stage import (
+    DropStage,
+    HoldStage,
+    PublishStage,
+    StageDropped,
+    StagedRun,
+    StageHeld,
+    StagePublished,
+    StageRequest,
+)
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode
+
+TIMEOUT_S = 60.0
+RETRY_S = 0.05
+ASK_AGAIN = (FaultCode.NOT_READY, FaultCode.NOT_LEADER, FaultCode.TIMEOUT, None)
+"""`None`: no node answered; all these requests may be repeated."""
+AnswerT = TypeVar("AnswerT", StageHeld, StagePublished, StageDropped)
+
+
+class StagedWriter:
+    """Takes in records for one stage. A context manager: leaving it removes its local files.
+
+    Args:
+        topic: where records go unless an append names another topic.
+        stage: the stage's name, of the grammar of session names (at most 100 characters).
+        config: the cluster.
+        partitions: of the topics.
+        directory: for its files until they are held; default: a temporary one.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        stage: str,
+        config: ClientConfig,
+        partitions: int = 1,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._config = config
+        self._stage = stage
+        self._session = f"{stage}-{secrets.token_hex(8)}"
+        self._directory = tempfile.mkdtemp(prefix="samelog-stage-", dir=directory)
+        self.publisher = Publisher(
+            topic,
+            session=self._session,
+            directory=self._directory,
+            config=config,
+            partitions=partitions,
+            stage=stage,
+        )
+        """Takes the records."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.publisher.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def hold(self, timeout: float = TIMEOUT_S) -> StagedRun | None:
+        """What was appended, once a majority holds it durably; None if nothing was.
+
+        Raises NotStaged: not within `timeout` seconds, or refused; nothing of it will be published.
+        """
+        self.publisher.flush()
+        ends = self.publisher.positions.appended
+        if not ends:
+            return None
+        (run,) = {place.run for place in ends.values()}
+        path = os.path.join(self._directory, self._session)
+        record = SessionDirectory.open(OsFileSystem(), path).run(run)
+        if record is None:
+            raise NotStaged(f"{path} has lost its run {run}")
+        found = StagedRun(
+            self._session,
+            record.run_id,
+            tuple(RunEnd(*name, place.roll, place.byte) for name, place in sorted(ends.items())),
+        )
+        _ask(self._config, HoldStage(self._stage, (found,)), StageHeld, timeout)
+        return found
+
+
+def publish_stage(
+    config: ClientConfig,
+    *,
+    stage: str,
+    writer: str,
+    batch: int,
+    runs: Sequence[StagedRun],
+    timeout: float = TIMEOUT_S,
+) -> bool:
+    """Publish what these runs hold, all or nothing; False: the batch was published before, and
+    nothing of this came in addition.
+
+    Args:
+        writer: who numbers the batches; another one may not begin below the last batch published.
+        batch: rises from batch to batch.
+
+    Raises NotStaged: not within `timeout` seconds, and it may yet be; or refused, and it is not.
+    """
+    body = PublishStage(stage, writer, batch, tuple(runs))
+    return _ask(config, body, StagePublished, timeout).is_new
+
+
+def drop_stage(
+    config: ClientConfig, *, stage: str, runs: Sequence[StagedRun], timeout: float = TIMEOUT_S
+) -> None:
+    """Give up what these runs hold; what is published stays. Raises NotStaged."""
+    _ask(config, DropStage(stage, tuple(runs)), StageDropped, timeout)
+
+
+def _ask(
+    config: ClientConfig, body: StageRequest, answer: type[AnswerT], timeout: float
+) -> AnswerT:
+    """Ask until there is an answer that stands: these requests may be repeated."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return request(config, body, answer)
+        except AdminError as error:
+            if error.code not in ASK_AGAIN or time.monotonic() > deadline:
+                raise NotStaged(f"stage {body.stage!r}: {error}") from error
+        time.sleep(RETRY_S)

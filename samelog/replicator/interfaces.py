@@ -1,0 +1,327 @@
+"""What the replicator's servers ask of the node they run in.
+
+`Intake` takes session bytes in (push); `LogSource` gives logs out (pull). Both are called in the
+event loop only. The `async` calls may wait for the cluster; all others answer at once and never
+block. Progress comes back through listeners, in the event loop, never from within a call that the
+listener's owner makes to `watch` or `add_listener`.
+
+Invariant: whatever a node refuses, it refuses with `Refused`; any other exception is a bug of the
+node and ends the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from samelog.logformat.merged_archive import LogStart
+from samelog.wire.errors import FaultCode, ProtocolFault
+
+__all__ = [
+    "InputName",
+    "InputPosition",
+    "Intake",
+    "IntakeListener",
+    "LogSource",
+    "MergedReading",
+    "MergedStream",
+    "OpenedInput",
+    "OpenedRun",
+    "Place",
+    "Refused",
+    "RunEnds",
+    "SegmentView",
+    "SessionReading",
+    "SessionStream",
+    "StreamListener",
+]
+
+Place = tuple[int, int]
+"""(roll, byte) in one run of an input; (segment base offset, byte) in a merged log."""
+
+InputName = tuple[str, int]
+"""(topic, partition): an input of a session that is known."""
+
+RunEnds = Mapping[InputName, Place]
+"""Where a run ends in each input. A partition without an entry has no bytes."""
+
+StreamListener = Callable[[], None]
+
+
+class Refused(ProtocolFault):
+    """The node will not do what was asked; the code decides whether asking again makes sense.
+
+    Out of `open_*` it answers the request. Out of the other calls it ends the connection, after
+    which the sender asks for the position anew; but TOPIC_GONE only ends the input.
+    """
+
+    def __init__(
+        self,
+        code: FaultCode,
+        message: str,
+        remedy: str = "",
+        *,
+        earliest: int = -1,
+        successor: str = "",
+    ) -> None:
+        """`earliest`: the first offset that can be read, if another one was asked for. `successor`:
+        the id of the log that took the place of the one that is gone; empty: none did.
+        """
+        super().__init__(code, message, remedy)
+        self.earliest = earliest
+        self.successor = successor
+
+
+# --- push ---------------------------------------------------------------------------------------
+
+
+class InputPosition(NamedTuple):
+    """Where a sender resumes, and the batch before that: see wire.messages.Position."""
+
+    roll: int
+    byte: int
+    last_start: int
+    last_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """The number the cluster gave to a run; `ends` counts only when it is closed."""
+
+    number: int
+    closed: bool
+    ends: RunEnds = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedInput:
+    """An input; `input` is the number the intake has for it. Of a closed run, `position` and
+    `merged` say nothing.
+    """
+
+    input: int
+    topic_id: str
+    partitions: int
+    position: InputPosition
+    merged: Place
+
+
+class IntakeListener(Protocol):
+    """Hears of everything, by the intake's numbers of inputs, and picks what concerns it.
+
+    Must neither raise nor block.
+    """
+
+    def on_progress(
+        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+    ) -> None:
+        """Positions of a run of an input; each one never goes back while the run is the same.
+
+        `merged` is merged-durable on a majority. Of closed runs behind which a newer one has begun
+        nothing is told: ask `is_released` when the newer one moves.
+        """
+
+    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """The cluster has closed a run at these ends."""
+
+    def on_topic_gone(self, number: int) -> None:
+        """The input's topic was deleted."""
+
+
+class Intake(Protocol):
+    """Takes session bytes in. The sequencer implements it."""
+
+    async def open_run(
+        self,
+        *,
+        identity: str,
+        session: str,
+        session_id: str,
+        run: int,
+        run_id: str,
+        dedup_id: str | None,
+        dedup_base: int | None,
+        stage: str | None = None,
+    ) -> OpenedRun:
+        """Claim or find a run; an older run of the session is ended first. Raises Refused."""
+
+    async def open_input(
+        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+    ) -> OpenedInput:
+        """One partition of a run, open or closed; listeners soon hear its positions as they are.
+
+        Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
+        Raises Refused.
+        """
+
+    def is_released(self, number: int, run_number: int, end: Place) -> bool:
+        """Whether a majority has an input of a closed run merged-durable up to its end."""
+
+    def append(
+        self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
+    ) -> None:
+        """Take batches for a position; validates them, and skips what is held already.
+
+        `data` is valid during the call only. Raises Refused (GAP, INVALID_BATCH, DISK_FULL, ...).
+        """
+
+    def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
+        """The sender's file ends at `length`. Raises Refused."""
+
+    def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
+        """The sender has nothing below. Raises Refused(OUT_OF_RANGE) unless that is all merged."""
+
+    def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """The sender has sent all of a run, or all it has of it."""
+
+    def watch(self, listener: IntakeListener) -> None:
+        """Tell `listener` of progress from now on."""
+
+    def unwatch(self, listener: IntakeListener) -> None:
+        """Tell it no more."""
+
+
+# --- pull ---------------------------------------------------------------------------------------
+
+
+class SegmentView(Protocol):
+    """One segment of a merged log."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first record; its name."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in it."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it will never grow again."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind its last record; of a sealed one: the name of the next."""
+
+
+class MergedReading(Protocol):
+    """What a pull server reads of a merged log; `logformat.merged_log.MergedLog` has it all."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset there is."""
+
+    @property
+    def log_start(self) -> LogStart:
+        """From where on it is kept."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last one there is."""
+
+    def end(self) -> Place:
+        """(base offset of the active segment, bytes in it)."""
+
+    def segment(self, base: int) -> SegmentView | None:
+        """The segment that begins at this offset; None if there is none."""
+
+    def segments(self) -> Sequence[SegmentView]:
+        """All segments in order, the active one last."""
+
+    def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
+
+    def locate(self, offset: int) -> Place:
+        """Where the batch begins that contains `offset`; the end for `next_offset`."""
+
+    def locate_timestamp(self, timestamp_ms: int) -> int:
+        """The first offset with this timestamp or a later one; `next_offset` if none has."""
+
+
+class MergedStream(Protocol):
+    """One merged partition as a node lets it be read."""
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+
+    @property
+    def log(self) -> MergedReading:
+        """The bytes."""
+
+    @property
+    def fault(self) -> Refused | None:
+        """Why nothing can be read any more: TOPIC_GONE, or the partition is halted."""
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """Call `listener` when the log has grown or changed otherwise, or `fault` is set."""
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Call it no more."""
+
+    def suspect(self) -> None:
+        """Something that was read from it is not valid."""
+
+
+class SessionReading(Protocol):
+    """What a pull server reads of an input log; `logformat.input_log.InputLog` has it all."""
+
+    def start(self, run: int) -> Place:
+        """Where the bytes held of the run begin."""
+
+    def end(self, run: int) -> Place:
+        """Where they end."""
+
+    def sealed_length(self, run: int, roll: int) -> int | None:
+        """The length of a file that will never grow; None if it may, or is not held."""
+
+    def read(self, run: int, roll: int, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of a file; fewer where they are not held."""
+
+
+class SessionStream(Protocol):
+    """One run of an input as a node lets its peers read it."""
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has."""
+
+    @property
+    def log(self) -> SessionReading:
+        """The bytes."""
+
+    @property
+    def fault(self) -> Refused | None:
+        """Why nothing can be read any more."""
+
+    def add_listener(self, listener: StreamListener) -> None:
+        """Call `listener` when the log has grown or changed otherwise, or `fault` is set."""
+
+    def remove_listener(self, listener: StreamListener) -> None:
+        """Call it no more."""
+
+
+class LogSource(Protocol):
+    """Gives logs out. The sequencer implements it."""
+
+    def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
+        """A merged partition, by name, and by id if the client knows it already.
+
+        Raises:
+            Refused: TOPIC_GONE (the id is not that of the topic any more), UNKNOWN_TOPIC (no such
+            topic or partition), NOT_READY.
+        """
+
+    def open_session(
+        self, *, session: str, topic: str, topic_id: str, partition: int, run: int
+    ) -> SessionStream:
+        """One run of an input. Raises Refused, as `open_merged`."""

@@ -1,0 +1,131 @@
+"""What a publisher knows of its session's progress in the cluster, from all nodes together.
+
+Each node tells what it knows; the highest counts, because a position that one node has seen reached
+stays reached. A run is the publisher's own number of it.
+
+Invariant: no position ever goes back; a place counts as merged only if a node said so of that very
+run or, of a closed run, of all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from samelog.replicator.interfaces import InputName, Place, RunEnds
+
+
+class RunPlace(NamedTuple):
+    """A place in an input: byte `byte` of file `log.<run>.<roll>`."""
+
+    run: int
+    roll: int
+    byte: int
+
+
+NOWHERE = RunPlace(-1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class InputProgress:
+    """How far an input has come; `NOWHERE` before the first byte.
+
+    `durable` is on one node, `acknowledged` committed on a majority, `merged` in the merged log and
+    durable on a majority.
+    """
+
+    durable: RunPlace = NOWHERE
+    acknowledged: RunPlace = NOWHERE
+    merged: RunPlace = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Bytes of a closed run that never reached the merged log; their files are kept.
+
+    `stop` is as far as the files have been looked at.
+    """
+
+    run: int
+    name: InputName
+    start: Place
+    stop: Place
+
+
+class Progress:
+    """The positions of one session."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[InputName, InputProgress] = {}
+        self.lost: list[LostRange] = []
+        self._merged: dict[tuple[int, InputName], Place] = {}
+        self._ends: dict[int, RunEnds] = {}
+        self._gone: set[tuple[int, InputName]] = set()
+
+    def reached(self, run: int, name: InputName, places: tuple[Place, Place, Place]) -> bool:
+        """A node says durable, acknowledged, merged of a run; whether that is news."""
+        before = self.inputs.get(name, InputProgress())
+        durable, acknowledged, merged = places
+        after = InputProgress(
+            _later(before.durable, run, durable),
+            _later(before.acknowledged, run, acknowledged),
+            _later(before.merged, run, merged),
+        )
+        known = self._merged.get((run, name), (0, 0))
+        if merged > known:
+            self._merged[run, name] = merged
+        self.inputs[name] = after
+        return after != before or merged > known
+
+    def close_run(self, run: int, ends: RunEnds) -> bool:
+        """The cluster has closed a run, so all of it is committed; whether that is news."""
+        if run in self._ends:
+            return False
+        self._ends[run] = ends
+        for name, end in ends.items():
+            self.reached(run, name, ((0, 0), end, (0, 0)))
+        return True
+
+    def let_go(self, run: int, name: InputName) -> bool:
+        """The topic of an input is gone, for this run; whether that is news."""
+        if (run, name) in self._gone:
+            return False
+        self._gone.add((run, name))
+        return True
+
+    def lose(self, lost: LostRange) -> None:
+        """A closed run ends before the bytes there are."""
+        self.lost.append(lost)
+
+    def forget_run(self, run: int) -> None:
+        """The files of a finished run were removed."""
+        self._merged = {key: place for key, place in self._merged.items() if key[0] != run}
+        self._gone = {key for key in self._gone if key[0] != run}
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ends(self, run: int) -> RunEnds | None:
+        """Where a closed run ends; None while it is open."""
+        return self._ends.get(run)
+
+    def merged(self, run: int, name: InputName) -> Place:
+        """Up to where a run is merged and durable on a majority."""
+        return self._merged.get((run, name), (0, 0))
+
+    def is_gone(self, run: int, name: InputName) -> bool:
+        """Whether the topic of an input is gone, for this run."""
+        return (run, name) in self._gone
+
+    def is_lost(self, run: int, name: InputName) -> bool:
+        """Whether a part of a closed run is kept because it was never merged."""
+        return any((lost.run, lost.name) == (run, name) for lost in self.lost)
+
+    def gone(self) -> Mapping[InputName, int]:
+        """Inputs whose topic is gone, and the newest run it is gone for."""
+        return {name: run for run, name in sorted(self._gone)}
+
+
+def _later(before: RunPlace, run: int, place: Place) -> RunPlace:
+    """The start of a run says nothing of the runs before it."""
+    return max(before, RunPlace(run, *place)) if place > (0, 0) else before

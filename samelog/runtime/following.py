@@ -1,0 +1,134 @@
+"""A client's configuration, read again every few seconds for as long as the client runs.
+
+Invariant: what cannot be had or used changes nothing, and is told of; whatever `on_change` is given
+was checked, its certificates are in their files, and it is of the same cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from samelog.config.changes import changes
+from samelog.config.document import Document, Setting, Text, read_file
+from samelog.config.held import PEM_FILES, hold
+from samelog.config.load import client_config, client_document
+from samelog.config.remote import fetch
+from samelog.config.schema import Reload
+from samelog.config.types import ClientConfig, ConfigError
+from samelog.runtime.log import log_event
+from samelog.runtime.loop import spawn
+from samelog.runtime.reload import Problem, tell_changes
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S = 5.0
+
+
+class ConfigFollower:
+    """All calls and callbacks are in its event loop."""
+
+    def __init__(self, config: ClientConfig, on_change: Callable[[ClientConfig], None]) -> None:
+        """`config`: what counts now; one that was read from nowhere never changes."""
+        self.config = config
+        self._on_change = on_change
+        self._document = config.document
+        self._problem = Problem(log, "" if self._document is None else self._document.text.problem)
+        self._refused: Text | None = None
+        """What was read last, if it could not be used."""
+        self._unkept = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the newest configuration does not count; empty if it does."""
+        return self._problem.text
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        if self._document is not None:
+            self._task = spawn(self._follow(self._document), "configuration")
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _follow(self, document: Document) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            document = await self._look(document)
+
+    async def _look(self, known: Document) -> Document:
+        """What counts now."""
+        try:
+            return await self._newest(known)
+        except (ConfigError, OSError) as error:  # a file may go while it is looked at
+            self._problem.set(str(error))
+        except Exception as error:  # noqa: BLE001 - the seam: who follows no more is stuck
+            self._problem.set(f"{type(error).__name__}: {error}")
+        return known
+
+    async def _newest(self, known: Document) -> Document:
+        """Raises ConfigError, OSError."""
+        text = await _read_again(self._refused or known.text)
+        if text.data == known.text.data:
+            document = replace(known, text=text)
+            self._keep(await asyncio.to_thread(hold, document, is_running=True))
+            self._accept()
+            return document
+        self._refused = text
+        found, document, unkept = await asyncio.to_thread(self._take, text)
+        self._keep(unkept)
+        if changed := changes(known, document):
+            same_files = found.tls == self.config.tls
+            self.config = with_reloadable(self.config, found)
+            self._on_change(self.config)
+            tell_changes(log, changed if same_files else map(_of_the_next_start, changed))
+        self._accept()
+        return document
+
+    def _keep(self, unkept: str) -> None:
+        """Warn once that a start without the URL would go by an older document, or by none."""
+        if unkept and not self._unkept:
+            log_event(log, logging.WARNING, "configuration counts, but is not kept", why=unkept)
+        self._unkept = unkept
+
+    def _accept(self) -> None:
+        self._refused = None
+        self._problem.set("")
+
+    def _take(self, text: Text) -> tuple[ClientConfig, Document, str]:
+        """In a thread: check it, and write what it has for files. Raises ConfigError."""
+        document = client_document(text)
+        found = client_config(document)
+        if found.cluster != self.config.cluster:
+            reason = f"{found.cluster!r}: this process belongs to {self.config.cluster!r}"
+            raise ConfigError(f"{text.shown}: cluster: {reason}; restart it to move it")
+        return found, document, hold(document, is_running=True)
+
+
+async def _read_again(known: Text) -> Text:
+    if known.is_remote:
+        return await fetch(known.place, known)
+    return await asyncio.to_thread(read_file, known.place)
+
+
+def _of_the_next_start(setting: Setting) -> Setting:
+    """Texts in the place of paths, or paths in theirs, are other files."""
+    if setting.name not in PEM_FILES:
+        return setting
+    return replace(setting, key=replace(setting.key, reload=Reload.NO))
+
+
+def with_reloadable(config: ClientConfig, found: ClientConfig) -> ClientConfig:
+    """What can change while a client runs from `found`, the rest as it is."""
+    return replace(
+        config,
+        nodes=found.nodes,
+        node_names=found.node_names,
+        subscriber=replace(config.subscriber, topics=found.subscriber.topics),
+        log_level=found.log_level,
+    )

@@ -1,0 +1,80 @@
+"""Memory for what a connection receives: bytes are read straight into it, frames are cut in place.
+
+It starts small and grows as bytes have really come, at most doubling, up to the longest frame a
+header may announce: a header alone costs the receiver nothing. `trim` gives memory back when a
+while passed without big frames.
+
+Invariant: `start <= stop <= capacity`; bytes [start, stop) are received and not yet handled.
+"""
+
+from __future__ import annotations
+
+from samelog.wire.frames import HEADER_BYTES, LONGEST_FRAME_BYTES, FrameType, decode_header
+
+SMALLEST_BYTES = 16 << 10
+ROOM_BYTES = 256 << 10
+"""Free room wanted for a read while much is coming: what a read of the socket brings at most."""
+
+
+class ReceiveBuffer:
+    """Bytes received but not handled yet, and room for more."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(bytearray(SMALLEST_BYTES))
+        self._start = 0
+        self._stop = 0
+        self._most_used = 0
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory held."""
+        return len(self._memory)
+
+    def room(self, wanted: int) -> memoryview:
+        """Where the next bytes go: at least one byte, `wanted` if that is within bounds."""
+        if self._start == self._stop:
+            self._start = self._stop = 0
+        wanted = min(wanted, ROOM_BYTES)
+        if len(self._memory) - self._stop < wanted:
+            self._make_room(wanted)
+        return self._memory[self._stop :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written into the room."""
+        self._stop += count
+
+    def next(self) -> tuple[FrameType, memoryview] | None:
+        """Type and payload of the next frame, or None: need more. Raises FrameError."""
+        start = self._start
+        held = self._stop - start
+        if held < HEADER_BYTES:
+            return None
+        frame_type, length = decode_header(self._memory, start)
+        size = HEADER_BYTES + length
+        if held < size:
+            return None
+        self._start = start + size
+        return frame_type, self._memory[start + HEADER_BYTES : start + size]
+
+    def trim(self) -> None:
+        """Give memory back that was not needed since the last call."""
+        if self._start == self._stop and self._most_used <= SMALLEST_BYTES < len(self._memory):
+            self._memory = memoryview(bytearray(SMALLEST_BYTES))
+            self._start = self._stop = 0
+        self._most_used = 0
+
+    def _make_room(self, wanted: int) -> None:
+        """Move what is held to the front; where that is not enough, to twice the memory."""
+        held = self._stop - self._start
+        self._most_used = max(self._most_used, held + wanted)
+        capacity = len(self._memory)
+        memory = self._memory
+        if capacity - held < wanted:
+            capacity = min(LONGEST_FRAME_BYTES + ROOM_BYTES, max(2 * capacity, held + wanted))
+            memory = memoryview(bytearray(capacity))
+        memory[:held] = self._memory[self._start : self._stop]
+        self._memory = memory
+        self._start, self._stop = 0, held

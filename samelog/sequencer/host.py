@@ -1,0 +1,94 @@
+"""What a node takes from its host besides files, time and chance; a simulation takes its place.
+
+Invariant: a node starts threads, watches directories and asks for the disk's size only through
+here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from samelog.runtime.histogram import Histogram
+from samelog.runtime.syncer import GroupSync, Syncer
+from samelog.runtime.watch import FileWatch
+from samelog.sequencer.copier import Copier, ProcessCopier
+
+T = TypeVar("T")
+
+
+class NodeSyncer(Syncer, Protocol):
+    """Makes the files of one data directory durable, until closed."""
+
+    @property
+    def durations(self) -> Histogram:
+        """How long syncs took, in seconds."""
+
+    async def close(self) -> None:
+        """Finish what was asked for, then give everything back."""
+
+
+class Watch(Protocol):
+    """Notices changed files, until closed."""
+
+    def close(self) -> None:
+        """Watch no more."""
+
+
+class Service(Protocol):
+    """Something a node offers besides its own protocol, to whoever connects."""
+
+    async def start(self) -> None:
+        """The node is as current as the cluster: open. Raises what the node is to end with."""
+
+    async def close(self) -> None:
+        """The node stops: end every connection."""
+
+
+class DiskUsage(Protocol):
+    """How much of a disk is taken and free, in bytes."""
+
+    @property
+    def used(self) -> int:
+        """Taken by whatever."""
+
+    @property
+    def free(self) -> int:
+        """Free for this process."""
+
+
+class InThread(Protocol):
+    """Runs what may wait for a disk, without holding up the event loop."""
+
+    def __call__(self, work: Callable[..., T], /, *arguments: Any) -> Awaitable[T]:
+        """What `work(*arguments)` returns or raises."""
+
+
+def linux_boot() -> str:
+    """See random(4)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
+    `boot()`: what identifies the host's present boot, empty if nothing does; `new_copier()`: what
+    copies segments elsewhere.
+    """
+
+    new_syncer: Callable[[str], NodeSyncer] = GroupSync
+    watch: Callable[[tuple[str, ...], Callable[[], None]], Watch] = FileWatch
+    disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
+    in_thread: InThread = asyncio.to_thread
+    boot: Callable[[], str] = linux_boot
+    new_copier: Callable[[], Copier] = ProcessCopier
+
+
+REAL_HOST = Host()

@@ -1,0 +1,52 @@
+"""What a node measures while it works: for monitoring, and nothing else.
+
+Latencies are counted from the timestamps of records, so they mean something where those are the
+time of appending; records that are older than OLD_S, as when a backlog is published, are not
+counted. Of a piece of a log the oldest batch counts.
+
+Invariant: nothing that the node does depends on what is here; it costs some additions for each
+piece, and each batch that is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.batch import HELD_BATCH_BYTES, max_timestamp
+from samelog.runtime.clock import Clock
+from samelog.runtime.histogram import FAST_S, LATENCY_S, Histogram
+from samelog.runtime.tally import Tally
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+OLD_S = 3600.0
+
+
+class Measures:
+    """One node's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.append_to_merged = Histogram(LATENCY_S)
+        self.append_to_read = Histogram(LATENCY_S)
+        self.sent_records = 0
+        self.loop_delay = Histogram(FAST_S)
+        self.kafka: dict[str, Tally] = {}
+        """By listener."""
+
+    def merged(self, appended_ms: int) -> None:
+        """A piece was merged, whose first batch has this newest timestamp."""
+        self._count(self.append_to_merged, appended_ms)
+
+    def sent(self, data: Buffer) -> None:
+        """Batches of a merged log were sent to a subscriber or a Kafka consumer."""
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        self.sent_records += scan.records
+        self._count(self.append_to_read, max_timestamp(data))
+
+    def _count(self, histogram: Histogram, appended_ms: int) -> None:
+        took_s = (self._clock.wall_ms() - appended_ms) / 1000
+        if took_s < OLD_S:
+            histogram.observe(max(0.0, took_s))

@@ -1,0 +1,500 @@
+"""One sequencer node: builds the parts, connects them, runs them, stops them.
+
+Everything runs on one event loop; only waiting for the disk happens in threads. A part that meets a
+broken invariant or a failing Raft disk ends the node; a failing session disk only ends its intake.
+
+Invariant: positions are stated to others only once this node has applied what was committed before
+it started (DESIGN §11.14).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from samelog.config.authorisation import Rights
+from samelog.config.types import Fsync, NodeConfig
+from samelog.consensus import Role
+from samelog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
+from samelog.logformat.errors import LogFormatError
+from samelog.logformat.files import FileSystem
+from samelog.runtime.clock import Clock
+from samelog.runtime.log import log_event
+from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.transport import Server, serve
+from samelog.sequencer.admin_resets import carry_out
+from samelog.sequencer.changes import Changes
+from samelog.sequencer.coming_up import come_up
+from samelog.sequencer.commands import Place
+from samelog.sequencer.connections import Connections
+from samelog.sequencer.coordinator import Coordinator
+from samelog.sequencer.dispatch import Dispatcher
+from samelog.sequencer.file_guard import FileGuard
+from samelog.sequencer.following import Following
+from samelog.sequencer.group import Group
+from samelog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service
+from samelog.sequencer.housekeeping import Housekeeper
+from samelog.sequencer.intake import Intake
+from samelog.sequencer.links import Links
+from samelog.sequencer.log_first import LogFirst
+from samelog.sequencer.log_source import NodeLogSource
+from samelog.sequencer.measures import Measures
+from samelog.sequencer.members import Members, NotAMember
+from samelog.sequencer.merging import Merging
+from samelog.sequencer.node_archive import NodeArchive
+from samelog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
+from samelog.sequencer.node_sessions import RunKeeper
+from samelog.sequencer.peers import PeerMessage, make_hello
+from samelog.sequencer.planner import Planner, PlannerLimits
+from samelog.sequencer.proposer import Proposer
+from samelog.sequencer.quotas import QuotaKeeper
+from samelog.sequencer.raft_store import RaftStore
+from samelog.sequencer.repair import Repair
+from samelog.sequencer.replica import Replica, decode_body
+from samelog.sequencer.reporter import Reporter
+from samelog.sequencer.restoring import restored
+from samelog.sequencer.scrubber import Scrubber
+from samelog.sequencer.session_store import SessionStore
+from samelog.sequencer.snapshots import Snapshotter
+from samelog.sequencer.staging import Staging
+from samelog.sequencer.state import StateMachine
+from samelog.sequencer.tasks import Tasks
+from samelog.sequencer.unknown_logs import UnknownLogs
+from samelog.sequencer.watched_files import WatchedFiles
+from samelog.wire.admin import NodeState
+from samelog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+log = logging.getLogger(__name__)
+
+BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
+
+
+class Node:
+    """One voting member of a cluster."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        fs: FileSystem,
+        clock: Clock,
+        tls: ReloadingContext,
+        rng: random.Random,
+        bootstrap: bool,
+        host: Host = REAL_HOST,
+        place: NodePlace | None = None,
+    ) -> None:
+        """`place`: what the cluster says of this node; None: what the configuration does, which is
+        right for a cluster that is made from it.
+        """
+        self.config = config
+        self.clock = clock
+        self.state = NodeState.INITIALIZING
+        self.rights = Rights(config.grants, ())
+        self.config_problem = ""
+        """Why a newer configuration does not count; empty: there is none, or it does."""
+        self.services: list[Service] = []
+        """What else it offers once it knows what the cluster knows."""
+        self._tls = tls
+        self._rng = rng
+        self._host = host
+        self._fs = fs
+        self.measures = Measures(clock)
+        self.connections = Connections(self.measures)
+        self._tasks = Tasks()
+        self.syncers: list[NodeSyncer] = []
+        self._server: Server | None = None
+        self.watched: WatchedFiles | None = None
+        self.directory = NodeDirectory.open(
+            fs,
+            config.data,
+            place or place_in(config),
+            bootstrap=bootstrap,
+            wall_s=clock.wall_ms() // 1000,
+            host_boot=host.boot(),
+            at_risk=config.fsync is Fsync.INTERVAL,
+        )
+        self.number = self.directory.record.number
+        self.batch_bytes = config.max_record_bytes + BATCH_OVERHEAD_BYTES
+        self._dialled: Counter[int] = Counter()
+        self._build_state(fs)
+        self._build_sequencing()
+        self._build_service()
+        self._build_upkeep()
+        self._connect_parts()
+
+    # --- building ---------------------------------------------------------------------------------
+
+    def _build_state(self, fs: FileSystem) -> None:
+        """What is on disk: Raft's files, session logs, merged logs, and the state they give."""
+        config = self.config
+        self.store = RaftStore.open(
+            fs,
+            os.path.join(config.data, "raft", "0"),
+            cluster=config.cluster,
+            node=self.number,
+        )
+        body = decode_body(self.store.snapshot.data if self.store.snapshot else b"")
+        machine = StateMachine.decode(body.state)
+        self.sessions = SessionStore(fs, os.path.join(config.data, "sessions"), machine)
+        self.merging = Merging(
+            fs,
+            os.path.join(config.data, "merged"),
+            self.sessions,
+            syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
+        )
+        known = self.directory.record.members
+        self.members = Members(machine, known, configured=config.peers)
+        self.replica = Replica(machine, self.sessions, self.merging)
+        self._pending_at_start = body.pending
+
+    def _build_sequencing(self) -> None:
+        """What decides, with the other nodes: Raft, planning, intake, snapshots."""
+        config, machine = self.config, self.replica.machine
+        always = config.fsync is Fsync.ALWAYS
+        self.group = Group(
+            restored(self.store, self.directory.record, self._rng, now=self.clock.now()),
+            self.store,
+            syncer=self._new_syncer(),
+            clock=self.clock,
+            send=lambda to, messages: self.links.send_raft(to, messages),  # noqa: PLW0108
+            applier=self.replica,
+            sync_always=always,
+            on_fault=self.fail,
+        )
+        limits = PlannerLimits(segment_bytes=config.segment_bytes)
+        self.coordinator = Coordinator(
+            self.number,
+            lambda: self.group.raft.voters,
+            machine=machine,
+            planner=Planner(machine, limits),
+            sessions=self.sessions,
+            group=self.group,
+            clock=self.clock,
+        )
+        self.proposer = Proposer(
+            self.group,
+            self.replica,
+            self.clock,
+            lambda to, message: self.links.send(to, message),  # noqa: PLW0108
+        )
+        self.quotas = QuotaKeeper(self.replica.machine, self.sessions, config.quotas)
+        self.intake = Intake(
+            self.replica,
+            self.sessions,
+            self.proposer,
+            syncer=self._new_syncer(),
+            sync_always=always,
+            sync_interval_s=config.fsync_interval_ms / 1000,
+            batch_bytes=self.batch_bytes,
+            auto_create_topics=config.auto_create_topics,
+            quotas=self.quotas,
+        )
+        self.snapshotter = Snapshotter(
+            self.group,
+            self.replica,
+            self.merging,
+            self.store,
+            self.coordinator,
+            interval_s=config.snapshot_interval_s,
+        )
+
+    def _build_service(self) -> None:
+        """What talks to others: links to peers, reports, what may be read."""
+        config = self.config
+        hello = make_hello(
+            cluster=config.cluster,
+            node=config.name,
+            boot=self.directory.record.boot,
+            number=self.number,
+        )
+        self.links = Links(hello, self._tls, self, self._rng)
+        self.changes = Changes(
+            self.number,
+            group=self.group,
+            machine=self.replica.machine,
+            members=self.members,
+            coordinator=self.coordinator,
+            clock=self.clock,
+            connected=self._peers_to_ask,
+        )
+        self.reporter = Reporter(
+            self.number,
+            self.directory.record.boot,
+            replica=self.replica,
+            coordinator=self.coordinator,
+            intake=self.intake,
+            merging=self.merging,
+            links=self.links.open,
+            leader=lambda: self.group.raft.leader,
+        )
+        self.source = NodeLogSource(
+            self.replica.machine,
+            self.merging,
+            self.sessions,
+            unknown=UnknownLogs(self.proposer.catch_up, self._tasks.spawn),
+        )
+
+    def _build_upkeep(self) -> None:
+        """What gets what is lacking, and looks after everything."""
+        config = self.config
+        self.repair = Repair(
+            config,
+            self._fs,
+            machine=self.replica.machine,
+            merging=self.merging,
+            sessions=self.sessions,
+            intake=self.intake,
+            tls=self._tls,
+            clock=self.clock,
+            boot=self.directory.record.boot,
+            ask=self._peers_to_ask,
+        )
+        self.scrubber = Scrubber(
+            self._fs,
+            self.merging,
+            self.repair,
+            config=config.scrub,
+            in_thread=self._host.in_thread,
+            clock=self.clock,
+        )
+        self.file_guard = FileGuard(self, self._fs, self._host.in_thread)
+        self.following = Following(
+            config,
+            self.number,
+            machine=self.replica.machine,
+            intake=self.intake,
+            tls=self._tls,
+            clock=self.clock,
+            boot=self.directory.record.boot,
+            is_there=self.is_there,
+        )
+        self.staging = Staging(self)
+        self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
+        self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
+        self._housekeeper = Housekeeper(self, self._host)
+
+    def _new_syncer(self) -> NodeSyncer:
+        syncer = self._host.new_syncer(self.config.data)
+        self.syncers.append(syncer)
+        return syncer
+
+    def _connect_parts(self) -> None:
+        replica, intake, coordinator = self.replica, self.intake, self.coordinator
+        replica.on_applied = coordinator.applied
+        replica.on_committed = intake.committed
+        replica.on_released = intake.released
+        replica.on_topic_gone = intake.topic_gone
+        replica.on_inputs_gone = self._inputs_gone
+        replica.on_run_changed = self._run_changed
+        replica.on_role_changed = self._role_changed
+        replica.on_installed = self._installed
+        replica.on_reset = lambda command: carry_out(self, command)
+        replica.on_members_changed = self._members_changed
+        intake.on_durable = self.reporter.state
+        intake.on_received = self._received
+        intake.on_ended = self.reporter.run_ended
+        coordinator.on_cursors = self.reporter.cursors
+        coordinator.on_positions = self.staging.positions_changed
+        self.merging.on_durable = self.reporter.state_merged
+        self.merging.on_executed = self.measures.merged
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def start(self) -> int:
+        """Open the port and join the cluster: the port that is listened on."""
+        self._tasks.begin()
+        index = self.store.snapshot.last_index if self.store.snapshot else 0
+        self._follow_members()
+        self.replica.start(self._pending_at_start, index)
+        self._pending_at_start = []
+        self._housekeeper.watch_disk()
+        self.watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
+        self._server = await serve(
+            self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
+        )
+        self.group.pump()
+        self._tasks.spawn(self.group.run_ticks())
+        self._tasks.spawn(self.group.run_saver())
+        self._tasks.spawn(self.intake.run_syncer())
+        self._tasks.spawn(self.merging.run_syncer())
+        self.archive.start(self._tasks.spawn)
+        self._tasks.spawn(self.snapshotter.run())
+        self._tasks.spawn(self._housekeeper.run())
+        self._tasks.spawn(self.scrubber.run())
+        self._tasks.spawn(self.file_guard.run())
+        self._tasks.spawn(come_up(self))
+        self.links.start(self._tasks.spawn)
+        return self._server.port
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that ends with the node, and ends it if it fails."""
+        self._tasks.spawn(work)
+
+    def fail(self, error: BaseException) -> None:
+        """End the node: a part of it met an error it was not made for."""
+        self._tasks.fail(error)
+
+    async def run_until_failure(self) -> None:
+        """Wait for a part to fail, and raise its error; NodeDirectoryError if that is because the
+        data directory is gone.
+        """
+        try:
+            await self._tasks.wait_failure()
+        except LogFormatError:
+            self.directory.check_is_there()
+            raise
+
+    async def stop(self) -> None:
+        """Stop cleanly: hand leadership over, make everything durable, close the files."""
+        if self.group.raft.role is Role.LEADER:
+            await self.changes.hand_over()
+        for service in self.services:
+            await service.close()
+        if self._server is not None:
+            self._server.close()
+        if self.watched is not None:
+            self.watched.close()
+        await self.repair.close()
+        await self.following.close()
+        await self._tasks.cancel()
+        await self.merging.sync()
+        await self.group.sync_now()
+        for syncer in self.syncers:
+            await syncer.close()
+        self.merging.close()
+        self.archive.history.close()
+        self.sessions.close()
+        self.store.close()
+        self.directory.stopped_cleanly()
+        self.directory.close()
+        self.state = NodeState.OFFLINE
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _received(self, number: int) -> None:
+        """An input has more bytes here: a partition may have waited for them, and peers may."""
+        self.merging.wake(self.replica.machine.state.inputs[number].partition)
+        self.source.session_changed(number)
+
+    def _run_changed(self, session: str) -> None:
+        self.coordinator.run_changed(session)
+        self.intake.run_changed(session)
+        self.reporter.state_session(session)
+
+    def _inputs_gone(self, inputs: list[int]) -> None:
+        self.intake.forget(inputs)
+        for number in inputs:
+            self.source.session_gone(number)
+
+    def _role_changed(self) -> None:
+        self.coordinator.leadership_changed()
+        leader = self.group.raft.leader
+        if leader is not None and leader != self.number:
+            self.reporter.tell_everything(leader)
+
+    def _installed(self) -> None:
+        """A snapshot replaced the state: all that was derived from the old one is stale."""
+        self.coordinator.leadership_changed()
+        self._members_changed()
+        self.reporter.state_again()
+
+    def _members_changed(self) -> None:
+        """The member list moved: say so, also to whom it does not name any more, and go by it."""
+        self.links.send_all(self.members.told())
+        self._follow_members()
+        record = self.directory.record
+        try:
+            self.members.check(record.node, record.number, record.members_version)
+        except NotAMember as error:
+            log_event(log, logging.ERROR, "no member", error=error)
+            self.fail(error)
+
+    def _follow_members(self) -> None:
+        members, peers = self.members.all, self.members.peers(self.number)
+        self.links.follow(peers)
+        self.repair.follow(peers)
+        self.following.follow(peers)
+        self.rights.follow(member.identity for member in members.values())
+        self.coordinator.follow(members)
+
+    def peer_introduced(self, number: int, boot: int) -> None:
+        """A peer dialled in: if it began anew, what it acknowledged before counts no more."""
+        if boot != self.coordinator.views[number].boot:
+            self.group.raft.peer_restarted(number)
+
+    # --- peers ------------------------------------------------------------------------------------
+
+    def is_there(self, number: int) -> bool:
+        """Whether a node is up, as far as is known here."""
+        view = self.coordinator.views.get(number)
+        return number == self.number or (view is not None and view.connected)
+
+    def _peers_to_ask(self) -> list[int]:
+        """Connected peers, the leader first: it has all merged bytes or can make them."""
+        leader = self.group.raft.leader
+        connected = [n for n in self.links.open if self.coordinator.views[n].connected]
+        return sorted(connected, key=lambda number: number != leader)
+
+    def listen_to_peers_again(self) -> None:
+        """What peers said before this node could use it."""
+        for peer in self._peers_to_ask():
+            self.repair.peer_reported(peer, self.coordinator.views[peer].places)
+
+    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
+        """Raft messages of a peer."""
+        self.group.receive(node, messages)
+
+    def on_peer_message(self, node: int, message: PeerMessage) -> None:
+        """Anything else a peer says."""
+        match message:
+            case Report():
+                self._on_report(node, message)
+            case Cursors():
+                self.reporter.released(dict(message.merged))
+            case Forward():
+                self._tasks.spawn(self.proposer.serve(node, message))
+            case Forwarded():
+                self.proposer.answered(message)
+            case RunEnded():
+                ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
+                self.coordinator.run_ended(message.session, message.run_id, ends)
+            case HistoryAsked():
+                self.archive.history.on_asked(node, message)
+            case HistoryTold():
+                self.archive.history.on_told(message)
+            case MemberList():
+                if self.members.hear(message):
+                    self._members_changed()
+
+    def _on_report(self, node: int, report: Report) -> None:
+        places = {number: Place(*place) for number, *place in report.positions}
+        self.coordinator.positions(node, report.boot, places)
+        if report.merged or report.samples:
+            samples = {(number, offset): value for number, offset, value in report.samples}
+            self.coordinator.merged(node, dict(report.merged), samples)
+        self.coordinator.heard(node, report.health)
+        self.repair.peer_reported(node, places)
+
+    def on_peer_connected(self, node: int) -> None:
+        """The connection to a peer stands: it hears everything anew."""
+        self.links.send(node, self.members.told())
+        self.reporter.tell_everything(node)
+
+    def on_peer_dialled(self, node: int) -> None:
+        """A peer dialled a connection."""
+        self._dialled[node] += 1
+
+    def on_peer_gone(self, node: int) -> None:
+        """A connection a peer dialled broke; it is gone when that was the last one."""
+        self._dialled[node] -= 1
+        if self._dialled[node]:
+            return
+        self.coordinator.views[node].connected = False
+        if self.group.raft.leader == node:
+            self.group.leader_lost()

@@ -1,0 +1,51 @@
+"""How much a node may still take in: what its disk has left, but for Raft's own files.
+
+Invariant: what was accepted can be merged, because its room is counted twice; nothing is accepted
+while the intake is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from samelog.replicator.interfaces import Refused
+from samelog.wire.errors import FaultCode
+
+log = logging.getLogger(__name__)
+
+FREE_SPACE = "free space on this node"
+_FULL = "the disk is full, but for Raft's own files"
+
+
+class Room:
+    """One node's room, and why there is none any more."""
+
+    def __init__(self) -> None:
+        self.stopped: str | None = None
+        self._for_good = False
+        self._bytes = 0
+
+    def stop(self, reason: str, *, for_good: bool = False) -> None:
+        """Take nothing in: the disk is full, or failing (`for_good`)."""
+        if self.stopped is None:
+            self.stopped = reason
+            self._for_good = for_good
+            log.error("intake stopped: %s", reason)
+
+    def set(self, room_bytes: int, *, resume_at_bytes: int) -> None:
+        """How many bytes the disk still takes, session and merged logs together. What was stopped
+        resumes only at `resume_at_bytes`, so as not to start and stop all the time.
+        """
+        self._bytes = room_bytes
+        if room_bytes <= 0:
+            self.stop(_FULL)
+        elif self.stopped is not None and not self._for_good and room_bytes >= resume_at_bytes:
+            log.warning("intake resumed")
+            self.stopped = None
+
+    def use(self, size: int) -> None:
+        """What is accepted is written twice: here, and to the merged log. Raises Refused."""
+        self._bytes -= 2 * size
+        if self._bytes <= 0:
+            self.stop(_FULL)
+            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", FREE_SPACE)

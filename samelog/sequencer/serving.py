@@ -1,0 +1,71 @@
+"""A node's life as a process sees it: it finds its place, runs, and begins again in another place
+when the cluster has given it one.
+
+Invariant: whatever ends it, the node is stopped, or the error that ended it is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from samelog.config.types import NodeConfig
+from samelog.logformat.files import FileSystem
+from samelog.runtime.log import log_event
+from samelog.runtime.tls import ReloadingContext
+from samelog.sequencer.joining import find_place, is_new, take_new_place
+from samelog.sequencer.members import NotAMember
+from samelog.sequencer.node import Node
+from samelog.sequencer.node_dir import NodePlace
+
+log = logging.getLogger(__name__)
+
+ValueT = TypeVar("ValueT")
+
+
+async def serve_node(
+    config: NodeConfig,
+    make: Callable[[NodePlace | None], Node],
+    stop: asyncio.Event,
+    *,
+    fs: FileSystem,
+    tls: ReloadingContext,
+    bootstrap: bool,
+    on_started: Callable[[Node, int], None],
+) -> None:
+    """Run a node until `stop` is set. Raises whatever a part of it fails with, and NotAMember once
+    it was removed.
+    """
+    place = None
+    if not bootstrap and is_new(fs, config):
+        place = await _unless_stopped(find_place(config, tls), stop)
+    while not stop.is_set():
+        node = make(place)
+        on_started(node, await node.start())
+        try:
+            await _unless_stopped(node.run_until_failure(), stop)
+        except NotAMember as error:
+            await node.stop()
+            if error.number is None:
+                raise
+            log_event(log, logging.WARNING, "begins again", reason=error)
+            place = await _unless_stopped(find_place(config, tls), stop)
+            if place is not None:
+                kept = take_new_place(fs, config.data, place)
+                log_event(log, logging.WARNING, "old promises set aside", directory=kept)
+        else:
+            await node.stop()
+
+
+async def _unless_stopped(work: Awaitable[ValueT], stop: asyncio.Event) -> ValueT | None:
+    """The outcome of `work`, or None if `stop` is set before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()

@@ -1,0 +1,47 @@
+"""Files that may change while a node runs: its certificates, and the archiving policy.
+
+Invariant: files that cannot be used change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from samelog.config.types import TlsFiles
+from samelog.runtime.errors import TlsFault
+from samelog.runtime.log import log_event
+from samelog.runtime.tls import ReloadingContext
+from samelog.sequencer.host import Host
+from samelog.sequencer.policy_file import PolicyFile
+
+log = logging.getLogger(__name__)
+
+
+class WatchedFiles:
+    """What one node watches, until closed."""
+
+    def __init__(
+        self, host: Host, files: TlsFiles, tls: ReloadingContext, policy: PolicyFile
+    ) -> None:
+        """Read the policy, and watch. To be made in the event loop."""
+        self._tls = tls
+        self._cert = files.cert
+        policy.load()
+        self._watches = [host.watch(files.paths, self.look)]
+        if policy.path is not None:
+            self._watches.append(host.watch((policy.path,), policy.load))
+
+    def look(self) -> None:
+        """Take changed certificates over for new connections; to be called now and then, too: what
+        hinders may pass without a change of the files.
+        """
+        try:
+            if self._tls.reload_if_changed():
+                log_event(log, logging.INFO, "certificates reloaded", cert=self._cert)
+        except TlsFault as fault:
+            log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.close()

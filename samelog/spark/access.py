@@ -1,0 +1,132 @@
+"""How a host gets at logs: by options, or by its environment.
+
+A local copy is read where there is one that has come far enough; else any node is asked. Invariant:
+what is read of a range is all of it, in order, or an error; which way it came makes no difference
+to the records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from samelog.spark.catalogue import Logs
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
+from samelog.spark.local_logs import LocalLogs, read_local
+from samelog.spark.offsets import Range
+from samelog.spark.options import Access, ReadMode
+from samelog.subscriber.tail_reader import Chunk
+
+if TYPE_CHECKING:
+    from samelog.spark.nodes import Nodes
+
+DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
+CONFIG_VARIABLE = "SAMELOG_CONFIG"
+
+_nodes: dict[tuple[int, str], Nodes] = {}
+"""By process and configuration: Spark uses its Python processes for many tasks."""
+
+
+def local_directory(access: Access) -> str | None:
+    """Where this host has copies, if somebody says so and they may be read."""
+    if access.mode is ReadMode.REMOTE:
+        return None
+    return access.directory or os.environ.get(DIRECTORY_VARIABLE)
+
+
+def config_path(access: Access) -> str | None:
+    """The client.toml of this host, if somebody names it and nodes may be asked."""
+    if access.mode is ReadMode.LOCAL:
+        return None
+    return access.config or os.environ.get(CONFIG_VARIABLE)
+
+
+def open_logs(access: Access) -> Logs:
+    """What the driver looks at: an archive if there is one; nodes, which know best; or else copies.
+    Raises SourceError.
+    """
+    if access.archive is not None:
+        from samelog.spark.archived_logs import ArchivedLogs
+
+        return ArchivedLogs(access.archive)
+    path, directory = config_path(access), local_directory(access)
+    if path is not None:
+        from samelog.spark.nodes import Nodes
+        from samelog.spark.remote_logs import RemoteLogs
+
+        return RemoteLogs(Nodes(path, timeout_s=access.fetch_timeout_s))
+    if directory is None:
+        raise BadOption(f"with readMode={access.mode.value} a query needs {_needs(access)}")
+    return LocalLogs(directory)
+
+
+def _needs(access: Access) -> str:
+    config = f"the option config, a client.toml (or {CONFIG_VARIABLE})"
+    directory = f"the option directory, a subscriber's (or {DIRECTORY_VARIABLE})"
+    match access.mode:
+        case ReadMode.LOCAL:
+            return directory
+        case ReadMode.REMOTE:
+            return config
+        case _:
+            return f"{config}, or {directory}"
+
+
+def read_range(
+    access: Access, wanted: Range, *, may_skip: bool
+) -> Iterator[tuple[Chunk, int, int]]:
+    """The batches that hold a range, each with the offsets [start, end) of it that are wanted.
+    `may_skip`: what is archived is left out, instead of being an error.
+
+    Raises:
+        NotReadable: it cannot be read now.
+        DataLoss: some of it is archived.
+    """
+    position = wanted.start
+    while position < wanted.end:
+        try:
+            for chunk in _pieces(access, wanted._replace(start=position)):
+                start, position = position, chunk.next_offset
+                yield chunk, start, min(position, wanted.end)
+        except DataLoss as lost:
+            if not may_skip or lost.earliest is None:
+                raise
+            position = max(position, lost.earliest)
+
+
+def _pieces(access: Access, wanted: Range) -> Iterator[Chunk]:
+    """From the copy here, and what it does not have from nodes."""
+    directory, path = local_directory(access), config_path(access)
+    position, problem = wanted.start, ""
+    if directory is not None:
+        try:
+            for chunk in read_local(directory, wanted, wait_s=access.local_wait_s):
+                position = chunk.next_offset
+                yield chunk
+        except SourceError as error:
+            if path is None:
+                raise
+            problem = f"{error}; and "
+    if position < wanted.end:
+        yield from _from_nodes(access, path, wanted._replace(start=position), problem)
+
+
+def _from_nodes(access: Access, path: str | None, wanted: Range, problem: str) -> Iterator[Chunk]:
+    if path is None:
+        raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
+    try:
+        yield from shared_nodes(path, access).read(wanted)
+    except NotReadable as error:
+        raise NotReadable(f"{wanted}: {problem}{error}") from error
+
+
+def shared_nodes(path: str, access: Access) -> Nodes:
+    """Nodes, asked over one connection of this process for all its tasks. Raises NotReadable."""
+    from samelog.spark.nodes import Nodes
+
+    key = os.getpid(), path
+    found = _nodes.get(key)
+    if found is None:
+        found = _nodes[key] = Nodes(path, timeout_s=access.fetch_timeout_s)
+    return found

@@ -1,0 +1,250 @@
+"""The nodes of a cluster, for code without an event loop: one connection, to one node at a time.
+
+A node that fails, or lags, is left for the next one, until a deadline; all have the same bytes.
+Invariant: no call waits for longer than the timeout it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from samelog.config.load import load_client
+from samelog.config.types import Address, ClientConfig, ConfigError
+from samelog.logformat import _kernels as kernels
+from samelog.logformat.batch import HELD_BATCH_BYTES
+from samelog.replicator.admin_client import AdminError, request
+from samelog.replicator.range_pull import RangePull, Wanted
+from samelog.replicator.repair_pull import PullRefused
+from samelog.runtime.errors import RuntimeFault, TlsFault
+from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.tls import NODE_PREFIX, ReloadingContext
+from samelog.spark.errors import DataLoss, NotReadable, SourceError
+from samelog.spark.local_logs import archived
+from samelog.spark.offsets import Range
+from samelog.subscriber.tail_reader import Chunk, chunk_of
+from samelog.wire.admin import ListTopics, Topics
+from samelog.wire.errors import FaultCode, WireError
+from samelog.wire.messages import MergedPosition, Start
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+BETWEEN_NODES_S = 0.05
+FINAL = (FaultCode.UNKNOWN_TOPIC, FaultCode.NOT_AUTHORISED, FaultCode.TOPIC_GONE)
+"""No other node would say anything else."""
+Call = Callable[[RangePull], Awaitable[T]]
+
+
+class Damaged(RuntimeFault):
+    """A node sent what is no sound piece of a log."""
+
+
+class Nodes:
+    """A cluster's nodes. Not for use by several threads at a time."""
+
+    def __init__(self, path: str, *, timeout_s: float, only: int | None = None) -> None:
+        """`path`: of a client.toml; `only`: of its nodes, this one. Raises NotReadable."""
+        self._path = path
+        self._timeout_s = timeout_s
+        try:
+            self.config: ClientConfig = _client(path, only)
+            self._tls = ReloadingContext(self.config.tls)
+        except (ConfigError, TlsFault) as error:
+            raise NotReadable(
+                f"this host cannot reach the cluster: {error}; the driver and every executor need "
+                "the client.toml that the option config names, and the certificate files in it"
+            ) from error
+        self._node = random.randrange(len(self.config.nodes))
+        self._thread = LoopThread("samelog-spark")
+        self._pull: RangePull | None = None
+
+    def close(self) -> None:
+        """End the connection and the thread."""
+        self.turn()
+        self._thread.stop()
+
+    def turn(self) -> None:
+        """Leave the node that was asked for the next one."""
+        pull, self._pull = self._pull, None
+        if pull is not None:
+            self._thread.run(_hang_up(pull))
+        self._node = (self._node + 1) % len(self.config.nodes)
+
+    def ask(self, call: Call[T]) -> T:
+        """What a node answers: the first that does.
+
+        Raises:
+            PullRefused: one says what any other would: UNKNOWN_TOPIC, NOT_AUTHORISED, TOPIC_GONE.
+            NotReadable: none has answered in time.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._try(call, deadline)
+            except (RuntimeFault, WireError, TimeoutError) as error:
+                if isinstance(error, PullRefused) and error.code in FINAL:
+                    raise
+                self._pass_on(error, deadline)
+
+    def _pass_on(self, error: Exception, deadline: float) -> None:
+        """Go to the next node, if there is still time."""
+        failed = self.config.nodes[self._node]
+        self.turn()
+        if time.monotonic() + BETWEEN_NODES_S >= deadline:
+            said = str(error) or "no answer"
+            raise NotReadable(
+                f"no node answers within {self._timeout_s:g} s; {failed} said: {said} (check the "
+                f"nodes in {self._path}, or raise fetchTimeoutMs)"
+            ) from error
+        time.sleep(BETWEEN_NODES_S)
+
+    def _try(self, call: Call[T], deadline: float) -> T:
+        return self._thread.run(self._within(call, max(0.0, deadline - time.monotonic())))
+
+    async def _within(self, call: Call[T], seconds: float) -> T:
+        async with asyncio.timeout(seconds):
+            return await call(await self._connected())
+
+    async def _connected(self) -> RangePull:
+        if self._pull is None or not self._pull.connection.is_open:
+            self._reload()
+            address, identity = self._target()
+            self._pull = await RangePull.open(
+                address, self._tls, identity=identity, cluster=self.config.cluster
+            )
+        return self._pull
+
+    def _reload(self) -> None:
+        try:
+            self._tls.reload_if_changed()
+        except TlsFault as fault:
+            log.warning("the certificate files have changed, the old ones stay: %s", fault)
+
+    def _target(self) -> tuple[Address, str | None]:
+        """The node that is asked now, and who it has to be."""
+        names = self.config.node_names
+        identity = NODE_PREFIX + names[self._node] if names else None
+        return self.config.nodes[self._node], identity
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The names of all topics, which only administrators are told. Raises NotReadable."""
+        try:
+            found = request(self.config, ListTopics(), Topics)
+        except AdminError as error:
+            raise NotReadable(
+                f"subscribePattern needs the names of all topics: {error}; or name the topics with "
+                "subscribe"
+            ) from error
+        return [topic.name for topic in found.topics]
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def locate(self, wanted: Sequence[Wanted]) -> list[MergedPosition]:
+        """Where places are; asked side by side. Raises as `ask`."""
+
+        async def all_of(pull: RangePull) -> list[MergedPosition]:
+            return list(await asyncio.gather(*(pull.locate(each) for each in wanted)))
+
+        return self.ask(all_of)
+
+    # --- ranges -----------------------------------------------------------------------------------
+
+    def read(self, wanted: Range) -> Iterator[Chunk]:
+        """The batches that hold a range; the first and the last one may hold more. A node that
+        fails is left for the next one, which goes on at the same offset.
+
+        Raises:
+            NotReadable: no node has sent anything for the time of the timeout.
+            DataLoss: the beginning is archived, or the topic is gone.
+        """
+        position = wanted.start
+        deadline = time.monotonic() + self._timeout_s
+        while position < wanted.end:
+            rest = wanted._replace(start=position)
+            try:
+                for chunk in self._stream(rest):
+                    position = chunk.next_offset
+                    yield chunk
+                    deadline = time.monotonic() + self._timeout_s
+            except PullRefused as error:
+                _raise_if_lost(rest, error)
+                self._pass_on(error, deadline)
+            except (RuntimeFault, WireError, TimeoutError) as error:
+                self._pass_on(error, deadline)
+
+    def _stream(self, wanted: Range) -> Iterator[Chunk]:
+        name = wanted.name
+        place = Wanted(name.topic, wanted.topic_id, name.partition, Start.OFFSET, wanted.start)
+        deadline = time.monotonic() + self._timeout_s
+        pull, handle = self._try(lambda pull: _open(pull, place), deadline)
+        try:
+            position, is_first = wanted.start, True
+            while position < wanted.end:
+                data = self._thread.run(_next(pull, handle, self._timeout_s))
+                chunk = _checked(data, wanted, position, is_first=is_first)
+                position, is_first = chunk.next_offset, False
+                yield chunk
+        finally:
+            self._thread.run(_let_go(pull, handle))
+
+
+def _client(path: str, only: int | None) -> ClientConfig:
+    config = load_client(path)
+    if only is None:
+        return config
+    names = config.node_names[only : only + 1]
+    return replace(config, nodes=config.nodes[only : only + 1], node_names=names)
+
+
+async def _open(pull: RangePull, place: Wanted) -> tuple[RangePull, int]:
+    return pull, await pull.read(place)
+
+
+async def _next(pull: RangePull, handle: int, seconds: float) -> bytes:
+    async with asyncio.timeout(seconds):
+        return await pull.next(handle)
+
+
+async def _let_go(pull: RangePull, handle: int) -> None:
+    pull.close(handle)
+
+
+async def _hang_up(pull: RangePull) -> None:
+    pull.connection.close()
+    await pull.connection.wait_ended()
+
+
+def _checked(data: bytes, wanted: Range, position: int, *, is_first: bool) -> Chunk:
+    """The piece, if it is what was asked for: whole valid batches, from `position` on."""
+    scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+    if scan.end != len(data) or not data:
+        raise Damaged(f"{wanted}: a node sent a damaged batch: {scan.error or 'it is cut'}")
+    chunk = chunk_of(data, scan)
+    if chunk is None or not (
+        chunk.first_offset == position
+        or (is_first and chunk.first_offset < position < chunk.next_offset)
+    ):
+        raise Damaged(f"{wanted}: a node sent other offsets than {position}")
+    return chunk
+
+
+def _raise_if_lost(wanted: Range, error: PullRefused) -> None:
+    """Raise what no other node could mend."""
+    match error.code:
+        case FaultCode.OUT_OF_RANGE if error.earliest > wanted.start:
+            raise archived(wanted, error.earliest) from error
+        case FaultCode.TOPIC_GONE:
+            raise DataLoss(
+                f"{wanted}: the topic with id {wanted.topic_id} is gone: it was deleted or created "
+                "anew (start with a new checkpoint, or set failOnDataLoss to false)"
+            ) from error
+        case FaultCode.NOT_AUTHORISED | FaultCode.UNKNOWN_TOPIC:
+            raise SourceError(f"{wanted}: {error}") from error

@@ -1,0 +1,405 @@
+"""The options of a query, checked.
+
+Names and texts are those of Spark's Kafka source where it has them. Invariant: options that were
+parsed do not contradict each other; everything that is wrong raises BadOption, which names the
+option, its value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from samelog.logformat.errors import InvalidName
+from samelog.logformat.names import check_topic_name
+from samelog.spark.errors import BadOption
+from samelog.spark.places import (
+    EARLIEST,
+    LATEST,
+    Places,
+    parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
+)
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+AT_END = Places("endingOffsets", LATEST)
+SMALL_PIECE = 50_000
+"""Offsets that are read about as fast as another task starts."""
+
+
+class ReadMode(Enum):
+    """Where tasks read: whichever is there, local copies only, or nodes only."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    REMOTE = "remote"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions: of the `topics`, those that match `pattern`, or the `assigned` ones."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a micro-batch may, or has to, hold."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """How a batch is cut into tasks."""
+
+    min_partitions: int = 1
+    max_records: int | None = None
+    small_piece: int = SMALL_PIECE
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Copies that were made before archiving, at a directory or URL; of which cluster and log, if
+    there are several.
+    """
+
+    url: str
+    cluster: str | None = None
+    log: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How logs are reached: `config`, the path of a client.toml; `directory`, of local copies. Each
+    may also be named by the environment of the host that reads. Or only an `archive` is read.
+    """
+
+    mode: ReadMode = ReadMode.AUTO
+    config: str | None = None
+    directory: str | None = None
+    archive: Archive | None = None
+    local_wait_s: float = 1.0
+    fetch_timeout_s: float = 30.0
+
+
+class ValueFormat(Enum):
+    """What values are."""
+
+    BINARY = "binary"
+    """Bytes, of which nothing is known."""
+    JSON = "json"
+    AVRO = "avro"
+    ARROW = "arrow"
+    CSV = "csv"
+
+
+class CorruptMode(Enum):
+    """What becomes of a value that is not what the schema says."""
+
+    PERMISSIVE = "permissive"
+    FAILFAST = "failfast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """How values are decoded. `schema`: of the payload, as SQL, empty if the query gives it;
+    `metadata_prefix`: before the names of Kafka's columns.
+    """
+
+    format: ValueFormat = ValueFormat.BINARY
+    schema: str = ""
+    avro_schema: str = ""
+    corrupt: CorruptMode = CorruptMode.PERMISSIVE
+    metadata_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """All of them. `starting` None: by the kind of query; `must_find`: a start by time without
+    such a record is an error.
+    """
+
+    selection: Selection
+    access: Access
+    starting: Places | None = None
+    ending: Places = AT_END
+    must_find: bool = True
+    limits: Limits = Limits()
+    splits: Splits = Splits()
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    columns: tuple[str, ...] = ()
+    """Those that are wanted; empty: all."""
+    pushdown: bool = False
+    values: Values = Values()
+    position_group: str | None = None
+    """The consumer group as whose offsets a stream's positions are told."""
+
+    def start_of(self, *, is_stream: bool) -> Places:
+        """Where the query starts; by default a stream at the end, a batch at the beginning."""
+        default = Places("startingOffsets", LATEST if is_stream else EARLIEST)
+        return self.starting or default
+
+
+SELECTIONS = ("subscribe", "subscribePattern", "assign")
+STARTS: dict[str, Callable[[str, str], Places]] = {
+    "startingOffsets": parse_offsets,
+    "startingTimestamp": parse_timestamp,
+    "startingOffsetsByTimestamp": parse_timestamps,
+}
+ENDS: dict[str, Callable[[str, str], Places]] = {
+    "endingOffsets": parse_offsets,
+    "endingTimestamp": parse_timestamp,
+    "endingOffsetsByTimestamp": parse_timestamps,
+}
+OTHERS = (
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "minRecordsPerTask",
+    "failOnDataLoss",
+    "includeHeaders",
+    "columns",
+    "pushdown",
+    "valueFormat",
+    "valueSchema",
+    "avroSchema",
+    "mode",
+    "metadataPrefix",
+    "positionGroup",
+    "readMode",
+    "config",
+    "directory",
+    "archive",
+    "archiveCluster",
+    "archiveLog",
+    "localWaitMs",
+    "fetchTimeoutMs",
+)
+WITHOUT_MEANING = ("groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries")
+"""Options of the Kafka source, in lower case, that may stay where a query moves over."""
+_KNOWN = {name.lower(): name for name in (*SELECTIONS, *STARTS, *ENDS, *OTHERS)}
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h)")
+
+
+def parse_options(told: Mapping[str, str]) -> Options:
+    """The options as Spark hands them over: names in any case, values texts. Raises BadOption."""
+    texts = _known_only(told)
+    return Options(
+        selection=_selection(texts),
+        access=_access(texts),
+        starting=_one_of(texts, STARTS),
+        ending=_checked_ending(_one_of(texts, ENDS) or AT_END),
+        must_find=_strategy(texts),
+        limits=_limits(texts),
+        splits=_splits(texts),
+        fail_on_data_loss=_boolean(texts, "failOnDataLoss", default=True),
+        include_headers=_boolean(texts, "includeHeaders", default=False),
+        pushdown=_boolean(texts, "pushdown", default=False),
+        columns=_names(texts.get("columns", "")),
+        values=_values(texts),
+        position_group=texts.get("positionGroup") or None,
+    )
+
+
+def _known_only(told: Mapping[str, str]) -> dict[str, str]:
+    texts = {}
+    for name, text in told.items():
+        lower = name.lower()
+        if lower == "kafka.group.id":
+            raise BadOption("kafka.group.id: there is no consumer group; leave the option out")
+        if lower.startswith("kafka.") or lower in WITHOUT_MEANING:
+            continue
+        if lower not in _KNOWN:
+            raise BadOption(f"{name} is no option; those there are: {', '.join(_KNOWN.values())}")
+        texts[_KNOWN[lower]] = text
+    return texts
+
+
+def _one_of(
+    texts: Mapping[str, str], parsers: Mapping[str, Callable[[str, str], Places]]
+) -> Places | None:
+    given = [name for name in parsers if name in texts]
+    if len(given) > 1:
+        raise BadOption(f"{' and '.join(given)} contradict each other: give one of them")
+    return parsers[given[0]](given[0], texts[given[0]]) if given else None
+
+
+def _checked_ending(ending: Places) -> Places:
+    if ending.everywhere == EARLIEST or EARLIEST in ending.each.values():
+        raise BadOption(f"{ending.option}: a query cannot end at earliest")
+    return ending
+
+
+def _strategy(texts: Mapping[str, str]) -> bool:
+    text = texts.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if text not in {"error", "latest"}:
+        raise BadOption(f"startingOffsetsByTimestampStrategy: {text!r} is not error or latest")
+    return text == "error"
+
+
+# --- which partitions -------------------------------------------------------------------------
+
+
+def _selection(texts: Mapping[str, str]) -> Selection:
+    given = [name for name in SELECTIONS if name in texts]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise BadOption(f"give one of {', '.join(SELECTIONS)}; found: {found}")
+    text = texts[given[0]]
+    match given[0]:
+        case "subscribe":
+            return Selection(topics=_topics("subscribe", text.split(",")))
+        case "subscribePattern":
+            return Selection(pattern=_pattern(text))
+        case _:
+            return _assigned(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _topics(option: str, names: list[str]) -> tuple[str, ...]:
+    stripped = sorted({name.strip() for name in names if name.strip()})
+    if not stripped:
+        raise BadOption(f"{option} names no topic")
+    try:
+        return tuple(check_topic_name(name) for name in stripped)
+    except InvalidName as error:
+        raise BadOption(f"{option}: {error}") from error
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise BadOption(f"subscribePattern: {text!r} is no regular expression: {error}") from error
+    return text
+
+
+def _assigned(text: str) -> Selection:
+    try:
+        told = sorted(json.loads(text).items())
+        assigned = {topic: tuple(sorted(map(int, set(numbers)))) for topic, numbers in told}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadOption(f'assign: {text!r} is not understood; write {{"topic": [0, 1]}}') from error
+    if any(number < 0 for numbers in assigned.values() for number in numbers):
+        raise BadOption(f"assign: {text!r} has a negative partition")
+    return Selection(topics=_topics("assign", list(assigned)), assigned=assigned)
+
+
+# --- the others -------------------------------------------------------------------------------
+
+
+def _access(texts: Mapping[str, str]) -> Access:
+    return Access(
+        mode=_choice(texts, "readMode", ReadMode.AUTO),
+        config=texts.get("config"),
+        directory=texts.get("directory"),
+        archive=_archive(texts),
+        local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
+        fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
+    )
+
+
+def _archive(texts: Mapping[str, str]) -> Archive | None:
+    url = texts.get("archive")
+    given = [name for name in ("readMode", "config", "directory") if name in texts]
+    if url is not None and given:
+        raise BadOption(f"archive and {' and '.join(given)} contradict each other: give one")
+    if url is None and not texts.keys().isdisjoint({"archiveCluster", "archiveLog"}):
+        raise BadOption("archiveCluster and archiveLog need an archive")
+    return (
+        None if url is None else Archive(url, texts.get("archiveCluster"), texts.get("archiveLog"))
+    )
+
+
+def _values(texts: Mapping[str, str]) -> Values:
+    found = Values(
+        format=_choice(texts, "valueFormat", ValueFormat.BINARY),
+        schema=texts.get("valueSchema", "").strip(),
+        avro_schema=texts.get("avroSchema", ""),
+        corrupt=_choice(texts, "mode", CorruptMode.PERMISSIVE),
+        metadata_prefix=texts.get("metadataPrefix", ""),
+    )
+    if found.format is ValueFormat.BINARY and found != Values():
+        raise BadOption("valueSchema, avroSchema, mode and metadataPrefix need a valueFormat")
+    if (found.format is ValueFormat.AVRO) != bool(found.avro_schema):
+        raise BadOption("avroSchema, the schema of the values, goes with valueFormat=avro")
+    return found
+
+
+def _limits(texts: Mapping[str, str]) -> Limits:
+    most = _optional(texts, "maxOffsetsPerTrigger")
+    least = _optional(texts, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise BadOption(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}")
+    delay_s = _delay(texts.get("maxTriggerDelay", "15m"))
+    max_bytes = _optional(texts, "maxBytesPerTrigger")
+    return Limits(max_offsets=most, max_bytes=max_bytes, min_offsets=least, max_delay_s=delay_s)
+
+
+def _splits(texts: Mapping[str, str]) -> Splits:
+    return Splits(
+        min_partitions=_number(texts, "minPartitions", 1, 1),
+        max_records=_optional(texts, "maxRecordsPerPartition"),
+        small_piece=_number(texts, "minRecordsPerTask", 0, SMALL_PIECE),
+    )
+
+
+def _delay(text: str) -> float:
+    match = _DELAY.fullmatch(text.strip().lower())
+    if match is None:
+        raise BadOption(f"maxTriggerDelay: {text!r} is not understood; write 500ms, 30s or 15m")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def _boolean(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = texts.get(name, str(default)).lower()
+    if text not in {"true", "false"}:
+        raise BadOption(f"{name}: {text!r} is not true or false")
+    return text == "true"
+
+
+def _choice(texts: Mapping[str, str], name: str, default: E) -> E:
+    text = texts.get(name, default.value).lower()
+    try:
+        return type(default)(text)
+    except ValueError as error:
+        allowed = ", ".join(each.value for each in type(default))
+        raise BadOption(f"{name}: {text!r} is not one of {allowed}") from error
+
+
+def _optional(texts: Mapping[str, str], name: str) -> int | None:
+    return _number(texts, name, 1, 1) if name in texts else None
+
+
+def _number(texts: Mapping[str, str], name: str, least: int, default: int) -> int:
+    text = texts.get(name)
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise BadOption(f"{name}: {text!r} is no whole number") from error
+    if number < least:
+        raise BadOption(f"{name}: {number} is below {least}")
+    return number

@@ -1,0 +1,77 @@
+"""The schema that topics have of their own: their setting `value_schema` (docs/archiving.md).
+
+Invariant: all topics of a query have the same one, or it is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from samelog.archiver.value_schema import VALUE_SCHEMA, parse_schema
+from samelog.config.load import load_client
+from samelog.config.types import ConfigError
+from samelog.replicator.admin_client import AdminError, request
+from samelog.spark.access import config_path
+from samelog.spark.errors import BadOption, NotReadable
+from samelog.spark.options import Options, Selection
+from samelog.wire.admin import ListTopics, Topics
+
+TYPES: Mapping[str, str] = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "string": "STRING",
+    "date32": "DATE",
+    "timestamp[ms]": "TIMESTAMP",
+}
+"""Spark's names for the types that a setting may have."""
+
+
+def own_schema(options: Options) -> str | None:
+    """The columns of the payload as SQL, as the cluster knows them; None where there is no cluster
+    to ask, or nobody has said anything. Raises NotReadable, BadOption.
+    """
+    path = None if options.access.archive is not None else config_path(options.access)
+    if path is None:
+        return None
+    try:
+        found = request(load_client(path), ListTopics(), Topics).topics
+    except (AdminError, ConfigError) as error:
+        raise NotReadable(
+            f"the topics' own {VALUE_SCHEMA} cannot be looked up: {error}; give the option "
+            "valueSchema, or a schema to the query"
+        ) from error
+    told = {topic.name: topic.settings.get(VALUE_SCHEMA, "") for topic in found}
+    return common_schema({name: told[name] for name in told if _is_read(options.selection, name)})
+
+
+def _is_read(selection: Selection, topic: str) -> bool:
+    if selection.pattern is None:
+        return topic in selection.topics
+    return re.fullmatch(selection.pattern, topic) is not None
+
+
+def common_schema(settings: Mapping[str, str]) -> str | None:
+    """The one schema of topics with these settings, as SQL; None if they have none. Raises
+    BadOption.
+    """
+    parsed = {topic: parse_schema(text) for topic, text in sorted(settings.items())}
+    if not any(parsed.values()):
+        return None
+    first = next(iter(parsed))
+    for topic, schema in parsed.items():
+        if list(schema.items()) != list(parsed[first].items()):
+            raise BadOption(
+                f"the topics {first} and {topic} differ in their {VALUE_SCHEMA}: give valueSchema, "
+                "or a schema to the query"
+            )
+    return ", ".join(f"{_quoted(name)} {TYPES[kind]}" for name, kind in parsed[first].items())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

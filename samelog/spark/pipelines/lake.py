@@ -1,0 +1,113 @@
+"""The pipeline `lake`: merged logs into a table of partitioned Parquet files, every record once.
+
+Spark repeats a micro-batch whose end it did not see. Its files are written first; the commit that
+adds them to the table has the batch's number, and one that the table has is dropped. So readers see
+whole batches, each once, whatever fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+
+from samelog.logformat.names import check_session_name
+from samelog.spark.pipelines.delta_log import Commit
+from samelog.spark.pipelines.errors import LakeError
+from samelog.spark.pipelines.lake_table import LakeTable
+from samelog.spark.pipelines.running import triggered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+PARTITION_BY = ("topic", "date")
+CHECKPOINT = "_checkpoint"
+_DERIVED = {"date": "to_date(`{}timestamp`)", "hour": "hour(`{}timestamp`)"}
+"""Columns that are made of the record's timestamp where partitions need them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """A lake: where it is, and what goes into it.
+
+    Args:
+        path: a URL of Hadoop's file systems, or a path of the default one.
+        source: options of the source `samelog`.
+        partition_by: columns; `date` and `hour` are made of the record's timestamp.
+        name: of the query that fills it; several with names of their own may fill one lake.
+    """
+
+    path: str
+    source: Mapping[str, str]
+    partition_by: tuple[str, ...] = PARTITION_BY
+    name: str = "lake"
+
+    def shaped(self, frame: DataFrame) -> DataFrame:
+        """Records of the source with the partition columns."""
+        prefix = self.source.get("metadataPrefix", "")
+        for name in self.partition_by:
+            made = _DERIVED.get(name)
+            if made is not None and name not in frame.columns:
+                frame = frame.withColumn(name, functions.expr(made.format(prefix)))
+        return frame
+
+    def checkpoint(self, name: str) -> str:
+        """Where a query that fills the lake notes how far it is, unless it was told otherwise."""
+        return f"{self.path.rstrip('/')}/{CHECKPOINT}/{name}"
+
+    def table(self, spark: SparkSession) -> LakeTable:
+        """The table."""
+        return LakeTable(spark, self.path, self.partition_by)
+
+
+def start(
+    spark: SparkSession, lake: Lake, *, trigger: str, checkpoint: str | None = None
+) -> StreamingQuery:
+    """Start the query that fills a lake. Raises InvalidName, SourceError."""
+    check_session_name(lake.name)
+    has_start = any(name.lower().startswith("starting") for name in lake.source)
+    source = {**({} if has_start else {"startingOffsets": "earliest"}), **lake.source}
+    frame = lake.shaped(spark.readStream.format("samelog").options(**source).load())
+    writer = frame.writeStream.queryName(lake.name).foreachBatch(LakeWriter(spark, lake).take)
+    place = checkpoint or lake.checkpoint(lake.name)
+    return triggered(writer.option("checkpointLocation", place), trigger).start()
+
+
+class LakeWriter:
+    """Takes the micro-batches of one query, on the driver."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._name = lake.name
+        self._table = lake.table(spark)
+
+    def take(self, frame: DataFrame, batch: int) -> None:
+        """Add a micro-batch, once. Raises LakeError."""
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        who = f"{self._name}:{query}"
+        known = self._table.snapshot().batches
+        self._refuse_another(known, who)
+        if known.get(who, -1) >= batch:
+            log.warning("batch %d of %s is in %s already: dropped", batch, who, self._table.path)
+            return
+        files = self._table.write(frame, f"{self._name}-{batch}")
+        if files:
+            commit = Commit(operation="STREAMING UPDATE", add=files, batch=(who, batch))
+            if self._table.commit(commit, frame.schema) is None:
+                self._table.drop(files)
+
+    def _refuse_another(self, known: Mapping[str, int], who: str) -> None:
+        """A query that begins anew would bring its rows a second time."""
+        others = [each for each in known if each.startswith(f"{self._name}:") and each != who]
+        if others and who not in known:
+            raise LakeError(
+                f"{self._table.path} is filled by another query with the name {self._name} (was "
+                "its checkpoint deleted?), and what this one reads may be there already: bring "
+                "the checkpoint back, take another path, or another name to add rows on purpose"
+            )

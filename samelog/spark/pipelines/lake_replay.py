@@ -1,0 +1,132 @@
+"""Replays a range of the log into a lake: the rows of its records are made anew, in one commit.
+
+Invariant: afterwards each record of the range has the rows that the log gives, once, and all others
+have those they had; readers see the lake before the commit, or after it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from samelog.spark.offsets import PartitionName, parse
+from samelog.spark.pipelines.delta_log import Commit, Snapshot
+from samelog.spark.pipelines.errors import LakeError
+from samelog.spark.pipelines.hadoop_files import HadoopFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from samelog.spark.pipelines.lake import Lake
+    from samelog.spark.pipelines.lake_table import LakeTable
+
+PLACE = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of a partition that were replayed: [start, end)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did: which ranges, how many files it replaced by how many."""
+
+    ranges: tuple[Range, ...]
+    removed: int
+    added: int
+
+
+def replay(spark: SparkSession, lake: Lake, *, checkpoint: str | None = None) -> Replayed:
+    """Replay what the source's options say: which topics, from where, to where. Of a lake that a
+    query fills nothing that the query will yet bring, as its `checkpoint` says.
+
+    Raises:
+        LakeError: there is no lake, it has other columns, or no place of the records.
+        LakeConflict: the lake was changed meanwhile; nothing was replayed.
+    """
+    table = lake.table(spark)
+    at = table.existing()
+    names = _places(table, lake)
+    records = lake.shaped(spark.read.format("samelog").options(**lake.source).load())
+    if at.batches:
+        records = records.where(_inside(_positions(spark, lake, at, checkpoint), names))
+    ranges = _ranges(records, names)
+    if not ranges:
+        return Replayed((), 0, 0)
+    inside = _inside(ranges, names)
+    paths = {row.path for row in _rows(table, at).where(inside).select("path").distinct().collect()}
+    old = [file for path, file in at.files.items() if path in paths]
+    kept = _rows(table, at, paths).where(~inside).drop("path") if old else None
+    rows = records.where(inside)
+    new = table.write(rows if kept is None else rows.unionByName(kept), "replay")
+    try:
+        table.commit(Commit(operation="REPLACE", add=new, remove=old), records.schema)
+    except LakeError:
+        table.drop(new)
+        raise
+    return Replayed(ranges, len(old), len(new))
+
+
+def _places(table: LakeTable, lake: Lake) -> tuple[str, ...]:
+    """The columns that say which record a row is of."""
+    names = tuple(lake.source.get("metadataPrefix", "") + name for name in PLACE)
+    missing = [name for name in names if name not in table.read().columns]
+    if missing:
+        raise LakeError(f"{table.path} has no column {missing[0]}: what it has is not known")
+    return names
+
+
+def _positions(
+    spark: SparkSession, lake: Lake, at: Snapshot, checkpoint: str | None
+) -> tuple[Range, ...]:
+    """What the queries that fill the lake have brought, from their checkpoints."""
+    ends: dict[PartitionName, int] = {}
+    for who, batch in at.batches.items():
+        place = checkpoint or lake.checkpoint(who.partition(":")[0])
+        text = HadoopFiles(spark, place).read(f"offsets/{batch}")
+        if text is None:
+            raise LakeError(
+                f"how far the query {who} is cannot be read at {place}: give the checkpoint that "
+                "it was started with"
+            )
+        *_, source = text.splitlines()
+        read = parse(json.loads(source))
+        for name, end in () if read is None else read.to.items():
+            ends[name] = max(end, ends.get(name, 0))
+    return tuple(Range(name.topic, name.partition, 0, end) for name, end in ends.items())
+
+
+def _ranges(records: DataFrame, names: tuple[str, ...]) -> tuple[Range, ...]:
+    *partition, offset = names
+    found = records.groupBy(*partition).agg(f.min(offset), f.max(offset)).orderBy(*partition)
+    return tuple(Range(topic, number, a, b + 1) for topic, number, a, b in found.collect())
+
+
+def _inside(ranges: tuple[Range, ...], names: tuple[str, ...]) -> Column:
+    topic, partition, offset = (f.col(name) for name in names)
+    found = f.lit(False)  # noqa: FBT003 - Spark's
+    for each in ranges:
+        found |= (
+            (topic == each.topic)
+            & (partition == each.partition)
+            & (offset >= each.start)
+            & (offset < each.end)
+        )
+    return found
+
+
+def _rows(table: LakeTable, at: Snapshot, paths: set[str] | None = None) -> DataFrame:
+    """Rows of the lake, with the `path` of their file."""
+    return table.read(
+        [file for path, file in at.files.items() if paths is None or path in paths],
+        with_path=True,
+    )

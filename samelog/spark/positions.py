@@ -1,0 +1,66 @@
+"""Tells the cluster how far a query is, as the committed offsets of a consumer group.
+
+Spark's commit must not be held up: positions go out in a thread of their own, the newest only.
+Invariant: a position is never ahead of what Spark has committed; failing to tell one is logged, and
+never fails the query, which does not depend on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from samelog.config.load import load_client
+from samelog.replicator.admin_client import AdminError, request
+from samelog.spark.offsets import Offsets, PartitionName
+from samelog.wire.admin_groups import GroupDescription, ResetGroup, ResetTo
+
+log = logging.getLogger(__name__)
+
+
+class Positions:
+    """Of one query. `tell` and `close` are for one thread."""
+
+    def __init__(self, config: str, group: str) -> None:
+        self._config = load_client(config)
+        self._group = group
+        self._told: dict[PartitionName, int] = {}
+        self._wanted: Offsets | None = None
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="samelog-positions", daemon=True)
+        self._thread.start()
+
+    def tell(self, positions: Offsets) -> None:
+        """These are committed."""
+        with self._changed:
+            self._wanted = positions
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Tell what is still to be told, and end."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (wanted := self._next()) is not None:
+            for name in sorted(wanted):
+                if self._told.get(name) != wanted[name]:
+                    self._send(name, wanted[name])
+
+    def _next(self) -> Offsets | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted is not None or self._is_closed)
+            wanted, self._wanted = self._wanted, None
+            return wanted
+
+    def _send(self, name: PartitionName, offset: int) -> None:
+        try:
+            change = ResetGroup(self._group, name.topic, name.partition, ResetTo.OFFSET, offset)
+            request(self._config, change, GroupDescription)
+        except AdminError as error:
+            log.warning("the position of %s in group %s is not told: %s", name, self._group, error)
+        else:
+            self._told[name] = offset

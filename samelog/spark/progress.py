@@ -1,0 +1,145 @@
+"""How far a query goes on: from the offset before and what there is now to the next offset.
+
+Invariant: no partition ever goes back; what is lost is told, and passed over only where the query
+allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from samelog.spark.catalogue import Bounds, Catalogue, ids_of, partitions_of
+from samelog.spark.errors import DataLoss
+from samelog.spark.limits import limit_ends
+from samelog.spark.offsets import Ends, Offsets, PartitionName, Range
+
+UNKNOWN_RECORD_BYTES = 1024.0
+"""What a record is taken for where nothing is known of its size."""
+
+REMEDY = (
+    "set failOnDataLoss to false to go on with what there is, or start anew with another checkpoint"
+)
+
+
+def begin_stream(catalogue: Catalogue, begins: Offsets) -> Ends:
+    """The end of the empty first batch, which pins where the query starts."""
+    return Ends(ids_of(catalogue), begins, begins)
+
+
+def losses(start: Ends, catalogue: Catalogue) -> list[str]:
+    """What a query that has come to `start` misses; a text for each partition."""
+    bounds = partitions_of(catalogue)
+    return [text for name in sorted(start.to) if (text := _loss(start, catalogue, bounds, name))]
+
+
+def _loss(
+    start: Ends, catalogue: Catalogue, bounds: Mapping[PartitionName, Bounds], name: PartitionName
+) -> str | None:
+    wanted, known = start.to[name], start.logs[name.topic]
+    topic = catalogue.get(name.topic)
+    if topic is None:
+        return f"{name}: wanted is offset {wanted}, but the topic is gone"
+    if topic.topic_id != known:
+        return (
+            f"{name}: wanted is offset {wanted} of the topic with id {known}, found is one with id "
+            f"{topic.topic_id}: it was created anew, or is another cluster's"
+        )
+    held = bounds.get(name)
+    if held is None:
+        return f"{name}: wanted is offset {wanted}, but there is no such partition"
+    if wanted < held.start:
+        lost = held.start - wanted
+        return (
+            f"{name}: wanted is offset {wanted}, found are [{held.start}, {held.end}): "
+            f"{lost} records were archived before they were read"
+        )
+    if wanted > held.end:
+        return f"{name}: wanted is offset {wanted}, but the log ends at {held.end}: it was cut"
+    return None
+
+
+def is_behind(start: Ends, catalogue: Catalogue) -> bool:
+    """Whether what was seen ends before `start`, which may be because who was asked lags."""
+    bounds = partitions_of(catalogue)
+    return any(
+        name in bounds
+        and start.logs[name.topic] == catalogue[name.topic].topic_id
+        and bounds[name].end < offset
+        for name, offset in start.to.items()
+    )
+
+
+def refuse_losses(lost: Iterable[str]) -> None:
+    """Raise DataLoss, if there is any."""
+    texts = list(lost)
+    if texts:
+        raise DataLoss(f"{'; '.join(texts)} ({REMEDY})")
+
+
+def advance(
+    start: Ends,
+    catalogue: Catalogue,
+    stops: Offsets,
+    *,
+    most: int | None = None,
+    most_bytes: int | None = None,
+) -> Ends:
+    """The next offset: everything there is, up to `stops` where a partition has one, and at most
+    `most` offsets and about `most_bytes`. Partitions that `start` does not know begin at their
+    log's start.
+    """
+    bounds = partitions_of(catalogue)
+    begin = {
+        name: held.start for name, held in bounds.items() if not _goes_on(start, catalogue, name)
+    }
+    begins = {name: begin.get(name, start.to.get(name, 0)) for name in bounds}
+    ends = {
+        name: max(begins[name], min(held.end, stops.get(name, held.end)))
+        for name, held in bounds.items()
+    }
+    limited = ends if most is None else limit_ends(begins, ends, most)
+    if most_bytes is not None:
+        limited = limit_ends(begins, limited, _fitting(begins, limited, bounds, most_bytes))
+    return Ends(ids_of(catalogue), limited, begin)
+
+
+def _fitting(
+    begins: Offsets, ends: Offsets, bounds: Mapping[PartitionName, Bounds], most_bytes: int
+) -> int:
+    """About how many of the offsets between fit into so many bytes; at least one."""
+    sizes = {name: ends[name] - begins[name] for name in ends}
+    total = sum(
+        size * (bounds[name].record_bytes or UNKNOWN_RECORD_BYTES) for name, size in sizes.items()
+    )
+    return max(1, int(sum(sizes.values()) * most_bytes / total)) if total else 1
+
+
+def _goes_on(start: Ends, catalogue: Catalogue, name: PartitionName) -> bool:
+    is_same = start.logs.get(name.topic) == catalogue[name.topic].topic_id
+    return is_same and name in start.to
+
+
+def is_idle(start: Ends, end: Ends) -> bool:
+    """Whether there is nothing new."""
+    return (start.logs, start.to) == (end.logs, end.to)
+
+
+def count(start: Ends, end: Ends) -> int:
+    """How many offsets lie between."""
+    return sum(
+        offset - end.begin.get(name, start.to.get(name, offset)) for name, offset in end.to.items()
+    )
+
+
+def clamp(ranges: Iterable[Range], catalogue: Catalogue) -> list[Range]:
+    """What is left of the ranges: of the same logs, and not archived."""
+    bounds = partitions_of(catalogue)
+    kept = []
+    for each in ranges:
+        topic = catalogue.get(each.name.topic)
+        if topic is None or topic.topic_id != each.topic_id or each.name not in bounds:
+            continue
+        left = each._replace(start=max(each.start, bounds[each.name].start))
+        if left.start < left.end:
+            kept.append(left)
+    return kept

@@ -1,0 +1,118 @@
+"""The data source `samelog`, as Spark finds it.
+
+Spark loads this module in many short-lived processes, so it loads no more than it needs.
+Invariant: making one costs nothing; options are checked before anything is read.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from samelog.spark.columns import check_schema, kafka_schema, select_columns
+from samelog.spark.errors import BadOption
+from samelog.spark.options import Options, ValueFormat, parse_options
+from samelog.spark.payload import Payload, split_schema, typed_ddl
+from samelog.spark.reading import TaskReader
+
+if TYPE_CHECKING:
+    from samelog.spark.sink_options import SinkOptions
+
+
+class SamelogDataSource(DataSource):
+    """`format("samelog")` of queries that read, or write; batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "samelog"
+
+    @cached_property
+    def _parsed(self) -> Options:
+        return parse_options(self.options)
+
+    def schema(self) -> StructType | str:
+        """The columns of Spark's Kafka source, or those of the payload instead of `value`. Raises
+        BadOption.
+        """
+        options = self._parsed
+        if options.values.format is ValueFormat.BINARY:
+            return select_columns(
+                kafka_schema(include_headers=options.include_headers), options.columns
+            )
+        if options.columns:
+            raise BadOption("columns: with a valueFormat, give a schema with the wanted columns")
+        columns = options.values.schema or self._own_columns()
+        if not columns:
+            raise BadOption(
+                f"valueFormat={options.values.format.value} needs the columns of the payload: give "
+                'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query '
+                "(for JSON the topic's setting value_schema will do)"
+            )
+        return typed_ddl(columns, options.values, include_headers=options.include_headers)
+
+    def _own_columns(self) -> str | None:
+        """What the topics say of their values; only of JSON they do."""
+        if self._parsed.values.format is not ValueFormat.JSON:
+            return None
+        from samelog.spark.own_schema import own_schema
+
+        return own_schema(self._parsed)
+
+    def _tasks(self, schema: StructType) -> TaskReader:
+        """What reads the tasks of a query with these columns. Raises BadOption."""
+        options = self._parsed
+        payload = None
+        if options.values.format is ValueFormat.BINARY:
+            check_schema(schema, kafka_schema(include_headers=options.include_headers))
+        else:
+            columns = split_schema(schema, options.values, include_headers=options.include_headers)
+            payload = Payload(options.values, columns)
+            payload.check()
+        return TaskReader(options.access, schema, not options.fail_on_data_loss, payload)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch query. Raises BadOption."""
+        from samelog.spark.batch_reader import NarrowingReader, SamelogBatchReader
+
+        kind = NarrowingReader if self._parsed.pushdown else SamelogBatchReader
+        return kind(self._parsed, self._tasks(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch query that writes. Raises BadOption."""
+        from samelog.spark.sink import SamelogBatchWriter
+
+        return SamelogBatchWriter(self._sink(schema, overwrite=overwrite))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """A streaming query that writes. Raises BadOption."""
+        from samelog.spark.sink import SamelogStreamWriter
+
+        return SamelogStreamWriter(self._sink(schema, overwrite=overwrite))
+
+    def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
+        from samelog.spark.sink_options import parse_sink_options
+        from samelog.spark.sink_rows import check_columns
+
+        options = parse_sink_options(self.options)
+        if overwrite:
+            raise BadOption("a log cannot be overwritten: use mode append")
+        check_columns(schema, options.topic)
+        return options
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming query. Raises BadOption."""
+        from samelog.spark.stream_reader import SamelogStreamReader
+
+        return SamelogStreamReader(self._parsed, self._tasks(schema))

@@ -1,0 +1,67 @@
+"""Reads merged logs from local files, and keeps the local copies up to date.
+
+Names are resolved when first used: who only reads files need not load what keeps copies.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from samelog.subscriber.async_subscriber import AsyncSubscriber
+    from samelog.subscriber.errors import (
+        CopyStopped,
+        LogReset,
+        NotCaughtUp,
+        OffsetNotHere,
+        OffsetOutOfRange,
+        SubscriberClosed,
+        SubscriberError,
+        TopicDeleted,
+        UnknownTopic,
+    )
+    from samelog.subscriber.start import AutoOffsetReset, StartAt
+    from samelog.subscriber.subscriber import Subscriber
+
+__all__ = [
+    "AsyncSubscriber",
+    "AutoOffsetReset",
+    "CopyStopped",
+    "LogReset",
+    "NotCaughtUp",
+    "OffsetNotHere",
+    "OffsetOutOfRange",
+    "StartAt",
+    "Subscriber",
+    "SubscriberClosed",
+    "SubscriberError",
+    "TopicDeleted",
+    "UnknownTopic",
+]
+
+_MODULES = {
+    "AsyncSubscriber": "samelog.subscriber.async_subscriber",
+    "AutoOffsetReset": "samelog.subscriber.start",
+    "CopyStopped": "samelog.subscriber.errors",
+    "LogReset": "samelog.subscriber.errors",
+    "NotCaughtUp": "samelog.subscriber.errors",
+    "OffsetNotHere": "samelog.subscriber.errors",
+    "OffsetOutOfRange": "samelog.subscriber.errors",
+    "StartAt": "samelog.subscriber.start",
+    "Subscriber": "samelog.subscriber.subscriber",
+    "SubscriberClosed": "samelog.subscriber.errors",
+    "SubscriberError": "samelog.subscriber.errors",
+    "TopicDeleted": "samelog.subscriber.errors",
+    "UnknownTopic": "samelog.subscriber.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used (PEP 562)."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,267 @@
+"""Keeps a subscriber's copies from within its process: a pull client in a thread of its own.
+
+Invariant: what is told here is a snapshot that the pull client's loop took; nobody else looks at
+its copies.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from samelog.config.types import ClientConfig
+from samelog.logformat.errors import LogFormatError
+from samelog.logformat.files import DiskFull, OsFileSystem
+from samelog.replicator.pull_client import PullClient, PullStatus
+from samelog.replicator.pull_copy import Copy, CopyState, FindStart
+from samelog.replicator.repair_pull import PullRefused
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.following import ConfigFollower
+from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.syncer import GroupSync
+from samelog.runtime.tls import ReloadingContext
+from samelog.subscriber.errors import (
+    CopyStopped,
+    LogReset,
+    NotCaughtUp,
+    OffsetOutOfRange,
+    TopicDeleted,
+    UnknownTopic,
+)
+from samelog.subscriber.keeper import Kept
+from samelog.wire.errors import FaultCode
+
+FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
+"""Asking again will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """One copy, as the pull client had it."""
+
+    state: CopyState
+    fault: PullRefused | LogFormatError | None
+    is_begun: bool
+    is_caught_up: bool
+    cluster_end: int | None
+    first_end: int | None
+    asked_for: int | None
+    successor: str
+
+
+class Copier:
+    """The embedded pull client: a Keeper."""
+
+    is_local = False
+
+    def __init__(
+        self,
+        directory: str,
+        topics: tuple[str, ...],
+        config: ClientConfig,
+        *,
+        find_start: FindStart,
+        on_news: Callable[[], None],
+        must_exist: bool = False,
+    ) -> None:
+        """Start copying. `on_news` is called, in another thread, for more than mere growth. With
+        `must_exist` a topic that the cluster does not know is an error, not something to wait for.
+
+        Raises:
+            DirectoryInUse: another process keeps these copies.
+            TlsFault: the certificate files cannot be used.
+            LogFormatError: a copy cannot be used as it is.
+        """
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._topics = topics
+        self._on_news = on_news
+        self._must_exist = must_exist
+        self._moved = threading.Condition()
+        self._copies: dict[tuple[str, int], _Snapshot] = {}
+        self._status: PullStatus | None = None
+        tls = ReloadingContext(config.tls)
+        self._syncer = GroupSync(directory)
+        self._thread = LoopThread("samelog-pull")
+        try:
+            started = self._start(directory, config, tls, find_start)
+            self._client, self._follower = self._thread.run(started)
+        except BaseException:
+            self._thread.run(self._syncer.close())
+            self._thread.stop()
+            raise
+
+    async def _start(
+        self, directory: str, config: ClientConfig, tls: ReloadingContext, find_start: FindStart
+    ) -> tuple[PullClient, ConfigFollower]:
+        client = PullClient(
+            directory,
+            self._topics,
+            config,
+            tls=tls,
+            fs=OsFileSystem(),
+            syncer=self._syncer,
+            clock=SystemClock(),
+            random=Random(),
+            find_start=find_start,
+            on_change=self._take_over,
+            on_status=lambda: self._take_over_all(client),
+        )
+        client.start()
+        self._take_over_all(client)
+        follower = ConfigFollower(config, client.follow)
+        follower.start()
+        return client, follower
+
+    # --- in the loop's thread ------------------------------------------------------------------
+
+    def _take_over(self, copy: Copy) -> None:
+        before = self._copies.get(copy.name)
+        first_end = None if before is None else before.first_end
+        after = _Snapshot(
+            copy.state,
+            copy.fault,
+            copy.is_begun,
+            copy.caught_up,
+            copy.cluster_end,
+            copy.cluster_end if first_end is None else first_end,
+            copy.wanted_offset,
+            copy.successor,
+        )
+        if after == before:
+            return
+        with self._moved:
+            self._copies[copy.name] = after
+            self._moved.notify_all()
+        if before is None or _news_of(before) != _news_of(after):
+            self._on_news()
+
+    def _take_over_all(self, client: PullClient) -> None:
+        for copy in client.copies.values():
+            self._take_over(copy)
+        with self._moved:
+            self._status = client.status
+            self._moved.notify_all()
+        self._on_news()
+
+    # --- in any thread -------------------------------------------------------------------------
+
+    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+        """What the cluster said of a partition."""
+        with self._moved:
+            copy = self._copies.get((topic, partition))
+        if copy is None or not copy.is_begun:
+            return None
+        return Kept(copy.cluster_end, copy.first_end, copy.asked_for)
+
+    def has_all(self, topic: str, known: frozenset[int]) -> bool:
+        """Whether these are all partitions that are copied."""
+        partitions = self._partitions(topic)
+        return bool(partitions) and known == partitions
+
+    def _partitions(self, topic: str) -> frozenset[int]:
+        with self._moved:
+            return frozenset(partition for name, partition in self._copies if name == topic)
+
+    def check(self) -> None:
+        """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic,
+        LogReset.
+        """
+        with self._moved:
+            copies, status = dict(self._copies), self._status
+        for (topic, partition), copy in copies.items():
+            if copy.successor:
+                raise LogReset(topic, partition)
+            if copy.state is CopyState.GONE:
+                raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
+            earliest = _earliest(copy.fault)
+            if not copy.is_begun and earliest is not None:
+                raise OffsetOutOfRange(topic, partition, str(copy.fault), earliest=earliest)
+            if copy.state is CopyState.STOPPED:
+                raise CopyStopped(f"copying of {topic}-{partition} has stopped: {copy.fault}")
+        for topic, problem in () if status is None else status.problems.items():
+            if problem.code in FINAL_PROBLEMS:
+                raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
+            if self._must_exist and problem.code is FaultCode.UNKNOWN_TOPIC:
+                raise UnknownTopic(str(problem))
+
+    def begin_anew(self, topic: str, partition: int) -> str:
+        """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
+        CopyStopped, or DiskFull, after which it can be tried again.
+        """
+        return self._thread.run(self._begin_anew((topic, partition)))
+
+    async def _begin_anew(self, name: tuple[str, int]) -> str:
+        old = self._client.copies[name]
+        with self._moved:
+            del self._copies[name]  # nothing that was heard of the old one counts
+        self._client.begin_anew(old)
+        new = self._client.copies[name]
+        if new is old:
+            self._take_over(old)
+            if isinstance(old.fault, DiskFull):
+                raise old.fault
+            raise CopyStopped(f"copying of {name[0]}-{name[1]} has stopped: {old.fault}")
+        return new.log.topic_id
+
+    def is_caught_up(self) -> bool:
+        """Whether all copies hold what the cluster had when it was last heard of."""
+        with self._moved:
+            return self._holds_all()
+
+    def _holds_all(self) -> bool:
+        has_topics = {topic for topic, _ in self._copies} >= set(self._topics)
+        return has_topics and all(copy.is_caught_up for copy in self._copies.values())
+
+    def wait_caught_up(self, timeout_s: float | None) -> None:
+        """Wait until they do. Raises NotCaughtUp, and as `check`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.is_caught_up():
+            self.check()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise NotCaughtUp(self._explain())
+            with self._moved:
+                if not self._holds_all():
+                    self._moved.wait(left)
+
+    def _explain(self) -> str:
+        with self._moved:
+            copies, status = dict(self._copies), self._status
+        parts = [
+            f"{topic}-{partition} is {copy.state.name.lower()}"
+            + ("" if copy.fault is None else f": {copy.fault}")
+            for (topic, partition), copy in copies.items()
+            if not copy.is_caught_up
+        ]
+        if status is not None:
+            parts += [f"topic {topic!r}: {fault}" for topic, fault in status.problems.items()]
+            if not status.node:
+                parts.append(f"not connected to {status.address}: {status.last_error}")
+        if self._follower.problem:
+            parts.append(f"configuration not taken: {self._follower.problem}")
+        return "; ".join(parts) or "nothing was heard of the cluster yet"
+
+    def stop(self) -> None:
+        """Copy no more."""
+        self._thread.run(self._end())
+        self._thread.run(self._syncer.close())
+        self._thread.stop()
+
+    async def _end(self) -> None:
+        self._follower.stop()
+        await self._client.stop()
+
+
+def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:
+    """The first offset there is (-1: unknown) if another one was asked for; else None."""
+    is_out = isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
+    return fault.earliest if is_out and isinstance(fault, PullRefused) else None
+
+
+def _news_of(copy: _Snapshot) -> tuple[object, ...]:
+    """What a reader does not notice by itself."""
+    return copy.state, copy.is_begun, copy.is_caught_up, copy.first_end is None, str(copy.fault)

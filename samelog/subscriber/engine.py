@@ -1,0 +1,317 @@
+"""The part of a subscriber that knows partitions: finds them, starts them, reads them in turn.
+
+It never waits; a synchronous or an asynchronous subscriber around it does, as `waiter` tells. One
+thread at a time may use it.
+
+Invariant: partitions take turns, a chunk each; a partition's records go out in order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from samelog.logformat.files import FileSystem, NoSuchFile
+from samelog.logformat.session_dir import parse_input_name
+from samelog.subscriber.cursor import Cursor
+from samelog.subscriber.errors import LogReset, OffsetNotHere
+from samelog.subscriber.keeper import Keeper, NoKeeper
+from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, Wanted
+from samelog.subscriber.tail_reader import TailReader
+from samelog.subscriber.waiter import Waiter
+
+Name = tuple[str, int]
+"""(topic, partition)."""
+
+LOOK_S = 1.0
+"""How often everything is looked at although nothing was noticed."""
+START_LOOK_S = 0.05
+"""How often a start is looked for that is not known yet: each look may walk over a log's tail."""
+
+
+@dataclass(slots=True)
+class _Starting:
+    """A partition whose start is not known yet; `stop` is settled when it is first looked at."""
+
+    reader: TailReader
+    wanted: Wanted
+    stop: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is read, and how far: `follow` is for ever, else to the end there is at the start."""
+
+    topics: tuple[str, ...]
+    partitions: frozenset[int] | None
+    follow: bool
+
+
+class Engine:
+    """The partitions of one subscriber, below one directory."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        choice: Choice,
+        *,
+        finder: StartFinder,
+        store: PositionStore | None,
+    ) -> None:
+        """Raises OSError when the user has too many inotify instances."""
+        self.waiter = Waiter()
+        self.keeper: Keeper = NoKeeper()
+        self.cursors: dict[Name, Cursor] = {}
+        self._fs = fs
+        self._directory = directory
+        self._choice = choice
+        self._finder = finder
+        self._store = store
+        self._starting: dict[Name, _Starting] = {}
+        self._turn: list[Cursor] = []
+        self._watched: dict[Name, str] = {}
+        self._saved: dict[Name, int] = {}
+        self._next_look = 0.0
+        self._has_looked = False
+
+    # --- finding partitions --------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take up partitions that are there and not known yet, and start those that can.
+
+        Raises:
+            OffsetOutOfRange: the wanted start is not there.
+            UnsupportedFormat, CorruptLog, DiskFault
+        """
+        self.waiter.names_changed = False
+        soon = False
+        for name in self._new_names():
+            path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
+            reader = TailReader.open(self._fs, path)
+            if reader is None:
+                soon = True  # its directory is being made
+            else:
+                wanted = self._finder.wanted_of(name[0], reader.topic_id, name[1])
+                if self._has_looked and self.keeper.is_local and wanted == LATEST:
+                    wanted = EARLIEST  # all of it came after the start
+                self._starting[name] = _Starting(reader, wanted)
+        self._has_looked = True
+        for name in tuple(self._starting):
+            try:
+                self._start(name, self._starting[name])
+            except LogReset as reset:
+                self._begin_anew(reset)
+                soon = True
+        soon |= bool(self._starting)
+        self._next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
+
+    def _new_names(self) -> list[Name]:
+        try:
+            names = self._fs.list_directory(self._directory)
+        except NoSuchFile:
+            return []
+        found = (parse_input_name(name) for name in names)
+        return [name for name in found if name is not None and self._is_new(name)]
+
+    def _is_new(self, name: Name) -> bool:
+        topic, partition = name
+        chosen = self._choice.partitions
+        is_chosen = topic in self._choice.topics and (chosen is None or partition in chosen)
+        is_known = name in self.cursors or name in self._starting
+        return is_chosen and not is_known and self.keeper.kept(topic, partition, 0) is not None
+
+    def _start(self, name: Name, starting: _Starting) -> None:
+        """Turn a partition into a cursor, if its start is known by now."""
+        reader = starting.reader
+        if starting.wanted == EARLIEST and self._choice.follow:
+            reader.seek_earliest()
+        elif not self._seek_start(name, starting):
+            return
+        del self._starting[name]
+        cursor = Cursor(reader, starting.stop)
+        self.cursors[name] = cursor
+        self._turn.append(cursor)
+        self._saved[name] = cursor.position
+
+    def _seek_start(self, name: Name, starting: _Starting) -> bool:
+        """Put the reader where it is to start; False: that is not known, or not here yet."""
+        reader = starting.reader
+        held = reader.bounds()
+        kept = self.keeper.kept(*name, held[1])
+        if kept is None:
+            return False
+        known = Known(*held, kept.end, kept.first_end, is_local=self.keeper.is_local)
+        if not self._choice.follow and starting.stop is None:
+            starting.stop = kept.first_end
+            if starting.stop is None:
+                return False
+        starting.wanted = self._finder.settle(starting.wanted, kept)
+        offset = self._finder.find(reader, starting.wanted, known)
+        if offset is not None:
+            reader.seek(offset)
+        return offset is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was handed out that was there at the start. Never when following."""
+        if self._choice.follow or self._starting:
+            return False
+        return all(self._has_all(topic) for topic in self._choice.topics) and all(
+            cursor.is_finished for cursor in self.cursors.values()
+        )
+
+    def _has_all(self, topic: str) -> bool:
+        known = frozenset(partition for found, partition in self.cursors if found == topic)
+        return self.keeper.has_all(topic, known)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything there is was handed out. May be asked from any thread."""
+        return (
+            not self._starting
+            and all(self._has_all(topic) for topic in self._choice.topics)
+            and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
+            and self.keeper.is_caught_up()
+        )
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def next_filled(self, limit_bytes: int) -> Cursor | None:
+        """A partition with something to hand out; the one that had its turn goes last.
+
+        Raises:
+            OffsetOutOfRange: where the application is was archived, and there is no other rule.
+            CorruptLog, DiskFault
+        """
+        for cursor in tuple(self._turn):
+            if self._fill(cursor, limit_bytes):
+                if len(self._turn) > 1:
+                    self._turn.remove(cursor)
+                    self._turn.append(cursor)
+                return cursor
+        return None
+
+    def _fill(self, cursor: Cursor, limit_bytes: int) -> bool:
+        try:
+            return cursor.fill(limit_bytes)
+        except OffsetNotHere as error:
+            self._reset(cursor, error)
+            return cursor.fill(limit_bytes)
+        except LogReset as reset:
+            self._begin_anew(reset)
+            return False
+
+    def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
+        known = Known(error.earliest, error.end, error.end, error.end)
+        cursor.seek(self._finder.reset(cursor.reader, error.offset, known))
+
+    # --- waiting -------------------------------------------------------------------------------
+
+    def watch(self) -> bool:
+        """Watch what is read; whether more is watched than before: then read again first."""
+        added = self.waiter.watch_directory(self._directory)
+        for name, cursor in self.cursors.items():
+            reader = cursor.reader
+            added |= self.waiter.watch_directory(reader.path)
+            before = self._watched.get(name)
+            if before != reader.log_path:
+                if before is not None:
+                    self.waiter.forget(before)
+                self._watched[name] = reader.log_path
+            added |= self.waiter.watch_file(reader.log_path)
+        return added
+
+    def look_soon(self) -> None:
+        """There is more than was seen: look when it is read next. May be called from any thread."""
+        self._next_look = 0.0
+
+    def look_if_due(self) -> bool:
+        """Look for partitions, and at what may have been missed, if it is time; whether it was.
+
+        Raises as `look`, and what keeps a copy from growing for good.
+        """
+        if not self.waiter.names_changed and time.monotonic() < self._next_look:
+            return False
+        self._check()
+        self.look()
+        for cursor in tuple(self.cursors.values()):
+            if cursor.chunk is None:
+                self._look_again(cursor)
+        return True
+
+    def _check(self) -> None:
+        """Raises what keeps a copy from growing for good."""
+        while True:
+            try:
+                return self.keeper.check()
+            except LogReset as reset:
+                self._begin_anew(reset)
+
+    def _look_again(self, cursor: Cursor) -> None:
+        try:
+            cursor.reader.look_again()
+        except OffsetNotHere as error:
+            self._reset(cursor, error)
+        except LogReset as reset:
+            self._begin_anew(reset)
+
+    def _begin_anew(self, reset: LogReset) -> None:
+        """Leave the copy of a log that was begun anew, all of which was handed out. Raises
+        LogReset, if there is no rule for it.
+        """
+        name = reset.topic, reset.partition
+        self._finder.begin_anew(*name)
+        self._let_go(name)
+        self.keeper.begin_anew(*name)
+        self._next_look = 0.0
+
+    def _let_go(self, name: Name) -> None:
+        path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
+        for watched in (path, self._watched.pop(name, path)):
+            self.waiter.forget(watched)
+        starting = self._starting.pop(name, None)
+        if starting is not None:
+            starting.reader.close()
+        cursor = self.cursors.pop(name, None)
+        if cursor is not None:
+            cursor.leave()
+            self._turn.remove(cursor)
+            self._saved.pop(name)
+
+    def wait_s(self) -> float:
+        """How long to wait at most before looking again."""
+        return max(0.0, self._next_look - time.monotonic())
+
+    # --- positions -----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """The application asks for more: what it was handed is dealt with."""
+        for cursor in self._turn:
+            cursor.done = cursor.position
+
+    def commit(self, *, durable: bool) -> None:
+        """Store what is dealt with, if that is news. Raises DiskFault."""
+        if self._store is None:
+            return
+        moved = {
+            name: cursor
+            for name, cursor in self.cursors.items()
+            if cursor.done != self._saved[name]
+        }
+        for name, cursor in moved.items():
+            self._store.put(name[0], cursor.reader.topic_id, name[1], cursor.done)
+        if moved or durable:
+            self._store.save(durable=durable)
+        for name, cursor in moved.items():
+            self._saved[name] = cursor.done
+
+    def close(self) -> None:
+        """Close all files."""
+        for cursor in self._turn:
+            cursor.reader.close()
+        for starting in self._starting.values():
+            starting.reader.close()
+        self.waiter.close()

@@ -1,0 +1,104 @@
+"""Puts a subscriber together: options completed from the configuration and checked, copies found.
+
+Invariant: what is returned works; if anything is wrong, nothing is left running.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from samelog.config.load import load_client
+from samelog.config.types import ClientConfig
+from samelog.logformat.files import OsFileSystem
+from samelog.logformat.names import check_topic_name
+from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.keeper import Keeper, NoKeeper
+from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.start import AutoOffsetReset, Start, StartFinder, parse_start
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The parts of one subscriber."""
+
+    topics: tuple[str, ...]
+    directory: str
+    name: str | None
+    engine: Engine
+
+
+def prepare(
+    topics: str | Iterable[str] | None,
+    *,
+    directory: str | os.PathLike[str] | None,
+    config: str | os.PathLike[str] | ClientConfig | None,
+    start: Start | None,
+    name: str | None,
+    partitions: Iterable[int] | None,
+    auto_offset_reset: str | AutoOffsetReset,
+    follow: bool,
+) -> Setup:
+    """Check the options, begin to keep copies, and look at what is there; see `Subscriber`."""
+    client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
+    chosen = Choice(
+        _checked_topics(topics, client),
+        None if partitions is None else frozenset(partitions),
+        follow,
+    )
+    wanted = parse_start(start, is_named=name is not None)
+    root = _root(directory, client)
+    fs = OsFileSystem()
+    store = None if name is None else PositionStore(fs, root, name)
+    finder = StartFinder(wanted, AutoOffsetReset(auto_offset_reset), store)
+    engine = Engine(fs, root, chosen, finder=finder, store=store)
+    try:
+        engine.keeper = _keep(root, chosen, client, finder, engine)
+        engine.look()
+    except BaseException:
+        engine.keeper.stop()
+        engine.close()
+        raise
+    return Setup(chosen.topics, root, name, engine)
+
+
+def _keep(
+    root: str,
+    chosen: Choice,
+    client: ClientConfig | None,
+    finder: StartFinder,
+    engine: Engine,
+) -> Keeper:
+    """Begin to keep copies, if there is a configuration."""
+    if client is None:
+        return NoKeeper()
+    from samelog.subscriber.copier import Copier
+
+    return Copier(
+        root,
+        chosen.topics,
+        client,
+        find_start=finder.begin_copy,
+        on_news=engine.waiter.wake_to_look,
+        must_exist=not chosen.follow,
+    )
+
+
+def _checked_topics(
+    topics: str | Iterable[str] | None, client: ClientConfig | None
+) -> tuple[str, ...]:
+    if topics is None:
+        topics = () if client is None else client.subscriber.topics
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names:
+        raise ValueError("topics is empty: name at least one")
+    return tuple(check_topic_name(name) for name in names)
+
+
+def _root(directory: str | os.PathLike[str] | None, client: ClientConfig | None) -> str:
+    if directory is not None:
+        return os.path.abspath(os.fspath(directory))
+    if client is None or client.subscriber.directory is None:
+        raise ValueError("directory is missing: pass it, or set dir in [subscriber] of the config")
+    return client.subscriber.directory

@@ -1,0 +1,195 @@
+"""Where an application starts in a partition, and when that can be told.
+
+A local copy may not have come as far as the wanted start yet; then the start is not known for now.
+
+Invariant: a start that was told is an offset that can be read, or the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TypeAlias
+
+from samelog.replicator.pull_copy import StartAt as StartAtNode
+from samelog.subscriber.errors import LogReset, OffsetNotHere
+from samelog.subscriber.keeper import Kept
+from samelog.subscriber.positions import PositionStore
+from samelog.subscriber.tail_reader import TailReader
+from samelog.wire.messages import Start as NodeStart
+
+
+class StartAt(Enum):
+    """The starts that have a name."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    STORED = "stored"
+
+
+class AutoOffsetReset(Enum):
+    """What happens when the wanted offset is archived, or beyond the end."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    ERROR = "error"
+
+
+Start: TypeAlias = StartAt | str | int | datetime | Mapping[int, int]
+"""A name, an offset, a moment, or an offset for each partition (others start at earliest)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One partition's start: a name, an offset, or a timestamp in ms."""
+
+    at: StartAt | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    was_stored: bool = False
+    """The offset was reached before: if it is not here, it will come again."""
+
+
+EARLIEST = Wanted(StartAt.EARLIEST)
+LATEST = Wanted(StartAt.LATEST)
+
+
+def parse_start(start: Start | None, *, is_named: bool) -> Mapping[int, Wanted] | Wanted:
+    """What was asked for. Default: stored for a named subscriber, else earliest.
+
+    Raises ValueError, TypeError.
+    """
+    match start:
+        case None:
+            return Wanted(StartAt.STORED if is_named else StartAt.EARLIEST)
+        case str() | StartAt():
+            return _named(StartAt(start), is_named=is_named)
+        case bool():
+            raise TypeError("start is a bool")
+        case int():
+            return Wanted(offset=_checked(start))
+        case datetime():
+            if start.tzinfo is None:
+                raise ValueError(f"start {start} has no time zone: add tzinfo=timezone.utc")
+            return Wanted(timestamp_ms=int(start.timestamp() * 1000))
+        case _:
+            return {number: Wanted(offset=_checked(offset)) for number, offset in start.items()}
+
+
+def _named(at: StartAt, *, is_named: bool) -> Wanted:
+    if at is StartAt.STORED and not is_named:
+        raise ValueError("start='stored' needs a name: positions are stored under it")
+    return Wanted(at)
+
+
+def _checked(offset: int) -> int:
+    if offset < 0:
+        raise ValueError(f"start offset {offset} is negative")
+    return offset
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a partition: offsets [start, end) are held here, the cluster's end is
+    `cluster_end`, and was `first_end` when it was first heard of (None: not known yet).
+    `is_local`: nobody here knows the cluster.
+    """
+
+    start: int
+    end: int
+    cluster_end: int | None
+    first_end: int | None
+    is_local: bool = False
+
+
+class StartFinder:
+    """Finds the start of each partition."""
+
+    def __init__(
+        self,
+        wanted: Mapping[int, Wanted] | Wanted,
+        reset: AutoOffsetReset,
+        store: PositionStore | None,
+    ) -> None:
+        self._wanted = wanted
+        self._reset = reset
+        self._store = store
+        self._anew: set[tuple[str, int]] = set()
+        """Partitions whose logs were begun anew since the start."""
+
+    def wanted_of(self, topic: str, topic_id: str, partition: int) -> Wanted:
+        """What is wanted of one partition, its stored position looked up."""
+        if (topic, partition) in self._anew:
+            return LATEST if self._reset is AutoOffsetReset.LATEST else EARLIEST
+        wanted = self._wanted
+        if not isinstance(wanted, Wanted):
+            wanted = wanted.get(partition, EARLIEST)
+        if wanted.at is not StartAt.STORED or self._store is None:
+            return wanted
+        offset = self._store.get(topic, topic_id, partition)
+        return EARLIEST if offset is None else Wanted(offset=offset, was_stored=True)
+
+    def settle(self, wanted: Wanted, kept: Kept) -> Wanted:
+        """Where the cluster, when first asked, said that a latest or timed start is."""
+        if wanted.at is StartAt.LATEST:
+            offset = kept.first_end if kept.asked_for is None else kept.asked_for
+        elif wanted.timestamp_ms is not None:
+            offset = kept.asked_for
+        else:
+            return wanted
+        return wanted if offset is None else Wanted(offset=offset)
+
+    def find(self, reader: TailReader, wanted: Wanted, known: Known) -> int | None:
+        """The offset to start at; None: not known, or not here yet. Raises OffsetOutOfRange."""
+        if wanted.timestamp_ms is not None:
+            found = reader.locate_timestamp(wanted.timestamp_ms)
+            return self._end(known) if found is None else found
+        if wanted.offset is not None:
+            return self._offset(reader, wanted, wanted.offset, known)
+        return known.start if wanted.at is StartAt.EARLIEST else self._end(known)
+
+    def _end(self, known: Known) -> int | None:
+        """The end there was when the cluster was first heard of, once it is here."""
+        end = known.first_end
+        return end if end is not None and end <= known.end else None
+
+    def _offset(self, reader: TailReader, wanted: Wanted, offset: int, known: Known) -> int | None:
+        if known.start <= offset <= known.end:
+            return offset
+        is_coming = known.cluster_end is None or offset <= known.cluster_end
+        if offset > known.end and (is_coming or (wanted.was_stored and known.is_local)):
+            return None
+        return self.reset(reader, offset, known)
+
+    def reset(self, reader: TailReader, offset: int, known: Known) -> int:
+        """Where to go on instead of an offset that is not there. Raises OffsetOutOfRange."""
+        match self._reset:
+            case AutoOffsetReset.EARLIEST:
+                return known.start
+            case AutoOffsetReset.LATEST:
+                return known.end
+            case AutoOffsetReset.ERROR:
+                raise OffsetNotHere(reader.topic, reader.partition, offset, known.start, known.end)
+
+    def begin_anew(self, topic: str, partition: int) -> None:
+        """The log was begun anew: what was wanted of the old one means nothing. Raises LogReset."""
+        if self._reset is AutoOffsetReset.ERROR:
+            raise LogReset(topic, partition)
+        self._anew.add((topic, partition))
+
+    def begin_copy(self, topic: str, topic_id: str, partition: int) -> StartAtNode:
+        """Where a copy that does not exist yet begins, as a node is asked for it.
+
+        An offset that may be archived is not asked for if there is another rule for that: it would
+        be refused.
+        """
+        wanted = self.wanted_of(topic, topic_id, partition)
+        if wanted.timestamp_ms is not None:
+            return StartAtNode(NodeStart.TIMESTAMP, wanted.timestamp_ms)
+        if wanted.offset is not None and self._reset is AutoOffsetReset.ERROR:
+            return StartAtNode(NodeStart.OFFSET, wanted.offset)
+        if wanted.at is StartAt.LATEST:
+            return StartAtNode(NodeStart.LATEST)
+        return StartAtNode(NodeStart.EARLIEST)

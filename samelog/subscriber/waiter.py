@@ -1,0 +1,106 @@
+"""Waiting for files to grow, or to be woken by another thread.
+
+The active file of each partition is watched with inotify in the very thread that waits: that is the
+shortest way from a write to a reader. Whoever waits also looks again now and then, because inotify
+can miss changes.
+
+Invariant: a wake is never lost; after `wake` the next `wait` returns at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+from samelog.logformat.marks import MARKS_FILE
+from samelog.runtime.inotify import Inotify, Mask
+
+_NEW_NAME = Mask.CREATE | Mask.MOVED_TO
+_ANYTHING = Mask.OVERFLOW | Mask.IGNORED
+
+
+class Waiter:
+    """For one waiting thread, or an event loop (`fileno`). `wake` may be called from any thread."""
+
+    def __init__(self) -> None:
+        """Raises OSError when the user has too many inotify instances."""
+        self.names_changed = False
+        """Whether a watched directory has a new name; whoever looks resets it."""
+        self._inotify = Inotify()
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._inotify.fileno(), select.EPOLLIN)
+        self._epoll.register(self._wake_reader, select.EPOLLIN)
+        self._watched: dict[str, int] = {}
+        self._lock = threading.RLock()  # a signal handler may wake whoever holds it
+        self._is_closed = False
+
+    def fileno(self) -> int:
+        """Readable when `wait` would return at once."""
+        return self._epoll.fileno()
+
+    def watch_file(self, path: str) -> bool:
+        """Wake when this file grows; whether it was not watched before, and is now."""
+        return self._watch(path, Mask.MODIFY)
+
+    def watch_directory(self, path: str) -> bool:
+        """Wake when this directory has a new name; whether it was not watched, and is now."""
+        return self._watch(path, _NEW_NAME)
+
+    def _watch(self, path: str, mask: int) -> bool:
+        if path in self._watched:
+            return False
+        try:
+            self._watched[path] = self._inotify.add(path, mask)
+        except OSError:  # not there (yet), or no watch left: looking again must do
+            return False
+        return True
+
+    def forget(self, path: str) -> None:
+        """Watch a path no more."""
+        watch = self._watched.pop(path, None)
+        if watch is not None:
+            try:
+                self._inotify.remove(watch)
+            except OSError:  # went with its file
+                return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a change, a wake, or the time; whether something happened."""
+        happened = self._epoll.poll(timeout_s)
+        for descriptor, _ in happened:
+            if descriptor == self._wake_reader:
+                os.read(descriptor, 4096)
+            else:
+                self._take_events()
+        return bool(happened)
+
+    def _take_events(self) -> None:
+        for event in self._inotify.read():
+            is_new = event.mask & _NEW_NAME and not event.name.startswith(MARKS_FILE)
+            if is_new or event.mask & _ANYTHING:
+                self.names_changed = True
+
+    def wake(self) -> None:
+        """Have `wait` return."""
+        with self._lock:
+            if not self._is_closed:
+                try:
+                    os.write(self._wake_writer, b"\0")
+                except BlockingIOError:  # wakes enough are waiting already
+                    return
+
+    def wake_to_look(self) -> None:
+        """Have `wait` return, as if there were new names."""
+        self.names_changed = True
+        self.wake()
+
+    def close(self) -> None:
+        """Give everything back; nobody may be waiting."""
+        with self._lock:
+            self._is_closed = True
+            self._epoll.close()
+            self._inotify.close()
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)

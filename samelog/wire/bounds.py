@@ -1,0 +1,76 @@
+"""The types of fields on the wire, with their bounds; and the base of all messages.
+
+Invariant: a decoded field is within its bounds, so no reader has to check a number or a text
+again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from samelog.logformat.names import check_session_name, check_topic_name
+
+MAX_UNSIGNED_32 = (1 << 32) - 1
+MAX_SIGNED_64 = (1 << 63) - 1
+
+Handle = Annotated[int, msgspec.Meta(ge=0, le=MAX_UNSIGNED_32)]
+"""Number that the client of a connection gives to what it opens; its own from then on."""
+Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_UNSIGNED_32)]
+Place63 = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIGNED_64)]
+"""A file number, a byte position, an offset: anything that counts up from 0."""
+Signed64 = Annotated[int, msgspec.Meta(ge=-MAX_SIGNED_64 - 1, le=MAX_SIGNED_64)]
+LastStart = Annotated[int, msgspec.Meta(ge=-1, le=MAX_SIGNED_64)]
+Partition = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Identifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,64}\Z")]
+"""A random id: of a run, a session's directory, a topic."""
+Text = Annotated[str, msgspec.Meta(max_length=1024)]
+"""Words for a human; whoever logs or shows them escapes them."""
+ShortText = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class Message(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="tag"
+):
+    """Base of all messages: a MessagePack array of the tag and the fields in their order."""
+
+
+class Health(NamedTuple):
+    """A node's disk, less what is archived and not truncated yet, its wall clock, and its archiving
+    policy as text (empty: none).
+    """
+
+    disk_used: Place63
+    disk_total: Place63
+    wall_ms: Place63
+    policy: ShortText = ""
+
+
+class PartitionChecksum(NamedTuple):
+    """Running checksum of a merged partition's bytes up to `offset`."""
+
+    partition: Unsigned32
+    offset: Place63
+    checksum: Unsigned32
+
+
+class RunEnd(NamedTuple):
+    """Where one partition's part of a run ends: byte `byte` of file `roll`."""
+
+    topic: ShortText
+    partition: Partition
+    roll: Place63
+    byte: Place63
+
+
+def check_run_ends(ends: tuple[RunEnd, ...]) -> None:
+    """Raises InvalidName for the first topic name that none may have."""
+    for end in ends:
+        check_topic_name(end.topic)
+
+
+def check_optional_session_name(name: str | None) -> None:
+    """Raises InvalidName unless there is no name or a session could have it."""
+    if name is not None:
+        check_session_name(name)

@@ -1,0 +1,122 @@
+"""Frames: the unit of everything on a connection.
+
+Header, 8 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero. A DATA payload
+starts with u32 handle, u64 file, u64 byte; the rest is whole record batches. A header says how
+long its payload is, so the limit of its type is checked before a byte of memory is taken for it.
+
+Invariant: for any bytes, in pieces of any size, a decoder answers a frame, "need more" or
+FrameError, and after a FrameError nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum, unique
+from types import MappingProxyType
+from typing import NamedTuple
+
+from samelog.wire.errors import FrameError, FrameProblem
+
+FRAME_VERSION = 1
+HEADER_BYTES = 8
+DATA_HEADER_BYTES = 20
+CONTROL_LIMIT_BYTES = 1 << 20
+DATA_LIMIT_BYTES = 8 << 20
+RAFT_LIMIT_BYTES = 8 << 20
+
+MAX_HANDLE = (1 << 32) - 1
+MAX_POSITION = (1 << 63) - 1
+
+_HEADER = struct.Struct("!IBBH")
+_DATA_HEADER = struct.Struct("!IQQ")
+_WHOLE_DATA_HEADER = struct.Struct("!IBBHIQQ")
+
+
+@unique
+class FrameType(IntEnum):
+    """What a payload is."""
+
+    CONTROL = 1
+    DATA = 2
+    RAFT = 3
+
+
+LIMITS_BYTES: Mapping[int, int] = MappingProxyType(
+    {
+        FrameType.CONTROL: CONTROL_LIMIT_BYTES,
+        FrameType.DATA: DATA_LIMIT_BYTES,
+        FrameType.RAFT: RAFT_LIMIT_BYTES,
+    }
+)
+LONGEST_FRAME_BYTES = HEADER_BYTES + max(LIMITS_BYTES.values())
+
+_TYPES = {int(frame_type): frame_type for frame_type in FrameType}
+
+
+class DataHeader(NamedTuple):
+    """Where the batches of a DATA frame belong: `byte` of `file` of what `handle` stands for."""
+
+    handle: int
+    file: int
+    byte: int
+
+
+class Frame(NamedTuple):
+    """One whole frame; `payload` is without the header."""
+
+    type: FrameType
+    payload: bytes
+
+
+def encode_frame(frame_type: FrameType, payload: bytes) -> bytes:
+    """A whole frame. Raises FrameError when the payload is longer than its type may be."""
+    return encode_header(frame_type, len(payload)) + payload
+
+
+def encode_header(frame_type: FrameType, size_bytes: int) -> bytes:
+    """The header of a frame whose payload has `size_bytes`. Raises FrameError."""
+    _check_length(frame_type, size_bytes)
+    return _HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0)
+
+
+def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
+    """Both headers (28 bytes) of a DATA frame with `size_bytes` of batches. Raises FrameError."""
+    length = DATA_HEADER_BYTES + size_bytes
+    _check_length(FrameType.DATA, length)
+    return _WHOLE_DATA_HEADER.pack(length, FrameType.DATA, FRAME_VERSION, 0, handle, file, byte)
+
+
+def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:
+    """(type, payload length) of the whole header at `start`. Raises FrameError."""
+    length, type_number, version, reserved = _HEADER.unpack_from(buffer, start)
+    frame_type = _TYPES.get(type_number)
+    if version != FRAME_VERSION:
+        raise FrameError(
+            FrameProblem.UNSUPPORTED_VERSION, f"version {version}, known is {FRAME_VERSION}"
+        )
+    if frame_type is None:
+        raise FrameError(FrameProblem.UNKNOWN_TYPE, f"unknown type {type_number}")
+    if reserved:
+        raise FrameError(FrameProblem.RESERVED_BITS, f"reserved bits are {reserved:#06x}, not zero")
+    _check_length(frame_type, length)
+    return frame_type, length
+
+
+def decode_data_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> DataHeader:
+    """The data header at `start`, where a DATA payload begins. Raises FrameError."""
+    handle, file, byte = _DATA_HEADER.unpack_from(buffer, start)
+    if file > MAX_POSITION or byte > MAX_POSITION:
+        raise FrameError(FrameProblem.TOO_LONG, f"position ({file}, {byte}) is beyond 63 bits")
+    return DataHeader(handle, file, byte)
+
+
+def _check_length(frame_type: FrameType, length: int) -> None:
+    limit = LIMITS_BYTES[frame_type]
+    if length > limit:
+        text = f"{frame_type.name} payload of {length} bytes, the limit is {limit}"
+        raise FrameError(FrameProblem.TOO_LONG, text)
+    least = DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1
+    if length < least:
+        text = f"{frame_type.name} payload of {length} bytes, the least is {least}"
+        raise FrameError(FrameProblem.TOO_SHORT, text)

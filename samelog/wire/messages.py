@@ -1,0 +1,499 @@
+"""Control messages: each is a MessagePack array [tag, field, ...] of the fields below, in order.
+
+The tags, the order and the types are the wire format (docs/protocol.md). Numbers have bounds and
+names have their grammar, both checked while decoding, so that no handler sees a name that could be
+a path. A later version of the protocol takes a new version number in Hello; it never changes one
+of these.
+
+A position is (file, byte): in a session log `file` is the roll, in a merged log the base offset of
+the segment.
+
+Invariant: `decode_message(encode_message(message)[HEADER_BYTES:]) == message`; any other bytes
+give a message or ProtocolFault, nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from samelog.logformat.errors import InvalidName
+from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.wire.admin import AdminRequest, AdminResponse
+from samelog.wire.bounds import (
+    Handle,
+    Health,
+    Identifier,
+    LastStart,
+    Message,
+    Partition,
+    PartitionChecksum,
+    Place63,
+    RunEnd,
+    ShortText,
+    Signed64,
+    Text,
+    Unsigned32,
+    check_optional_session_name,
+    check_run_ends,
+)
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.frames import FrameType, encode_frame
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+PROTOCOL_VERSION = 1
+
+NO_BATCH = -1
+"""`last_start` of a position that has no batch before it in its file; `last_crc` is 0 then."""
+
+
+@unique
+class Role(IntEnum):
+    """What a client wants of the connection it opens."""
+
+    PUSH = 1
+    PULL = 2
+    RAFT = 3
+    ADMIN = 4
+
+
+@unique
+class Start(IntEnum):
+    """Where a subscriber wants to start in a merged partition."""
+
+    EARLIEST = 0
+    LATEST = 1
+    OFFSET = 2
+    TIMESTAMP = 3
+    POSITION = 4
+
+
+# --- every connection ---------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
+    """The first frame, from the client. `cluster` may be empty: whichever it is.
+
+    PUSH names session and session_id, RAFT (and a node's PULL) node and boot. Later versions may
+    add fields: those are skipped, so that a newer peer can be told which version is spoken here.
+    """
+
+    role: Role
+    version: Unsigned32 = PROTOCOL_VERSION
+    cluster: str = ""
+    session: str | None = None
+    session_id: Identifier | None = None
+    node: str | None = None
+    boot: Place63 = 0
+    number: Signed64 = -1
+    """RAFT: the sender's number in the cluster; -1 asks which one it is, and who else there is."""
+
+    def __post_init__(self) -> None:
+        if self.cluster:
+            check_session_name(self.cluster)
+        check_optional_session_name(self.session)
+        check_optional_session_name(self.node)
+
+
+class Welcome(Message, frozen=True, tag=2):
+    """The answer to Hello. `window_bytes` bounds the DATA a sender may have unacknowledged."""
+
+    cluster: str
+    node: str
+    window_bytes: Place63
+    max_batch_bytes: Place63
+    version: Unsigned32 = PROTOCOL_VERSION
+    boot: Place63 = 0
+    number: Signed64 = -1
+    is_fresh: bool = False
+    """To a node that asks for its number: no node has ever started under it."""
+
+    def __post_init__(self) -> None:
+        check_session_name(self.cluster)
+        check_session_name(self.node)
+
+
+class Fault(Message, frozen=True, tag=3, forbid_unknown_fields=False):
+    """The last frame of a connection that its sender will not go on with; as open as Hello."""
+
+    code: FaultCode
+    message: Text
+    remedy: Text = ""
+
+
+class Ping(Message, frozen=True, tag=4):
+    """Nothing to say, but alive: sent by a side that has sent nothing else. Not answered."""
+
+
+class Refused(Message, frozen=True, tag=5):
+    """What `handle` asks for is refused; the rest of the connection goes on, the handle is free.
+
+    `earliest`: with OUT_OF_RANGE of a merged log, the first offset that can be read; else -1.
+    """
+
+    handle: Handle
+    code: FaultCode
+    message: Text
+    remedy: Text = ""
+    earliest: Signed64 = -1
+
+
+class Close(Message, frozen=True, tag=6):
+    """The client lets go of a handle for good; what is still under way for it is dropped."""
+
+    handle: Handle
+
+
+# --- push: runs and inputs ----------------------------------------------------------------------
+
+
+class OpenRun(Message, frozen=True, tag=10):
+    """Claim a number for a run; `run` is the one in its own directory. With a `stage`, held."""
+
+    run: Unsigned32
+    run_id: Identifier
+    dedup_id: ShortText | None = None
+    dedup_base: Signed64 | None = None
+    stage: ShortText | None = None
+
+
+class RunOpened(Message, frozen=True, tag=11):
+    """The number the cluster gave; of a closed run, where it ends in each partition."""
+
+    run_id: Identifier
+    number: Unsigned32
+    closed: bool = False
+    ends: tuple[RunEnd, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_run_ends(self.ends)
+
+
+class OpenInput(Message, frozen=True, tag=12):
+    """Open one partition of a run for DATA; answered by Position, TopicGone or Refused."""
+
+    handle: Handle
+    topic: str
+    partition: Partition
+    run_id: Identifier
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.topic)
+
+
+class EndRun(Message, frozen=True, tag=13):
+    """The run is over and ends here; every byte below has been sent, or was released as merged."""
+
+    run_id: Identifier
+    ends: tuple[RunEnd, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_run_ends(self.ends)
+
+
+class RunClosed(Message, frozen=True, tag=14):
+    """The cluster has closed the run at these ends, which may be lower than the sender's."""
+
+    run_id: Identifier
+    ends: tuple[RunEnd, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_run_ends(self.ends)
+
+
+class Ack(Message, frozen=True, tag=15):
+    """How far the receiver of a push is: durable there; acknowledged and merged by the cluster."""
+
+    handle: Handle
+    durable_file: Place63
+    durable_byte: Place63
+    acknowledged_file: Place63
+    acknowledged_byte: Place63
+    merged_file: Place63
+    merged_byte: Place63
+
+
+# --- both directions of data --------------------------------------------------------------------
+
+
+class Position(Message, frozen=True, tag=20):
+    """Where DATA of a session log starts: the first byte the receiver lacks.
+
+    The batch before it starts at `last_start` of the same file and has the CRC `last_crc` in its
+    header (NO_BATCH and 0 at the start of a file): whoever sends verifies that its own batch there
+    is the same one.
+    """
+
+    handle: Handle
+    topic_id: Identifier
+    partitions: Unsigned32
+    file: Place63
+    byte: Place63
+    last_start: LastStart = NO_BATCH
+    last_crc: Unsigned32 = 0
+
+
+class Sealed(Message, frozen=True, tag=21):
+    """`file` ends at `length` and never grows again; DATA goes on at (next_file, 0)."""
+
+    handle: Handle
+    file: Place63
+    length: Place63
+    next_file: Place63
+
+
+class Truncated(Message, frozen=True, tag=22):
+    """The sender has nothing below (file, byte) any more; DATA would go on there. Of a merged log,
+    records below `offset` are archived; `checksum` is the running one at (file, byte).
+    """
+
+    handle: Handle
+    file: Place63
+    byte: Place63
+    offset: Place63 = 0
+    checksum: Unsigned32 = 0
+
+
+class TopicGone(Message, frozen=True, tag=23):
+    """The topic of this handle is gone, or was reset: its new log is the `successor`. Let go."""
+
+    handle: Handle
+    successor: Identifier | None = None
+
+
+# --- pull ---------------------------------------------------------------------------------------
+
+
+class OpenMerged(Message, frozen=True, tag=30):
+    """Subscribe to a merged partition; answered by MergedPosition, TopicGone or Refused.
+
+    `value` is the offset (Start.OFFSET) or the timestamp in ms (Start.TIMESTAMP). With
+    Start.POSITION the client has a copy up to (file, byte), whose last batch starts at
+    `last_start` with the CRC `last_crc`.
+    """
+
+    handle: Handle
+    topic: str
+    topic_id: Identifier | None
+    partition: Partition
+    start: Start
+    value: Signed64 = 0
+    file: Place63 = 0
+    byte: Place63 = 0
+    last_start: LastStart = NO_BATCH
+    last_crc: Unsigned32 = 0
+
+    def __post_init__(self) -> None:
+        check_topic_name(self.topic)
+
+
+class OpenSession(Message, frozen=True, tag=31):
+    """Nodes only: a peer's bytes of one run; answered by Position, TopicGone or Refused."""
+
+    handle: Handle
+    session: str
+    topic: str
+    topic_id: Identifier
+    partition: Partition
+    run: Unsigned32
+    file: Place63
+    byte: Place63
+    last_start: LastStart = NO_BATCH
+    last_crc: Unsigned32 = 0
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+        check_topic_name(self.topic)
+
+
+class MergedPosition(Message, frozen=True, tag=32):
+    """Where DATA of a merged log starts; the partition has offsets [start_offset, end_offset).
+
+    (file, byte) is the start of the batch that contains `offset`; with Start.POSITION it is the
+    client's own.
+    """
+
+    handle: Handle
+    topic_id: Identifier
+    partitions: Unsigned32
+    file: Place63
+    byte: Place63
+    offset: Place63
+    start_offset: Place63
+    end_offset: Place63
+
+
+class Received(Message, frozen=True, tag=33):
+    """The receiver of a pull has taken everything below (file, byte): frees the sender's window."""
+
+    handle: Handle
+    file: Place63
+    byte: Place63
+
+
+class HighWatermark(Message, frozen=True, tag=34):
+    """All is sent: the merged log ends at `offset`, byte `byte` of segment `file`, for now."""
+
+    handle: Handle
+    offset: Place63
+    file: Place63
+    byte: Place63
+
+
+# --- between nodes ------------------------------------------------------------------------------
+
+
+class InputPlace(NamedTuple):
+    """A position in an input, by the number that the replicated state gives it."""
+
+    input: Unsigned32
+    run: Unsigned32
+    roll: Place63
+    byte: Place63
+
+
+class PartitionOffset(NamedTuple):
+    """An offset in a merged partition, by the number that the replicated state gives it."""
+
+    partition: Unsigned32
+    offset: Place63
+
+
+class Report(Message, frozen=True, tag=40):
+    """A node's durable positions, merged-durable offsets, checksum samples: what has changed."""
+
+    boot: Place63
+    positions: tuple[InputPlace, ...] = ()
+    merged: tuple[PartitionOffset, ...] = ()
+    samples: tuple[PartitionChecksum, ...] = ()
+    health: Health | None = None
+
+
+class Cursors(Message, frozen=True, tag=41):
+    """From the leader: what a majority has merged-durable of each partition."""
+
+    merged: tuple[PartitionOffset, ...] = ()
+
+
+class Forward(Message, frozen=True, tag=42):
+    """Propose this command for me: the sender does not lead."""
+
+    id: Place63
+    command: bytes
+
+
+class Forwarded(Message, frozen=True, tag=43):
+    """The answer: the entry's index (None: not the leader, ask again), and a refusal's code."""
+
+    id: Place63
+    index: Place63 | None
+    code: ShortText = ""
+    message: Text = ""
+
+
+class RunEnded(Message, frozen=True, tag=44):
+    """To the leader: a sender connected here has finished this run."""
+
+    session: str
+    run_id: Identifier
+    ends: tuple[RunEnd, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+        check_run_ends(self.ends)
+
+
+class PeerMember(NamedTuple):
+    """A member of the cluster, as the replicated state names it."""
+
+    number: Unsigned32
+    name: ShortText
+    address: ShortText
+    identity: Text
+    voter: bool
+    promote: bool
+    replaces: Signed64
+
+
+class MemberList(Message, frozen=True, tag=45):
+    """Who belongs to the cluster; of two lists the one with the higher version is newer."""
+
+    version: Place63
+    members: tuple[PeerMember, ...]
+
+
+# --- administration -----------------------------------------------------------------------------
+
+
+class Request(Message, frozen=True, tag=50):
+    """An administrator's question; `id` is the client's and comes back in the Response."""
+
+    id: Place63
+    body: AdminRequest
+
+
+class Response(Message, frozen=True, tag=51):
+    """The answer to the Request of the same id."""
+
+    id: Place63
+    body: AdminResponse
+
+
+AnyMessage: TypeAlias = (
+    Hello
+    | Welcome
+    | Fault
+    | Ping
+    | Refused
+    | Close
+    | OpenRun
+    | RunOpened
+    | OpenInput
+    | EndRun
+    | RunClosed
+    | Ack
+    | Position
+    | Sealed
+    | Truncated
+    | TopicGone
+    | OpenMerged
+    | OpenSession
+    | MergedPosition
+    | Received
+    | HighWatermark
+    | Report
+    | Cursors
+    | Forward
+    | Forwarded
+    | RunEnded
+    | MemberList
+    | HistoryAsked
+    | HistoryTold
+    | Request
+    | Response
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode_message(message: AnyMessage) -> bytes:
+    """A whole CONTROL frame. Raises FrameError when it is longer than a control frame may be."""
+    return encode_frame(FrameType.CONTROL, _encoder.encode(message))
+
+
+def decode_message(payload: bytes | bytearray | memoryview) -> AnyMessage:
+    """The message in a CONTROL payload. Raises ProtocolFault (INVALID_NAME or PROTOCOL)."""
+    try:
+        message: AnyMessage = _decoder.decode(payload)
+        return message
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidName):
+            raise ProtocolFault(
+                FaultCode.INVALID_NAME, str(error), "use a name of the grammar"
+            ) from error
+        raise ProtocolFault(FaultCode.PROTOCOL, f"invalid message: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolFault(FaultCode.PROTOCOL, f"unreadable message: {error}") from error

@@ -1,0 +1,199 @@
+"""The sending side of shipping, as a pure state: what to send next, and how much is under way.
+
+A sender owns files. For every handle it knows where the receiver wants to resume, how far the files
+reach, and what it has sent but the receiver has not acknowledged. It decides what to read next; the
+driver reads it, sends it and says how much it was (whole batches only). Handles take turns; the
+window bounds all of them together, overshot by at most one read, so that a batch larger than what
+is left of it is never stuck.
+
+Invariant: what is sent for a handle is contiguous from its position: file after file, each from
+byte 0 to where it was sealed; and `in_flight_bytes` is exactly what was sent and is not
+acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from samelog.wire.errors import FaultCode, ProtocolFault
+
+
+class ReadRange(NamedTuple):
+    """Send whole batches from (file, byte): at most `limit_bytes`, unless the first is larger."""
+
+    handle: int
+    file: int
+    byte: int
+    limit_bytes: int
+
+
+class Seal(NamedTuple):
+    """Send Sealed: the file is sent to its end, and goes on in `next_file`."""
+
+    handle: int
+    file: int
+    length: int
+    next_file: int
+
+
+@dataclass(slots=True)
+class _File:
+    """What the driver said of one file."""
+
+    end: int
+    next_file: int | None
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One handle. `sent`: (file, end byte, size) of each DATA not acknowledged, oldest first."""
+
+    file: int
+    byte: int
+    files: dict[int, _File] = field(default_factory=dict)
+    sent: deque[tuple[int, int, int]] = field(default_factory=deque)
+
+    @property
+    def has_work(self) -> bool:
+        known = self.files.get(self.file)
+        return known is not None and (self.byte < known.end or known.next_file is not None)
+
+
+class Sender:
+    """What one connection has to send."""
+
+    def __init__(self, *, window_bytes: int, read_bytes: int) -> None:
+        """`read_bytes` bounds one DATA; it should be at least the largest batch."""
+        self._window_bytes = window_bytes
+        self._read_bytes = read_bytes
+        self._streams: dict[int, _Stream] = {}
+        self._ready: deque[int] = deque()
+        self._queued: set[int] = set()
+        self._in_flight_bytes = 0
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Sent and not acknowledged."""
+        return self._in_flight_bytes
+
+    def position(self, handle: int) -> tuple[int, int]:
+        """(file, byte) of what is sent next. Raises KeyError for an unknown handle."""
+        stream = self._streams[handle]
+        return stream.file, stream.byte
+
+    def add(self, handle: int, file: int, byte: int) -> None:
+        """Send `handle` from where its receiver wants it. Raises ValueError if it is known."""
+        if handle in self._streams:
+            raise ValueError(f"handle {handle} is being sent already")
+        self._streams[handle] = _Stream(file, byte)
+
+    def remove(self, handle: int) -> None:
+        """Forget a handle and what is under way for it; an unknown one is no error."""
+        stream = self._streams.pop(handle, None)
+        if stream is not None:
+            self._in_flight_bytes -= sum(size for _, _, size in stream.sent)
+
+    def available(self, handle: int, file: int, end: int, *, next_file: int | None = None) -> None:
+        """`file` can be sent up to `end`, a batch boundary; `next_file` if it grows no more.
+
+        Raises ValueError when a file shrinks, or a sealed one changes.
+        """
+        stream = self._streams[handle]
+        if file < stream.file:
+            return
+        known = stream.files.get(file)
+        if known is not None:
+            _check_growth(file, known, end, next_file)
+        stream.files[file] = _File(end, next_file)
+        self._enqueue(handle, stream)
+
+    def jump(self, handle: int, file: int, byte: int) -> None:
+        """What is below is gone; the driver sends Truncated. Raises ValueError if behind."""
+        stream = self._streams[handle]
+        if (file, byte) < (stream.file, stream.byte):
+            raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")
+        stream.file, stream.byte = file, byte
+        for number in [number for number in stream.files if number < file]:
+            del stream.files[number]
+        self._enqueue(handle, stream)
+
+    def next_read(self) -> ReadRange | Seal | None:
+        """What to do next; None: nothing to send, or the window is full."""
+        while self._ready:
+            handle = self._ready[0]
+            stream = self._streams.get(handle)
+            if stream is None or not stream.has_work:
+                self._queued.discard(self._ready.popleft())
+                continue
+            known = stream.files[stream.file]
+            if stream.byte < known.end:
+                return self._read_range(handle, stream, known)
+            return self._seal(handle, stream, known)
+        return None
+
+    def sent(self, handle: int, size_bytes: int) -> None:
+        """The driver sent so much of what `next_read` told it. Raises ValueError beyond."""
+        stream = self._streams[handle]
+        known = stream.files[stream.file]
+        if not 0 < size_bytes <= known.end - stream.byte:
+            raise ValueError(f"{size_bytes} bytes sent of {known.end - stream.byte}")
+        stream.byte += size_bytes
+        stream.sent.append((stream.file, stream.byte, size_bytes))
+        self._in_flight_bytes += size_bytes
+        if self._ready and self._ready[0] == handle:
+            self._ready.rotate(-1)
+
+    def acknowledged(self, handle: int, file: int, byte: int) -> None:
+        """The receiver has everything below (file, byte). A handle that was removed is no error.
+
+        Raises ProtocolFault (OUT_OF_RANGE) when that was never sent.
+        """
+        stream = self._streams.get(handle)
+        if stream is None:
+            return
+        if stream.sent and (file, byte) > (stream.file, stream.byte):
+            raise ProtocolFault(
+                FaultCode.OUT_OF_RANGE,
+                f"handle {handle}: {(file, byte)} acknowledged, sent {(stream.file, stream.byte)}",
+                "acknowledge only what was received",
+            )
+        self._release(stream, file, byte)
+
+    def _release(self, stream: _Stream, file: int, byte: int) -> None:
+        """Take off what is acknowledged; of a DATA acknowledged in part, that part."""
+        while stream.sent and stream.sent[0][:2] <= (file, byte):
+            self._in_flight_bytes -= stream.sent.popleft()[2]
+        if stream.sent:
+            first_file, end, size = stream.sent[0]
+            done = size - (end - byte) if first_file == file else 0
+            if done > 0:
+                stream.sent[0] = (first_file, end, size - done)
+                self._in_flight_bytes -= done
+
+    def _enqueue(self, handle: int, stream: _Stream) -> None:
+        if stream.has_work and handle not in self._queued:
+            self._queued.add(handle)
+            self._ready.append(handle)
+
+    def _read_range(self, handle: int, stream: _Stream, known: _File) -> ReadRange | None:
+        if self._in_flight_bytes >= self._window_bytes:
+            return None
+        limit_bytes = min(self._read_bytes, known.end - stream.byte)
+        return ReadRange(handle, stream.file, stream.byte, limit_bytes)
+
+    def _seal(self, handle: int, stream: _Stream, known: _File) -> Seal:
+        if known.next_file is None:
+            raise ValueError(f"handle {handle} has nothing to send")
+        seal = Seal(handle, stream.file, known.end, known.next_file)
+        del stream.files[stream.file]
+        stream.file, stream.byte = known.next_file, 0
+        return seal
+
+
+def _check_growth(file: int, known: _File, end: int, next_file: int | None) -> None:
+    if end < known.end or (
+        known.next_file is not None and (known.end, known.next_file) != (end, next_file)
+    ):
+        raise ValueError(f"file {file} went from {known} to end {end}, next file {next_file}")

@@ -4,12 +4,14 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 KERNELS = Extension(
-    "samelog.logformat._kernels",
-    ["samelog/logformat/_kernels.pyx"],
-    depends=["samelog/logformat/_crc32c.h"],
+    "samelog.format._kernels",
+    ["samelog/format/_kernels.pyx"],
+    depends=["samelog/format/_crc32c.h"],
     extra_compile_args=["-O3"],
 )
 
-DISK_THREADS = Extension("samelog.runtime._disk_threads", ["samelog/runtime/_disk_threads.pyx"])
+DISK_THREADS = Extension(
+    "samelog.runtime.disk._disk_threads", ["samelog/runtime/disk/_disk_threads.pyx"]
+)
 
 setup(ext_modules=cythonize([KERNELS, DISK_THREADS], language_level=3))

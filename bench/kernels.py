@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.batch import slice_batch
-from samelog.logformat.compression import Codec, compress, decompress
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
+from samelog.format.batch import slice_batch
+from samelog.format.compression import Codec, compress, decompress
 
 ROUNDS = 25
 VALUE_BYTES = 100

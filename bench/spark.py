@@ -26,11 +26,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from bench.spark_kafka import Unavailable, apache_kafka, connector, produce
 from samelog import Publisher
 from samelog.cli.local_cluster import LocalCluster
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.merged_log import MergedLog
+from samelog.format import _kernels as kernels
 from samelog.replicator.admin_client import request
 from samelog.spark.source import SamelogDataSource
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
 from samelog.wire.admin import CreateTopic, TopicCreated
 
 RUNS = 3

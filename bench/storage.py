@@ -11,8 +11,8 @@ import statistics
 import tempfile
 import time
 
-from samelog.logformat.append_file import AppendFile
-from samelog.logformat.files import OsFileSystem
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.files import OsFileSystem
 
 CHUNK = bytes(1 << 20)
 

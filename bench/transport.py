@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from samelog.runtime.loop import run
-from samelog.runtime.tls import ReloadingContext
-from samelog.runtime.transport import Address, Connection, connect, serve
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Address, Connection, connect, serve
 from samelog.wire.messages import AnyMessage, HighWatermark, Received
 from tests.runtime.pki import Authority
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from samelog.logformat._kernels import Record
+    from samelog.format._kernels import Record
     from samelog.publisher import AsyncPublisher, Publisher
     from samelog.replicator.log_history import log_history
     from samelog.subscriber import AsyncSubscriber, Subscriber
@@ -30,7 +30,7 @@ _MODULES = {
     "AsyncPublisher": "samelog.publisher",
     "AsyncSubscriber": "samelog.subscriber",
     "Publisher": "samelog.publisher",
-    "Record": "samelog.logformat._kernels",
+    "Record": "samelog.format._kernels",
     "Subscriber": "samelog.subscriber",
     "log_history": "samelog.replicator.log_history",
 }

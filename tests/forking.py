@@ -30,7 +30,7 @@ from typing import IO, BinaryIO
 from samelog.cli import local_cluster
 from samelog.cli.main import main
 
-MODULES = ("samelog.cli.main", "samelog.cli.node", "samelog.cli.node_process")
+MODULES = ("samelog.cli.main", "samelog.cli.commands.node", "samelog.cli.node_process")
 REQUEST_BYTES_MAX = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 

@@ -21,7 +21,7 @@ import msgspec
 from samelog.archiver.copies import CopyFault, CopyJob, Manifest, SourceFault
 from samelog.archiver.copying import copy_segment
 from samelog.archiver.targets import Target, open_target
-from samelog.logformat.files import OsFileSystem
+from samelog.store.disk.files import OsFileSystem
 
 NICE = 5
 

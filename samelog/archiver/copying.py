@@ -28,10 +28,10 @@ from samelog.archiver.copies import (
 from samelog.archiver.parquet import ParquetSink, check_parquet
 from samelog.archiver.targets import Target, Upload, told
 from samelog.archiver.value_schema import parse_schema
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch_walk import BatchWalk, Piece
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import File, FileSystem
+from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
+from samelog.store.disk.batch_walk import BatchWalk, Piece
+from samelog.store.disk.files import File, FileSystem
 
 PIECE_BYTES = 8 << 20
 """Of the segment, in memory at a time."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.archiver.copies import CopyFault, Place
 from samelog.archiver.typed import FIELDS, TypedValues
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.batch import HELD_BATCH_BYTES
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
+from samelog.format.batch import HELD_BATCH_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,12 +24,12 @@ from samelog.archiver.copies import (
 from samelog.archiver.copying import pieces_of, read_back, read_manifest
 from samelog.archiver.parquet import rebuild
 from samelog.archiver.targets import Target, told
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import HELD_BATCH_BYTES
-from samelog.logformat.errors import CorruptBatch
-from samelog.logformat.files import FileSystem
-from samelog.logformat.merged_archive import LogStart
-from samelog.logformat.merged_log import MergedLog
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.errors import CorruptBatch
+from samelog.store.disk.files import FileSystem
+from samelog.store.merged.archive import LogStart
+from samelog.store.merged.log import MergedLog
 
 Progress = Callable[[int], None]
 

@@ -10,7 +10,7 @@ from samelog.archiver.copies import CopyFault
 from samelog.cli.output import ConfigurationError, OperatorError
 from samelog.config.pki import PkiError
 from samelog.config.types import ConfigError
-from samelog.logformat.errors import InvalidName, LogFormatError
+from samelog.format.errors import InvalidName, LogFormatError
 from samelog.publisher.errors import PublisherError
 from samelog.runtime.errors import RuntimeFault
 from samelog.spark.errors import BadOption, SourceError

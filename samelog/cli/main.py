@@ -36,11 +36,11 @@ SUBCOMMANDS = (
     "cluster",
     "recover",
 )
-"""In the order of the help text: each is a module of this package with a `command`."""
+"""In the order of the help text: each is a module of `commands` with a `command`."""
 
 
 def _module(name: str) -> str:
-    return f"samelog.cli.{name.replace('-', '_')}"
+    return f"samelog.cli.commands.{name.replace('-', '_')}"
 
 
 class LazyGroup(click.Group):

@@ -18,17 +18,17 @@ from samelog.cli.reload import NodeReload, take_over
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
 from samelog.kafka.service import KafkaService, ListenerFault
-from samelog.logformat.files import DiskFault, OsFileSystem
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import handle_exception, run, settle_heap
-from samelog.runtime.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.members import NotAMember
+from samelog.sequencer.cluster.members import NotAMember
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
 from samelog.sequencer.node import Node
-from samelog.sequencer.node_dir import NodeDirectoryError, NodePlace
-from samelog.sequencer.raft_store import RaftStoreError
+from samelog.sequencer.raft.store import RaftStoreError
 from samelog.sequencer.serving import serve_node
+from samelog.store.disk.files import DiskFault, OsFileSystem
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from samelog.cli.output import fail
-from samelog.logformat._kernels import Record
+from samelog.format._kernels import Record
 from samelog.subscriber.subscriber import Subscriber
 
 

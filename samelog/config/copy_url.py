@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from samelog.logformat.errors import InvalidName
+from samelog.format.errors import InvalidName
 
 URL_CHARACTERS = 1000
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")

@@ -20,7 +20,7 @@ from samelog.config.types import (
     KafkaUser,
     Security,
 )
-from samelog.logformat.names import check_session_name
+from samelog.format.names import check_session_name
 
 
 def load_kafka(table: Table) -> KafkaConfig:

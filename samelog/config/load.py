@@ -41,7 +41,7 @@ from samelog.config.types import (
     Security,
     SubscriberConfig,
 )
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.names import check_session_name, check_topic_name
 
 log = logging.getLogger(__name__)
 

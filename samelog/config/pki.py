@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from samelog.logformat.names import check_session_name
+from samelog.format.names import check_session_name
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 825

@@ -9,7 +9,7 @@ from samelog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from samelog.config.kafka import is_loopback
 from samelog.config.table import Table
 from samelog.config.types import Address, PublisherKafka, SubscriberKafka
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.names import check_session_name, check_topic_name
 
 
 def load_publisher_kafka(table: Table) -> PublisherKafka:

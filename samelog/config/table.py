@@ -17,7 +17,7 @@ from samelog.config.schema import Key, Section, joined, known_keys
 from samelog.config.sizes import parse_size
 from samelog.config.types import Address, ConfigError
 from samelog.config.words import nearest
-from samelog.logformat.errors import InvalidName
+from samelog.format.errors import InvalidName
 
 EnumT = TypeVar("EnumT", bound=Enum)
 

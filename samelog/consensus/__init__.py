@@ -26,7 +26,7 @@ from samelog.consensus.messages import decode_messages, encode_messages
 from samelog.consensus.progress import ProgressState, ProgressStatus
 from samelog.consensus.raft import Raft
 from samelog.consensus.types import Entry, HardState, NodeId, RaftConfig, Role, SaveToken, Snapshot
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 __all__ = [
     "Busy",

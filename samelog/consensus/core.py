@@ -23,7 +23,7 @@ from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
 from samelog.consensus.snapshots import SnapshotReceiver
 from samelog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 if TYPE_CHECKING:
     from random import Random

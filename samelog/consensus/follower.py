@@ -25,7 +25,7 @@ from samelog.consensus.messages import (
     SnapshotReply,
 )
 from samelog.consensus.types import Entry, Role
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 
 def on_append(core: Core, sender: int, message: Append) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from samelog.consensus.types import ENTRY_OVERHEAD_BYTES, Entry
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 
 def _term(entry: Entry) -> int:

@@ -29,7 +29,7 @@ from samelog.consensus.types import (
     SaveToken,
     Snapshot,
 )
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 if TYPE_CHECKING:
     from random import Random

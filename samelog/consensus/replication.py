@@ -27,7 +27,7 @@ from samelog.consensus.messages import (
     TimeoutNow,
 )
 from samelog.consensus.progress import Progress, ProgressState, SnapshotTransfer
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 # --- driven by time, the disk and the caller ------------------------------------------------------
 

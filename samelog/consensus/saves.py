@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from samelog.consensus.types import SaveToken
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 
 class Saves:

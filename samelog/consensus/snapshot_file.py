@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from samelog.consensus.errors import CorruptRecord
 from samelog.consensus.types import Snapshot
-from samelog.logformat._kernels import crc32c
-from samelog.logformat.errors import UnsupportedFormat
+from samelog.format._kernels import crc32c
+from samelog.format.errors import UnsupportedFormat
 
 MAGIC = b"SAMESNAP"
 FORMAT_VERSION = 1

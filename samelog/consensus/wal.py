@@ -25,8 +25,8 @@ import msgspec
 
 from samelog.consensus.errors import CorruptRecord, UnfinishedFile
 from samelog.consensus.types import Entry, HardState
-from samelog.logformat._kernels import crc32c
-from samelog.logformat.errors import UnsupportedFormat
+from samelog.format._kernels import crc32c
+from samelog.format.errors import UnsupportedFormat
 
 MAGIC = b"SAMERAFT"
 FORMAT_VERSION = 1

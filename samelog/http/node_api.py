@@ -19,7 +19,7 @@ from samelog.http.metrics.node import node_metrics
 from samelog.http.probes import probe_routes
 from samelog.http.problem import Problem, problem_of
 from samelog.http.routes import Access, Asked, Route
-from samelog.sequencer.admin_desk import AdminDesk
+from samelog.sequencer.admin.desk import AdminDesk
 from samelog.wire import admin, admin_archive, admin_groups
 from samelog.wire.admin import NodeState
 

@@ -9,16 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.replicator.pull_streams import ServedMerged
-from samelog.sequencer.commands import Place
-from samelog.sequencer.merging import MergedPartition
+from samelog.replicator.pull.streams import ServedMerged
+from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.state.commands import Place
 
 if TYPE_CHECKING:
-    from samelog.logformat.merged_log import MergedLog
-    from samelog.replicator.pull_server import PullServer
-    from samelog.sequencer.group_state import Group
+    from samelog.replicator.pull.server import PullServer
     from samelog.sequencer.node import Node
-    from samelog.sequencer.state_types import Input, Session
+    from samelog.sequencer.state.group_state import Group
+    from samelog.sequencer.state.types import Input, Session
+    from samelog.store.merged.log import MergedLog
 
 NONE = -1
 

@@ -23,14 +23,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.config.authorisation import ANONYMOUS
 from samelog.config.kafka import is_loopback
 from samelog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from samelog.format.errors import InvalidName, InvariantError
 from samelog.http.connection import Conversation, Refused, conversation
 from samelog.http.problem import Problem, problem_response
 from samelog.http.routes import Access, Api, Asked, Route, Text, asked_of_get, asked_of_post
-from samelog.logformat.errors import InvalidName, InvariantError
 from samelog.runtime.audit import note_change
 from samelog.runtime.errors import IdentityFault, RuntimeFault, TlsFault
 from samelog.runtime.log import log_event
-from samelog.runtime.tls import hand_on, identity_of_certificate, open_context
+from samelog.runtime.network.tls import hand_on, identity_of_certificate, open_context
 from samelog.runtime.watch import FileWatch
 from samelog.wire.plain import to_json
 

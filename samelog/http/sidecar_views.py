@@ -11,10 +11,10 @@ from samelog.http.node_views import LogPlace
 
 if TYPE_CHECKING:
     from samelog.publisher.sidecar import PublisherSidecar
-    from samelog.replicator.pull_copy import Copy
-    from samelog.replicator.push_client import PushClient
-    from samelog.replicator.push_link import NodeStatus
-    from samelog.replicator.push_progress import InputProgress
+    from samelog.replicator.pull.copy import Copy
+    from samelog.replicator.push.client import PushClient
+    from samelog.replicator.push.link import NodeStatus
+    from samelog.replicator.push.progress import InputProgress
     from samelog.subscriber.sidecar import SubscriberSidecar
 
 

@@ -15,8 +15,8 @@ from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.configs import Resource, topics_of
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import check_name, denied, unknown
-from samelog.sequencer.setting_commands import AlterTopic
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.types import Topic
 
 
 async def alter_all(

@@ -23,10 +23,10 @@ from samelog.kafka.refusal import Refusal
 
 if TYPE_CHECKING:
     from samelog.kafka.api import Client
-    from samelog.logformat.merged_reader import MergedReader
     from samelog.replicator.interfaces import Refused, StreamListener
     from samelog.runtime.clock import Clock
-    from samelog.sequencer.state_types import Topic
+    from samelog.sequencer.state.types import Topic
+    from samelog.store.merged.reader import MergedReader
 
 
 class Endpoint(NamedTuple):

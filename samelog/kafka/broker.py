@@ -23,13 +23,13 @@ from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.refusal import Refusal
-from samelog.sequencer.commands import AnyCommand, CreateTopic
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection, Topic
-from samelog.sequencer.topic_settings import MAX_MESSAGE_BYTES
+from samelog.sequencer.state.commands import AnyCommand, CreateTopic
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
+from samelog.sequencer.state.types import Rejection, Topic
 
 if TYPE_CHECKING:
-    from samelog.sequencer.merging import MergedPartition
+    from samelog.sequencer.merge.merging import MergedPartition
     from samelog.sequencer.node import Node
 
 PRODUCER_SESSION = "kafka"

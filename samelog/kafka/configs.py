@@ -24,14 +24,14 @@ from samelog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_P
 from samelog.config.group_limits import SETTINGS, GroupLimits
 from samelog.config.types import NodeConfig
 from samelog.kafka.broker import Broker
-from samelog.sequencer.state_types import Topic
-from samelog.sequencer.topic_settings import (
+from samelog.sequencer.state.topic_settings import (
     CREATE_TIME,
     FIXED,
     MAX_MESSAGE_BYTES,
     SEGMENT_BYTES,
     TIMESTAMP_TYPE,
 )
+from samelog.sequencer.state.types import Topic
 
 Tree = dict[str, Any]
 

@@ -16,13 +16,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, cast
 
+from samelog.format.errors import InvariantError
 from samelog.kafka.api import Api, Client
 from samelog.kafka.apis import produce
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from samelog.kafka.conversation import Conversation, ConversationLimits, Request
 from samelog.kafka.dispatch import Dispatcher, Started
 from samelog.kafka.memory import Memory
-from samelog.logformat.errors import InvariantError
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import Stream
 from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.fetch import (
@@ -28,7 +29,6 @@ from samelog.kafka.codec.fetch import (
 from samelog.kafka.fetch_sessions import FetchContext
 from samelog.kafka.partitions import readable
 from samelog.kafka.refusal import Refusal
-from samelog.logformat.errors import LogFormatError
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""

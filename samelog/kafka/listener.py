@@ -25,8 +25,8 @@ from samelog.kafka.throttle import Allowances
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.log import RateLimitedLog
+from samelog.runtime.network.tls import hand_on, identity_of_certificate, open_context
 from samelog.runtime.tally import Tally
-from samelog.runtime.tls import hand_on, identity_of_certificate, open_context
 
 log = logging.getLogger(__name__)
 

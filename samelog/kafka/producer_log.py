@@ -23,14 +23,14 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.any_broker import Outcome
 from samelog.kafka.refusal import Refusal
 from samelog.replicator.interfaces import Place, Refused
-from samelog.runtime.tls import NODE_PREFIX
-from samelog.sequencer.commands import Merge, Range, Verdict
-from samelog.sequencer.node_sessions import session_of
+from samelog.runtime.network.tls import NODE_PREFIX
+from samelog.sequencer.ingest.node_sessions import session_of
+from samelog.sequencer.state.commands import Merge, Range, Verdict
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
     from samelog.sequencer.node import Node
-    from samelog.sequencer.state_types import Topic
+    from samelog.sequencer.state.types import Topic
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""

@@ -26,7 +26,7 @@ from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import denied
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state_types import Topic
+    from samelog.sequencer.state.types import Topic
 
 OLDEST = 3
 TIMED_OUT = Outcome(ErrorCode.request_timed_out)

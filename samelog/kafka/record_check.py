@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.refusal import Refusal
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import (
+from samelog.format import _kernels as kernels
+from samelog.format.batch import (
     CODEC_BITS,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -23,8 +22,9 @@ from samelog.logformat.batch import (
     BatchHeader,
     read_header,
 )
-from samelog.logformat.compression import Codec
-from samelog.logformat.errors import CorruptBatch
+from samelog.format.compression import Codec
+from samelog.format.errors import CorruptBatch
+from samelog.kafka.refusal import Refusal
 
 ZSTD_FROM = 7
 _MAGIC_AT = 16

@@ -22,7 +22,7 @@ from samelog.kafka.throttle import Allowances
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.setting_commands import Advertised, SetListeners
+from samelog.sequencer.state.setting_commands import Advertised, SetListeners
 
 if TYPE_CHECKING:
     from samelog.sequencer.node import Node

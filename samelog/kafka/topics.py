@@ -10,11 +10,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_topic_name
 from samelog.kafka.refusal import Refusal
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_topic_name
-from samelog.sequencer.state_types import Topic
-from samelog.sequencer.topic_settings import KNOWN, problem_with
+from samelog.sequencer.state.topic_settings import KNOWN, problem_with
+from samelog.sequencer.state.types import Topic
 
 PARTITIONS_MAX = 10_000
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from samelog.logformat.dedup import DEDUP_SEQUENCES
+from samelog.format.dedup import DEDUP_SEQUENCES
 from samelog.publisher.errors import InvalidId
 from samelog.publisher.places import TopicPartition
 

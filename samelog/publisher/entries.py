@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.logformat.dedup import DEDUP_EPOCH
+from samelog.format.dedup import DEDUP_EPOCH
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 from samelog.publisher.dedup_ids import sequence_of
 from samelog.publisher.entries import BatchLimits, Entries
 from samelog.publisher.errors import PublisherClosed

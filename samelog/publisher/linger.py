@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from samelog.logformat.errors import LogFormatError
+from samelog.format.errors import LogFormatError
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.lane import Lane
 

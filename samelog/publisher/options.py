@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from samelog.config.load import load_client
 from samelog.config.types import ClientConfig, OnFull, PublisherConfig
-from samelog.logformat.dedup import dedup_producer_id
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.dedup import dedup_producer_id
+from samelog.format.names import check_session_name, check_topic_name
 from samelog.publisher.entries import NO_PRODUCER, BatchLimits
 
 BATCH_BYTES_MAX = 1 << 20

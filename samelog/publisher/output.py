@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
-from samelog.logformat.disk_errors import DiskFull as FileSystemFull
-from samelog.logformat.disk_errors import fault_of
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import File
+from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.places import Place, TopicPartition
+from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
+from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
+from samelog.store.disk.disk_errors import fault_of
+from samelog.store.disk.files import File
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

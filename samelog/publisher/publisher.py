@@ -17,8 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from samelog.config.types import ClientConfig, OnFull
-from samelog.logformat.disk_errors import DiskFault
-from samelog.logformat.files import OsFileSystem
 from samelog.publisher.arguments import (
     Headers,
     Timestamp,
@@ -46,6 +44,8 @@ from samelog.publisher.places import Place, Positions, TopicPartition
 from samelog.publisher.room import wait_for_release
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.sync import sync
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa

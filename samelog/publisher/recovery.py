@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 
-from samelog.logformat.files import FileSystem
-from samelog.logformat.input_log import InputLog
-from samelog.logformat.session_dir import SessionDirectory, input_name
+from samelog.store.disk.files import FileSystem
+from samelog.store.session.directory import SessionDirectory, input_name
+from samelog.store.session.log import InputLog
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from samelog.logformat.session_dir import SessionDirectory
 from samelog.runtime.inotify import Inotify, Mask
+from samelog.store.session.directory import SessionDirectory
 
 LOOK_S = 0.2
 

@@ -18,19 +18,19 @@ import uuid
 from collections.abc import Iterator
 from typing import Self
 
-from samelog.logformat.disk_errors import DiskFull as FileSystemFull
-from samelog.logformat.errors import CorruptLog, DirectoryInUse
-from samelog.logformat.files import File, FileSystem
-from samelog.logformat.input_log import prepare_input
-from samelog.logformat.input_names import data_name, sealed_name
-from samelog.logformat.names import check_topic_name
-from samelog.logformat.session_dir import RunExists, SessionDirectory, input_name
+from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.format.names import check_topic_name
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
 from samelog.publisher.places import Place, TopicPartition
 from samelog.publisher.recovery import end_dead_runs
 from samelog.publisher.sync import Unsynced
+from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.session.directory import RunExists, SessionDirectory, input_name
+from samelog.store.session.log import prepare_input
+from samelog.store.session.names import data_name, sealed_name
 
 LOCK_TIMEOUT_S = 0.3
 LOCK_RETRY_S = 0.01

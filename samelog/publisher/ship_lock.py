@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from samelog.logformat.errors import DirectoryInUse
-from samelog.logformat.files import File, FileSystem
+from samelog.format.errors import DirectoryInUse
+from samelog.store.disk.files import File, FileSystem
 
 LOCK_FILE = "push.lock"
 

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from samelog.config.types import ClientConfig
-from samelog.logformat.files import OsFileSystem
 from samelog.publisher.errors import NotMerged, ShippingStopped
 from samelog.publisher.places import Place, TopicPartition, behind
 from samelog.publisher.ship_lock import lock_shipping
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.push_client import PushClient, PushStatus
-from samelog.replicator.push_progress import InputProgress
+from samelog.replicator.push.client import PushClient, PushStatus
+from samelog.replicator.push.progress import InputProgress
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.following import ConfigFollower
 from samelog.runtime.loop_thread import LoopThread
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import OsFileSystem
 
 Places = Mapping[TopicPartition, Place]
 

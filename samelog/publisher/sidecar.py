@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from random import Random
 
 from samelog.config.types import ClientConfig
-from samelog.logformat.errors import DirectoryInUse, LogFormatError
-from samelog.logformat.files import File, FileSystem
-from samelog.logformat.session_dir import SESSION_FILE, SessionDirectory
+from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.publisher.ship_lock import lock_shipping
-from samelog.replicator.push_client import PushClient
+from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import spawn
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import UsedDirectory
 from samelog.runtime.watch import FileWatch
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.session.directory import SESSION_FILE, SessionDirectory
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from samelog.config.types import ClientConfig
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.session_dir import SessionDirectory
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.publisher import Publisher
 from samelog.replicator.admin_client import AdminError, request
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import SessionDirectory
 from samelog.wire.admin_stage import (
     DropStage,
     HoldStage,

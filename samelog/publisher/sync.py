@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from samelog.logformat.files import FileSystem, NoSuchFile
+from samelog.store.disk.files import FileSystem, NoSuchFile
 
 
 @dataclass(slots=True)

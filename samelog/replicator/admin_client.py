@@ -13,8 +13,8 @@ from typing import TypeVar
 from samelog.config.table import parse_address
 from samelog.config.types import Address, ClientConfig
 from samelog.runtime.errors import ConnectFault, RuntimeFault
-from samelog.runtime.tls import NODE_PREFIX, ReloadingContext
-from samelog.runtime.transport import Connection, Deadlines, connect
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.network.transport import Connection, Deadlines, connect
 from samelog.wire.admin import (
     AddNode,
     AdminRequest,

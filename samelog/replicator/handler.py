@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from samelog.runtime.connection import EXPECTED_ERRORS
 from samelog.runtime.faults import fault_of
-from samelog.runtime.transport import Connection
+from samelog.runtime.network.connection import EXPECTED_ERRORS
+from samelog.runtime.network.transport import Connection
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage
 

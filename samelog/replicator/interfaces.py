@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from samelog.logformat.merged_archive import LogStart
+from samelog.store.merged.archive import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 __all__ = [
@@ -206,7 +206,7 @@ class SegmentView(Protocol):
 
 
 class MergedReading(Protocol):
-    """What a pull server reads of a merged log; `logformat.merged_log.MergedLog` has it all."""
+    """What a pull server reads of a merged log; `store.merged.log.MergedLog` has it all."""
 
     @property
     def start_offset(self) -> int:
@@ -269,7 +269,7 @@ class MergedStream(Protocol):
 
 
 class SessionReading(Protocol):
-    """What a pull server reads of an input log; `logformat.input_log.InputLog` has it all."""
+    """What a pull server reads of an input log; `store.session.log.InputLog` has it all."""
 
     def start(self, run: int) -> Place:
         """Where the bytes held of the run begin."""

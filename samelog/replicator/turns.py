@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from samelog.replicator.handler import failing
 from samelog.runtime.clock import Clock
-from samelog.runtime.transport import Connection
+from samelog.runtime.network.transport import Connection
 
 TURN_S = 0.0015
 

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from samelog.logformat.errors import CorruptBatch, InvalidName
+from samelog.format.errors import CorruptBatch, InvalidName
 from samelog.runtime.errors import (
     ConnectFault,
     ConnectionLost,

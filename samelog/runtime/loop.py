@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 
 log = logging.getLogger(__name__)
 

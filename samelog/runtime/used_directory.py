@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable
 from enum import Enum, unique
 
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import FileSystem
+from samelog.format.errors import LogFormatError
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
+from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)
 

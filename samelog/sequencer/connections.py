@@ -6,8 +6,8 @@ Invariant: what is listed is open; bytes that were sent stay counted when their 
 from __future__ import annotations
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.replicator.pull_server import PullServer
-from samelog.replicator.push_server import PushServer
+from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.server import PushServer
 from samelog.sequencer.measures import Measures
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.replicator.pull_server import PullServer
-from samelog.replicator.push_server import PushServer
-from samelog.runtime.transport import Connection, Handler
-from samelog.sequencer.admin_server import AdminServer
-from samelog.sequencer.commands import Member
-from samelog.sequencer.peers import PeerServer
+from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.server import PushServer
+from samelog.runtime.network.transport import Connection, Handler
+from samelog.sequencer.admin.server import AdminServer
+from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.state.commands import Member
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, Hello, Role, Welcome
 

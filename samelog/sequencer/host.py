@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from samelog.runtime.disk.syncer import GroupSync, Syncer
 from samelog.runtime.histogram import Histogram
-from samelog.runtime.syncer import GroupSync, Syncer
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.copier import Copier, ProcessCopier
+from samelog.sequencer.archive.copier import Copier, ProcessCopier
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import HELD_BATCH_BYTES, max_timestamp
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp
 from samelog.runtime.clock import Clock
 from samelog.runtime.histogram import FAST_S, LATENCY_S, Histogram
 from samelog.runtime.tally import Tally

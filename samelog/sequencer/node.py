@@ -19,52 +19,52 @@ from typing import Any
 from samelog.config.authorisation import Rights
 from samelog.config.types import Fsync, NodeConfig
 from samelog.consensus import Role
-from samelog.logformat.batch import MAX_BATCH_BYTES_DEFAULT
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import FileSystem
+from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
+from samelog.format.errors import LogFormatError
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
-from samelog.runtime.tls import ReloadingContext
-from samelog.runtime.transport import Server, serve
-from samelog.sequencer.admin_resets import carry_out
-from samelog.sequencer.changes import Changes
-from samelog.sequencer.coming_up import come_up
-from samelog.sequencer.commands import Place
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Server, serve
+from samelog.sequencer.admin.resets import carry_out
+from samelog.sequencer.archive.node_archive import NodeArchive
+from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.file_guard import FileGuard
+from samelog.sequencer.cluster.housekeeping import Housekeeper
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.members import Members, NotAMember
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, place_in
+from samelog.sequencer.cluster.peers import PeerMessage, make_hello
+from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.reporter import Reporter
+from samelog.sequencer.cluster.restoring import restored
+from samelog.sequencer.cluster.scrubber import Scrubber
+from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.connections import Connections
-from samelog.sequencer.coordinator import Coordinator
 from samelog.sequencer.dispatch import Dispatcher
-from samelog.sequencer.file_guard import FileGuard
-from samelog.sequencer.following import Following
-from samelog.sequencer.group import Group
 from samelog.sequencer.host import REAL_HOST, Host, NodeSyncer, Service
-from samelog.sequencer.housekeeping import Housekeeper
-from samelog.sequencer.intake import Intake
-from samelog.sequencer.links import Links
-from samelog.sequencer.log_first import LogFirst
-from samelog.sequencer.log_source import NodeLogSource
+from samelog.sequencer.ingest.following import Following
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.log_source import NodeLogSource
+from samelog.sequencer.ingest.node_sessions import RunKeeper
+from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.measures import Measures
-from samelog.sequencer.members import Members, NotAMember
-from samelog.sequencer.merging import Merging
-from samelog.sequencer.node_archive import NodeArchive
-from samelog.sequencer.node_dir import NodeDirectory, NodePlace, place_in
-from samelog.sequencer.node_sessions import RunKeeper
-from samelog.sequencer.peers import PeerMessage, make_hello
-from samelog.sequencer.planner import Planner, PlannerLimits
-from samelog.sequencer.proposer import Proposer
-from samelog.sequencer.quotas import QuotaKeeper
-from samelog.sequencer.raft_store import RaftStore
-from samelog.sequencer.repair import Repair
-from samelog.sequencer.replica import Replica, decode_body
-from samelog.sequencer.reporter import Reporter
-from samelog.sequencer.restoring import restored
-from samelog.sequencer.scrubber import Scrubber
-from samelog.sequencer.session_store import SessionStore
-from samelog.sequencer.snapshots import Snapshotter
-from samelog.sequencer.staging import Staging
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.merge.log_first import LogFirst
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.raft.replica import Replica, decode_body
+from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.startup import come_up
+from samelog.sequencer.state.commands import Place
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.tasks import Tasks
-from samelog.sequencer.unknown_logs import UnknownLogs
 from samelog.sequencer.watched_files import WatchedFiles
+from samelog.store.disk.files import FileSystem
 from samelog.wire.admin import NodeState
 from samelog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
 from samelog.wire.peer_history import HistoryAsked, HistoryTold

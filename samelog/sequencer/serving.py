@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from samelog.config.types import NodeConfig
-from samelog.logformat.files import FileSystem
 from samelog.runtime.log import log_event
-from samelog.runtime.tls import ReloadingContext
-from samelog.sequencer.joining import find_place, is_new, take_new_place
-from samelog.sequencer.members import NotAMember
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.cluster.joining import find_place, is_new, take_new_place
+from samelog.sequencer.cluster.members import NotAMember
+from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.node import Node
-from samelog.sequencer.node_dir import NodePlace
+from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)
 

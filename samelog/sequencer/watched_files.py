@@ -10,9 +10,9 @@ import logging
 from samelog.config.types import TlsFiles
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.archive.policy_file import PolicyFile
 from samelog.sequencer.host import Host
-from samelog.sequencer.policy_file import PolicyFile
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from samelog.archiver.copies import PARQUET, SEGMENTS, CopyFault, Manifest, Plac
 from samelog.archiver.copying import pieces_of
 from samelog.archiver.restoring import whole_batches
 from samelog.archiver.targets import Target, told
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.errors import LogFormatError
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
+from samelog.format.errors import LogFormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa

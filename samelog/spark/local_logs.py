@@ -10,14 +10,14 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import FileSystem, OsFileSystem
-from samelog.logformat.merged_copies import copy_path, find_copies
-from samelog.logformat.merged_log import MergedLog
-from samelog.logformat.session_dir import parse_input_name
+from samelog.format.errors import LogFormatError
 from samelog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.offsets import PartitionName, Range
+from samelog.store.disk.files import FileSystem, OsFileSystem
+from samelog.store.merged.copies import copy_path, find_copies
+from samelog.store.merged.log import MergedLog
+from samelog.store.session.directory import parse_input_name
 from samelog.subscriber.errors import OffsetNotHere
 from samelog.subscriber.tail_reader import Chunk, TailReader
 

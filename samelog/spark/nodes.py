@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from samelog.config.load import load_client
 from samelog.config.types import Address, ClientConfig, ConfigError
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import HELD_BATCH_BYTES
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.replicator.admin_client import AdminError, request
-from samelog.replicator.range_pull import RangePull, Wanted
-from samelog.replicator.repair_pull import PullRefused
+from samelog.replicator.pull.range_pull import RangePull, Wanted
+from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop_thread import LoopThread
-from samelog.runtime.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.local_logs import archived
 from samelog.spark.offsets import Range

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_topic_name
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_topic_name
 from samelog.spark.errors import BadOption
 from samelog.spark.places import (
     EARLIEST,

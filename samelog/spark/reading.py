@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.errors import LogFormatError
+from samelog.format.arrow import to_arrow
+from samelog.format.errors import LogFormatError
 from samelog.spark.access import read_range
 from samelog.spark.archived_records import within
 from samelog.spark.columns import KAFKA_COLUMNS, Shape

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from samelog.replicator.range_pull import Wanted
-from samelog.replicator.repair_pull import PullRefused
+from samelog.replicator.pull.range_pull import Wanted
+from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.errors import NotReadable
 from samelog.spark.nodes import Nodes

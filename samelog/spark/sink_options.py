@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_session_name, check_topic_name
 from samelog.spark.errors import BadOption
 
 SINK_ID_MAX = 100

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
 from samelog.config.types import ClientConfig
-from samelog.logformat._kernels import Record
+from samelog.format._kernels import Record
 from samelog.subscriber.start import AutoOffsetReset, Start
 from samelog.subscriber.subscriber import Subscriber
 

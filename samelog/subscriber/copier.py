@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from random import Random
 
 from samelog.config.types import ClientConfig
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import DiskFull, OsFileSystem
-from samelog.replicator.pull_client import PullClient, PullStatus
-from samelog.replicator.pull_copy import Copy, CopyState, FindStart
-from samelog.replicator.repair_pull import PullRefused
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.client import PullClient, PullStatus
+from samelog.replicator.pull.copy import Copy, CopyState, FindStart
+from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.clock import SystemClock
+from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.following import ConfigFollower
 from samelog.runtime.loop_thread import LoopThread
-from samelog.runtime.syncer import GroupSync
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import DiskFull, OsFileSystem
 from samelog.subscriber.errors import (
     CopyStopped,
     LogReset,

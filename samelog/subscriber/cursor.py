@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.compression import decompress
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
+from samelog.format.compression import decompress
 from samelog.subscriber.tail_reader import Chunk, TailReader
 
 if TYPE_CHECKING:

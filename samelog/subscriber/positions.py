@@ -11,9 +11,9 @@ import os
 
 import msgspec
 
-from samelog.logformat.files import FileSystem
-from samelog.logformat.json_files import Versioned, read_json_file
-from samelog.logformat.names import check_session_name
+from samelog.format.names import check_session_name
+from samelog.store.disk.files import FileSystem
+from samelog.store.disk.json_files import Versioned, read_json_file
 
 
 class TopicPositions(msgspec.Struct):

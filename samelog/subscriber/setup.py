@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from samelog.config.load import load_client
 from samelog.config.types import ClientConfig
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.names import check_topic_name
+from samelog.format.names import check_topic_name
+from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore

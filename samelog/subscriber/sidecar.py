@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from samelog.config.types import ClientConfig
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import FileSystem
-from samelog.logformat.merged_copies import find_copies
+from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.pull_client import PullClient, PullStatus
-from samelog.replicator.pull_copy import EARLIEST, Copy, CopyState, StartAt
+from samelog.replicator.pull.client import PullClient, PullStatus
+from samelog.replicator.pull.copy import EARLIEST, Copy, CopyState, StartAt
 from samelog.runtime.clock import Clock
+from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import spawn
-from samelog.runtime.syncer import GroupSync
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import UsedDirectory
+from samelog.store.disk.files import FileSystem
+from samelog.store.merged.copies import find_copies
 from samelog.wire.messages import Start
 
 log = logging.getLogger(__name__)

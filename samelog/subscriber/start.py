@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from samelog.replicator.pull_copy import StartAt as StartAtNode
+from samelog.replicator.pull.copy import StartAt as StartAtNode
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Kept
 from samelog.subscriber.positions import PositionStore

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from samelog.config.types import ClientConfig
-from samelog.logformat._kernels import Record
-from samelog.logformat.errors import LogFormatError
+from samelog.format._kernels import Record
+from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import SubscriberClosed, SubscriberError, UnknownTopic
 from samelog.subscriber.setup import Setup, prepare

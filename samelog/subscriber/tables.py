@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from samelog.logformat.arrow import to_arrow
+from samelog.format.arrow import to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

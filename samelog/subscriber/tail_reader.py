@@ -14,17 +14,17 @@ import os
 from dataclasses import dataclass
 from struct import Struct
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import HELD_BATCH_BYTES
-from samelog.logformat.disk_errors import fault_of
-from samelog.logformat.errors import CorruptLog
-from samelog.logformat.files import File, FileSystem, NoSuchFile
-from samelog.logformat.json_files import read_json_file
-from samelog.logformat.marks import MARKS_FILE, read_marks
-from samelog.logformat.merged_log import MergedLog
-from samelog.logformat.merged_marks import MergedMarks
-from samelog.logformat.merged_names import LOG, PARTITION_FILE, segment_bases, segment_name
-from samelog.logformat.partition_file import PartitionFile
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.errors import CorruptLog
+from samelog.store.disk.disk_errors import fault_of
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.disk.json_files import read_json_file
+from samelog.store.disk.marks import MARKS_FILE, read_marks
+from samelog.store.merged.log import MergedLog
+from samelog.store.merged.marks import MergedMarks
+from samelog.store.merged.names import LOG, PARTITION_FILE, segment_bases, segment_name
+from samelog.store.merged.partition_file import PartitionFile
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 
 _BASE_OFFSET = Struct(">q")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum, unique
 from typing import NamedTuple, TypeAlias
 
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.admin_archive import ArchiveRequest, ArchiveResponse
 from samelog.wire.admin_groups import GroupRequest, GroupResponse
 from samelog.wire.admin_stage import StageRequest, StageResponse

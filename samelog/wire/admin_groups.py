@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from samelog.logformat.names import check_topic_name
+from samelog.format.names import check_topic_name
 from samelog.wire.bounds import LastStart, Message, Partition, Place63, Signed64, Text, Unsigned32
 
 GroupId = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]

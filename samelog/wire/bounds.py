@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.names import check_session_name, check_topic_name
 
 MAX_UNSIGNED_32 = (1 << 32) - 1
 MAX_SIGNED_64 = (1 << 63) - 1

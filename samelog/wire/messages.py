@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.admin import AdminRequest, AdminResponse
 from samelog.wire.bounds import (
     Handle,

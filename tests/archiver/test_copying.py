@@ -32,9 +32,9 @@ from samelog.archiver.restoring import (
     manifests_of,
 )
 from samelog.archiver.targets import Target, open_target
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.merged_log import MergedLog
-from tests.logformat.storage import FS, batches
+from samelog.format import _kernels as kernels
+from samelog.store.merged.log import MergedLog
+from tests.store.storage import FS, batches
 
 PLACE = Place("c", "t", "f" * 32, 0)
 

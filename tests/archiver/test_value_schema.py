@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from samelog.archiver.typed import TypedValues
 from samelog.archiver.value_schema import TYPES, parse_schema
-from samelog.sequencer.topic_settings import problem_with
+from samelog.sequencer.state.topic_settings import problem_with
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

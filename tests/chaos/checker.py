@@ -1,7 +1,7 @@
 """Decides from merged files whether anything was lost, doubled, reordered or made up.
 
 What publishers noted says only what they were promised; everything else is read from the files,
-through `samelog.logformat`. Each copy is checked by itself (CRCs, offsets, indexes), against the
+through `samelog.store`. Each copy is checked by itself (CRCs, offsets, indexes), against the
 others (byte for byte, to the same end), and the longest one record by record.
 
 Invariant: nothing that a running process says is believed, and nothing is written.
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.arrow import to_arrow
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.merged_check import Copy, check_all, find_copies
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
+from samelog.format.errors import LogFormatError
+from samelog.store.merged.check import Copy, check_all, find_copies
 from tests.chaos.load import TOPIC
 from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author, Parsed, first_chain, next_chain, parse

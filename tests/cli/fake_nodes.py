@@ -12,8 +12,8 @@ from typing import Self, TypeVar
 from samelog.config.pki import IssuedFiles, Role, create_authority, issue
 from samelog.config.render import render_client
 from samelog.config.types import Address, ClientConfig, TlsFiles
-from samelog.runtime.tls import ReloadingContext
-from samelog.runtime.transport import Connection, Server, serve
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, Server, serve
 from samelog.wire.admin import AdminRequest, AdminResponse
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Hello, Request, Response, Welcome

@@ -7,8 +7,8 @@ import io
 import msgspec
 import pytest
 
+from samelog.cli.commands.publish import Fields, Row, parse_timestamp, read_rows
 from samelog.cli.output import OperatorError
-from samelog.cli.publish import Fields, Row, parse_timestamp, read_rows
 
 
 def rows(data: bytes, kind: str, **fields: str) -> list[Row]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from samelog.cli.verify import command
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.merged_log import MergedLog
+from samelog.cli.commands.verify import command
+from samelog.format import _kernels as kernels
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
 
 SEGMENTS = 3
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import decompress
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
 from tests.cluster_sim.violation import Violation
 
 

@@ -16,10 +16,9 @@ from samelog.archiver.copies import SEGMENTS, Place
 from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
-from samelog.logformat.merged_log import MergedLog
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.push_progress import LostRange
-from samelog.sequencer.commands import (
+from samelog.replicator.push.progress import LostRange
+from samelog.sequencer.state.commands import (
     Archive,
     CreateTopic,
     GoneFile,
@@ -27,8 +26,9 @@ from samelog.sequencer.commands import (
     Range,
     decode_commands,
 )
-from samelog.sequencer.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.types import Rejection
+from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import CLUSTER
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.history import Written
@@ -37,10 +37,10 @@ from tests.cluster_sim.lineage import Lineage
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
-    from samelog.logformat.segment import Segment
-    from samelog.replicator.pull_client import PullClient
+    from samelog.replicator.pull.client import PullClient
     from samelog.sequencer.node import Node
-    from samelog.sequencer.state_types import State
+    from samelog.sequencer.state.types import State
+    from samelog.store.merged.segment import Segment
     from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.publisher import PublisherActor

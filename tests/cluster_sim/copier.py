@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.archiver import copying
 from samelog.archiver.copies import CopyFault, CopyJob, Manifest
 from samelog.archiver.targets import Upload
-from samelog.logformat.files import FileSystem
+from samelog.store.disk.files import FileSystem
 from tests.cluster_sim.process import Process
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.directory_watch import DirectoryWatch
-from samelog.logformat.disk_errors import DiskFault
+from samelog.format import _kernels as kernels
 from samelog.publisher import output
+from samelog.store.disk.directory_watch import DirectoryWatch
+from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.files import open_files
 from tests.cluster_sim.loop import SimLoop
 

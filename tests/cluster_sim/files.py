@@ -1,4 +1,4 @@
-"""The file system of one process on a simulated disk: `samelog.logformat.files` as simulated.
+"""The file system of one process on a simulated disk: `samelog.store.disk.files` as simulated.
 
 Invariant: every change is an effect of the process, at which it may die; a dead process changes
 nothing.
@@ -10,10 +10,10 @@ import errno
 import itertools
 import os
 
-from samelog.logformat.disk_errors import DirectoryGone, DiskFault, DiskFull, NoSuchFile
-from samelog.logformat.errors import CorruptLog, DirectoryInUse
-from samelog.logformat.files import TEMPORARY_SUFFIX, Bytes, StrPath, SyncTarget
+from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.runtime.inotify import Mask
+from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, DiskFull, NoSuchFile
+from samelog.store.disk.files import TEMPORARY_SUFFIX, Bytes, StrPath, SyncTarget
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.inode import Directory, Inode
 from tests.cluster_sim.process import Process, ProcessDied

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from samelog.runtime.tls import ALPN
+from samelog.runtime.network.tls import ALPN
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

@@ -13,7 +13,7 @@ from tests.cluster_sim.history import History, Name
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state_types import State, Topic
+    from samelog.sequencer.state.types import State, Topic
 
 
 class Lineage:

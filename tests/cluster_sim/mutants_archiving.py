@@ -11,15 +11,15 @@ from unittest.mock import patch
 from samelog.archiver import copying
 from samelog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
 from samelog.archiver.plan import Facts, Proposal
-from samelog.logformat import merged_archive
-from samelog.logformat.merged_archive import LogStart
-from samelog.logformat.merged_log import MergedLog
-from samelog.logformat.merged_names import segment_bases
-from samelog.logformat.segment import Segment
-from samelog.replicator.pull_client import PullClient
-from samelog.sequencer import archiving
-from samelog.sequencer.archive_rounds import ArchiveRounds
-from samelog.sequencer.commands import Archive, GoneFile
+from samelog.replicator.pull.client import PullClient
+from samelog.sequencer.archive import archiving
+from samelog.sequencer.archive.rounds import ArchiveRounds
+from samelog.sequencer.state.commands import Archive, GoneFile
+from samelog.store.merged import archive as merged_archive
+from samelog.store.merged.archive import LogStart
+from samelog.store.merged.log import MergedLog
+from samelog.store.merged.names import segment_bases
+from samelog.store.merged.segment import Segment
 
 
 @contextmanager

@@ -12,23 +12,23 @@ import msgspec
 
 from samelog.consensus import Effects, HardState
 from samelog.consensus.wal import WalScan, scan_wal
-from samelog.logformat.batch_walk import Extent
-from samelog.logformat.dirty_files import DirtyFiles
-from samelog.logformat.files import DiskFault, File
-from samelog.logformat.input_log import InputLog
-from samelog.logformat.input_repair import RunRepair
-from samelog.logformat.input_run import Run
-from samelog.replicator import push_release
-from samelog.sequencer import raft_store
-from samelog.sequencer.commands import Place
-from samelog.sequencer.group import Group
-from samelog.sequencer.intake import Intake
-from samelog.sequencer.merging import Merging
-from samelog.sequencer.node_dir import NodeDirectory
-from samelog.sequencer.raft_store import RaftStore
-from samelog.sequencer.session_store import SessionStore
-from samelog.sequencer.snapshots import Snapshotter
-from samelog.sequencer.state_types import Input
+from samelog.replicator.push import release as push_release
+from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.commands import Place
+from samelog.sequencer.state.types import Input
+from samelog.store.disk.batch_walk import Extent
+from samelog.store.disk.dirty_files import DirtyFiles
+from samelog.store.disk.files import DiskFault, File
+from samelog.store.session.log import InputLog
+from samelog.store.session.repair import RunRepair
+from samelog.store.session.run import Run
 from tests.cluster_sim.files import SimFileSystem
 
 

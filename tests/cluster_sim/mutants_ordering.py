@@ -8,18 +8,20 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.consensus import Role
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.merged_log import MergedLog
-from samelog.sequencer import coordinator, merger, state
-from samelog.sequencer.commands import Merge, OpenRun, Place, Range, Verdict
-from samelog.sequencer.coordinator import Coordinator, Ends, NodeView
+from samelog.format import _kernels as kernels
 from samelog.sequencer.dispatch import Dispatcher
-from samelog.sequencer.group import Group
-from samelog.sequencer.intake import Intake
-from samelog.sequencer.merger import PartitionMerger
-from samelog.sequencer.planner import Planner
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Input, Rejection, Run, Session
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.merge import merger
+from samelog.sequencer.merge.merger import PartitionMerger
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.raft import coordinator
+from samelog.sequencer.raft.coordinator import Coordinator, Ends, NodeView
+from samelog.sequencer.raft.group import Group
+from samelog.sequencer.state import machine as state
+from samelog.sequencer.state.commands import Merge, OpenRun, Place, Range, Verdict
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Rejection, Run, Session
+from samelog.store.merged.log import MergedLog
 
 
 @contextmanager

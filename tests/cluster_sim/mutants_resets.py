@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.sequencer import reset_state
-from samelog.sequencer.reset_commands import HardReset
-from samelog.sequencer.state_types import State
+from samelog.sequencer.state import reset_state
+from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.types import State
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from samelog.config.types import Address, ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
 from samelog.consensus import Entry, Role, Snapshot
-from samelog.logformat.disk_errors import DiskFault
-from samelog.logformat.errors import LogFormatError
-from samelog.sequencer.group import Applier
+from samelog.format.errors import LogFormatError
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.host import Host
 from samelog.sequencer.node import Node
-from samelog.sequencer.node_dir import NodeDirectoryError
-from samelog.sequencer.raft_store import RaftStoreError
+from samelog.sequencer.raft.group import Applier
+from samelog.sequencer.raft.store import RaftStoreError
+from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.copier import URL, SimCopier
 from tests.cluster_sim.inode import Inode

@@ -10,13 +10,13 @@ import random
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.disk_errors import DiskFault
-from samelog.logformat.errors import LogFormatError
+from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.sync import sync
-from samelog.replicator.push_client import PushClient
+from samelog.replicator.push.client import PushClient
+from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.inotify import SimInotify

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.node import Node
-from samelog.sequencer.reset_commands import HardReset, ResetCommand, SoftReset
+from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World

@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, cast
 
-from samelog.logformat.disk_errors import DiskFault
-from samelog.logformat.errors import LogFormatError
-from samelog.replicator.pull_client import PullClient
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.client import PullClient
+from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.syncer import SimSyncer

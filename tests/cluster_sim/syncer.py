@@ -1,5 +1,5 @@
-"""Group commit on a simulated disk: rounds as `samelog.runtime.syncer` makes them, in simulated
-time.
+"""Group commit on a simulated disk: rounds as `samelog.runtime.disk.syncer` makes them, in
+simulated time.
 
 Invariant: a sync covers what was written before it began, and nothing more; an error fails every
 request of its round.
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from samelog.logformat.disk_errors import DiskFault
-from samelog.logformat.files import File
 from samelog.runtime.histogram import FAST_S, Histogram
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import File
 from tests.cluster_sim.files import SimFile, SimFileSystem
 
 

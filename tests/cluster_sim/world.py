@@ -19,10 +19,13 @@ from unittest.mock import patch
 
 from samelog.archiver.copies import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
-from samelog.logformat.merged_log import MergedLog
-from samelog.sequencer import merger, raft_store, snapshots, state
-from samelog.sequencer.commands import CreateTopic
+from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft import snapshots
+from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.state import machine as state
+from samelog.sequencer.state.commands import CreateTopic
+from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checker import Checker

@@ -13,7 +13,7 @@ from samelog.config.copy_url import check_copy_url
 from samelog.config.load import load_node
 from samelog.config.render import render_node
 from samelog.config.types import ConfigError
-from samelog.logformat.errors import InvalidName
+from samelog.format.errors import InvalidName
 from tests.config.test_load import NODE, Writer, write
 
 __all__ = ["write"]

@@ -21,7 +21,7 @@ from samelog.config.load import load_client
 from samelog.config.pki import Role, create_authority, issue
 from samelog.config.pki_rotation import refresh_lists, rotate, rotate_authority
 from samelog.config.types import Address, ConfigError
-from samelog.runtime.tls import client_context
+from samelog.runtime.network.tls import client_context
 from samelog.subscriber.setup import _checked_topics
 
 NODES = ("--node", "n0=h0:7000", "--node", "n1=h1:7000")

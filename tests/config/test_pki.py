@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config import pki
-from samelog.logformat.errors import InvalidName
+from samelog.format.errors import InvalidName
 
 
 @pytest.fixture

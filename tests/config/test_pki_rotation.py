@@ -23,7 +23,7 @@ from samelog.config.pki_rotation import (
 )
 from samelog.config.types import TlsFiles
 from samelog.runtime.errors import TlsFault
-from samelog.runtime.tls import ReloadingContext, client_context, server_context
+from samelog.runtime.network.tls import ReloadingContext, client_context, server_context
 
 NODE = "node-rt-0"
 CLIENT = "publisher-ewr"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from samelog.consensus import CorruptRecord, Snapshot
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
-from samelog.logformat.errors import UnsupportedFormat
+from samelog.format.errors import UnsupportedFormat
 
 NODES = st.lists(st.integers(0, 6), max_size=7).map(tuple)
 NUMBERS = st.integers(0, 2**62)

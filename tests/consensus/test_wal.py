@@ -17,8 +17,8 @@ from samelog.consensus.wal import (
     replay,
     scan_wal,
 )
-from samelog.logformat._kernels import crc32c
-from samelog.logformat.errors import UnsupportedFormat
+from samelog.format._kernels import crc32c
+from samelog.format.errors import UnsupportedFormat
 
 HEADER = WalHeader("demo", 0, 2, 7, 100)
 NUMBERS = st.integers(0, 2**62)

@@ -113,7 +113,7 @@ def test_one_directory_is_one_process(single: World) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "A", "a" * 200, "a\0b", ".a"])
 def test_names_outside_the_grammar_are_refused(tmp_path: Path, name: str) -> None:
     from samelog import Publisher
-    from samelog.logformat.errors import InvalidName
+    from samelog.format.errors import InvalidName
 
     with pytest.raises(InvalidName):
         Publisher("t", session=name, directory=str(tmp_path))

@@ -23,7 +23,7 @@ from samelog.config.pki_rotation import (
     rotate_authority,
 )
 from samelog.config.types import Address, TlsFiles
-from samelog.runtime.tls import open_client_context
+from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import DEADLINE_S, World, wait_for
 from tests.http import asking
 

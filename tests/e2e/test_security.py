@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 from samelog.wire.admin import NodeState
 from tests.e2e.harness import World, wait_for
-from tests.logformat.bombs import BOMBS
+from tests.format.bombs import BOMBS
 from tests.replicator.session_files import SessionFiles
 from tests.replicator.session_files import batch as good_batch
 

@@ -14,8 +14,8 @@ from samelog.config.render import render_client
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
 from samelog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
-from samelog.logformat import _kernels as kernels
-from samelog.sequencer.commands import (
+from samelog.format import _kernels as kernels
+from samelog.sequencer.state.commands import (
     AnyCommand,
     CloseRun,
     CreateTopic,
@@ -28,12 +28,12 @@ from samelog.sequencer.commands import (
     RetireSession,
     Sequence5,
 )
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire import messages as wire
 from samelog.wire.admin import GetStatus
 from samelog.wire.bounds import RunEnd
 from tests.consensus.group import Group
-from tests.logformat import storage
+from tests.store import storage
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
+from samelog.format import _kernels as kernels
+from samelog.format.compression import Codec
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import read_client_id, read_header
@@ -27,8 +29,6 @@ from samelog.kafka.record_check import check_records
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.registry import APIS
 from samelog.kafka.sasl import AuthenticationFailed, PlainExchange, ScramExchange
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import Codec
 
 FRAME_BYTES_MAX = 1 << 16
 BATCH_BYTES_MAX = 1 << 20

@@ -20,19 +20,19 @@ from samelog.consensus import CorruptRecord, InvariantError, MalformedMessage
 from samelog.consensus.messages import decode_messages, encode_messages
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.wal import replay, scan_wal
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import Codec, compress, decompress
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.names import check_session_name, check_topic_name
-from samelog.runtime.receive_buffer import ReceiveBuffer
-from samelog.sequencer.commands import CommandError, decode_commands, encode_commands
-from samelog.sequencer.replica import SnapshotBody, decode_body
-from samelog.sequencer.state import StateMachine
+from samelog.format import _kernels as kernels
+from samelog.format.compression import Codec, compress, decompress
+from samelog.format.errors import LogFormatError
+from samelog.format.names import check_session_name, check_topic_name
+from samelog.runtime.network.receive_buffer import ReceiveBuffer
+from samelog.sequencer.raft.replica import SnapshotBody, decode_body
+from samelog.sequencer.state.commands import CommandError, decode_commands, encode_commands
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FrameError, ProtocolFault
 from samelog.wire.frames import FrameType, encode_data_header, encode_frame
 from samelog.wire.messages import decode_message, encode_message
 from tests.fuzz import examples, kafka_targets
-from tests.logformat.storage import open_input, open_merged
+from tests.store.storage import open_input, open_merged
 from tests.wire.frame_decoder import FrameDecoder
 
 UNPACKED_LIMIT_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.pki import Role, issue
 from samelog.config.types import TlsFiles
-from samelog.runtime.tls import open_client_context
+from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import wait_for
 
 NAME = "rt-sequencer-0"

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from samelog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from samelog.format.errors import InvariantError
 from samelog.http import connection
 from samelog.http import server as served
 from samelog.http.asked import Nothing
@@ -25,8 +26,7 @@ from samelog.http.problem import Problem
 from samelog.http.routes import Access, Asked, Route
 from samelog.http.server import HttpFault, HttpServer
 from samelog.http.shapes import Shapes
-from samelog.logformat.errors import InvariantError
-from samelog.runtime.tls import open_client_context
+from samelog.runtime.network.tls import open_client_context
 from tests.runtime.pki import Authority
 
 ADMIN = "samelog://client/admin"

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 
 
 def batch(*values: bytes, **producer: Any) -> bytes:

@@ -12,9 +12,9 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.any_broker import Outcome
 from samelog.kafka.producer_log import NOT_TAKEN, ProducerLog
 from samelog.kafka.refusal import Refusal
-from samelog.sequencer.commands import CloseRun, CreateTopic, DeleteTopic
 from samelog.sequencer.node import Node
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.commands import CloseRun, CreateTopic, DeleteTopic
+from samelog.sequencer.state.types import Topic
 from tests.kafka.batches import batch
 from tests.sequencer.cluster import leader_of, merged, run_with, until
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from samelog.format.batch import read_header
 from samelog.kafka.any_broker import Outcome
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.kafka.sidecar.session_log import SessionLog
-from samelog.logformat.batch import read_header
-from samelog.logformat.disk_errors import DiskFault, DiskFull
-from samelog.logformat.files import OsFileSystem
 from samelog.publisher.session_writer import SessionWriter
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.types import Topic
+from samelog.store.disk.disk_errors import DiskFault, DiskFull
+from samelog.store.disk.files import OsFileSystem
 from tests.kafka.batches import batch, put
 from tests.publisher import reading
 from tests.runtime.peers import until

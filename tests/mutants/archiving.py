@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from samelog.logformat import merged_archive, merged_log, partition_file
-from samelog.logformat.errors import CorruptLog
-from samelog.logformat.files import FileSystem, OsFileSystem
-from samelog.logformat.merged_names import LOG, segment_bases
-from samelog.logformat.merged_repair import MergedRepair
-from samelog.logformat.partition_file import PartitionFile
+from samelog.format.errors import CorruptLog
+from samelog.store.disk.files import FileSystem, OsFileSystem
+from samelog.store.merged import archive as merged_archive
+from samelog.store.merged import log as merged_log
+from samelog.store.merged import partition_file
+from samelog.store.merged.names import LOG, segment_bases
+from samelog.store.merged.partition_file import PartitionFile
+from samelog.store.merged.repair import MergedRepair
 
 
 @contextmanager

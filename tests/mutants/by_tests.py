@@ -18,9 +18,18 @@ from samelog.kafka.fetching import Fetching
 from samelog.kafka.groups.desk import Desk
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify
-from samelog.sequencer import dedup, planner, sequences, state
-from samelog.sequencer.changes import Changes
-from samelog.sequencer.commands import (
+from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.ingest.node_sessions import RunKeeper
+from samelog.sequencer.merge import dedup, planner
+from samelog.sequencer.merge.dedup import Judgement
+from samelog.sequencer.merge.merger import PartitionMerger
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.state import machine as state
+from samelog.sequencer.state import sequences
+from samelog.sequencer.state.commands import (
     CreateTopic,
     DeleteTopic,
     Expire,
@@ -30,16 +39,9 @@ from samelog.sequencer.commands import (
     Verdict,
     VoidRecords,
 )
-from samelog.sequencer.coordinator import Coordinator
-from samelog.sequencer.dedup import Judgement
-from samelog.sequencer.group_commands import CommitOffsets
-from samelog.sequencer.merger import PartitionMerger
-from samelog.sequencer.node_sessions import RunKeeper
-from samelog.sequencer.planner import Planner
-from samelog.sequencer.repair import Repair
-from samelog.sequencer.replica import Replica
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Session, Topic
+from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import empty_is_archived, truncate_in_place, unreadable_is_archived
 from tests.mutants.resets import forget_dedup_at_resets
 
@@ -408,17 +410,17 @@ PLANTED = (
     Planted(
         16,
         unreadable_is_archived,
-        "tests/logformat/test_archive.py::test_an_unreadable_start_archives_nothing",
+        "tests/store/test_archive.py::test_an_unreadable_start_archives_nothing",
     ),
     Planted(
         16,
         empty_is_archived,
-        "tests/logformat/test_archive.py::test_an_empty_file_above_the_start_is_damage",
+        "tests/store/test_archive.py::test_an_empty_file_above_the_start_is_damage",
     ),
     Planted(
         18,
         truncate_in_place,
-        "tests/logformat/test_archive.py::test_who_reads_a_file_goes_on_reading_it",
+        "tests/store/test_archive.py::test_who_reads_a_file_goes_on_reading_it",
     ),
     Planted(
         22,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.sequencer import reset_state
+from samelog.sequencer.state import reset_state
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from samelog import Record
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import decompress
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.input_names import data_name, parse_names
-from samelog.logformat.session_dir import RunFile, SessionDirectory
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import RunFile, SessionDirectory
+from samelog.store.session.names import data_name, parse_names
 
 FS = OsFileSystem()
 

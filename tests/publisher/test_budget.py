@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from samelog import AsyncPublisher, Publisher
-from samelog.logformat.files import DiskFault
 from samelog.publisher import AppendTooLarge, BudgetExceeded, DiskFull, PublisherClosed
-from tests.logformat.full_disk import ROOM_BYTES, small_disk
+from samelog.store.disk.files import DiskFault
 from tests.publisher import reading
+from tests.store.full_disk import ROOM_BYTES, small_disk
 
 VALUE = bytes(1000)
 BUDGET_BYTES = 64 << 10

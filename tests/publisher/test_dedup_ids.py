@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog import Publisher
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.dedup import DEDUP_SEQUENCES, dedup_producer_id
+from samelog.format import _kernels as kernels
+from samelog.format.dedup import DEDUP_SEQUENCES, dedup_producer_id
 from samelog.publisher import InvalidId
 from tests.publisher import reading
 

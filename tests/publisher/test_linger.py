@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from samelog import Publisher
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.errors import RecordTooLarge
+from samelog.format import _kernels as kernels
+from samelog.format.errors import RecordTooLarge
 from samelog.publisher import BudgetExceeded, PublisherClosed
 from tests.publisher import reading
 

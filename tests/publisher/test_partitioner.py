@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog import Publisher
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.errors import RecordTooLarge
+from samelog.format import _kernels as kernels
+from samelog.format.errors import RecordTooLarge
 from tests.publisher import reading
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2

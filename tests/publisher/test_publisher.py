@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog import Publisher
-from samelog.logformat.errors import DirectoryInUse, InvalidName, RecordTooLarge
+from samelog.format.errors import DirectoryInUse, InvalidName, RecordTooLarge
 from samelog.publisher import NotShipping, Place, PublisherClosed, TopicPartition
 from tests.publisher import reading
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from samelog import Publisher
-from samelog.logformat.disk_errors import DiskFull as FileSystemFull
-from samelog.logformat.errors import DirectoryInUse
-from samelog.logformat.files import OsFileSystem, StrPath
-from samelog.logformat.os_file import OsFile
+from samelog.format.errors import DirectoryInUse
 from samelog.publisher import DiskFull
+from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
+from samelog.store.disk.files import OsFileSystem, StrPath
+from samelog.store.disk.os_file import OsFile
 from tests.publisher import reading
 
 WRITE_UNTIL_KILLED = """

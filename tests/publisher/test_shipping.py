@@ -12,14 +12,14 @@ import pytest
 
 from samelog import AsyncPublisher, Publisher
 from samelog.config.types import ClientConfig
-from samelog.logformat.errors import DirectoryInUse
-from samelog.logformat.files import OsFileSystem
+from samelog.format.errors import DirectoryInUse
 from samelog.publisher import NotMerged, ShippingStopped, TopicPartition
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions
 from samelog.replicator.interfaces import Refused
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import Trouble
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.errors import FaultCode
 from tests.publisher import reading
 from tests.publisher.nodes import running

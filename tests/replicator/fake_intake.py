@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import (
     InputName,
     InputPosition,

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from samelog.config.authorisation import Rights
 from samelog.config.types import Address, ClientConfig, Grant
-from samelog.logformat.files import OsFileSystem
 from samelog.replicator.interfaces import LogSource
-from samelog.replicator.pull_server import PullServer
-from samelog.replicator.push_client import PushClient
-from samelog.replicator.push_server import PushServer
+from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.server import PushServer
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.tls import ReloadingContext
-from samelog.runtime.transport import Connection, Handler, Server, serve
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, Handler, Server, serve
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.runtime.pki import Authority

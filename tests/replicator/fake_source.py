@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.input_log import InputLog
-from samelog.logformat.merged_archive import LogStart, not_truncated, truncate_segments
-from samelog.logformat.merged_log import MergedLog
 from samelog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.archive import LogStart, not_truncated, truncate_segments
+from samelog.store.merged.log import MergedLog
+from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 from tests.replicator.session_files import random_batches
 

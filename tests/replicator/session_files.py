@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.input_log import InputLog
-from samelog.logformat.session_dir import SessionDirectory, input_name
+from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import InputName, Place
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import SessionDirectory, input_name
+from samelog.store.session.log import InputLog
 
 FLIGHTS = ("flights", 0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from samelog.runtime.tls import ReloadingContext
-from samelog.runtime.transport import Connection, connect
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Position, Role
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until

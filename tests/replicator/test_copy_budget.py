@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.logformat.files import OsFileSystem, StrPath
-from samelog.replicator.copy_budget import CopySegment, segments_of_all, starts_within
+from samelog.replicator.pull.copy_budget import CopySegment, segments_of_all, starts_within
+from samelog.store.disk.files import OsFileSystem, StrPath
 
 A, B = ("a", 0), ("b", 0)
 SIZES = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=8)

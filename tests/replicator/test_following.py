@@ -10,10 +10,10 @@ import pytest
 
 from samelog.config.types import Address
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.pull_client import PullClient
-from samelog.replicator.pull_copy import CopyState
-from samelog.replicator.push_client import PushClient
-from samelog.replicator.push_progress import RunPlace
+from samelog.replicator.pull.client import PullClient
+from samelog.replicator.pull.copy import CopyState
+from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.progress import RunPlace
 from tests.replicator.fake_nodes import FakeNode, world
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from samelog.config.types import Address, Grant, SubscriberConfig
-from samelog.logformat.errors import DirectoryInUse
-from samelog.logformat.files import OsFileSystem
+from samelog.format.errors import DirectoryInUse
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.pull_client import PullClient
-from samelog.replicator.pull_copy import Copy, CopyState, FindStart, StartAt
+from samelog.replicator.pull.client import PullClient
+from samelog.replicator.pull.copy import Copy, CopyState, FindStart, StartAt
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.syncer import GroupSync
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.disk.syncer import GroupSync
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import Start
 from tests.replicator.cutting import CuttingProxy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from samelog.config.types import Grant
-from samelog.logformat.errors import CorruptLog
+from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import Refused
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (

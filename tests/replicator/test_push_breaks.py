@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.push_conversation import Phase
-from samelog.replicator.push_progress import RunPlace
+from samelog.replicator.push.conversation import Phase
+from samelog.replicator.push.progress import RunPlace
 from samelog.wire.errors import FaultCode
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World, world

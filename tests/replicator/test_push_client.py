@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from samelog.config.types import Grant
-from samelog.replicator import push_shipment
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.push_client import PushClient
-from samelog.replicator.push_conversation import Phase
-from samelog.replicator.push_progress import RunPlace
+from samelog.replicator.push import shipment as push_shipment
+from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.conversation import Phase
+from samelog.replicator.push.progress import RunPlace
 from samelog.wire.errors import FaultCode
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches

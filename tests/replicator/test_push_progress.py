@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.replicator.interfaces import InputName, Place
-from samelog.replicator.push_progress import NOWHERE, InputProgress, LostRange, Progress, RunPlace
+from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, Progress, RunPlace
 
 A: InputName = ("a", 0)
 B: InputName = ("b", 1)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.disk_errors import DirectoryGone
-from samelog.logformat.files import OsFileSystem
 from samelog.replicator.interfaces import InputName, Place
-from samelog.replicator.local_session import LocalSession
-from samelog.replicator.push_progress import LostRange, Progress
-from samelog.replicator.push_release import Removal, find_lost, plan_removal, remove
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.progress import LostRange, Progress
+from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
+from samelog.store.disk.disk_errors import DirectoryGone
+from samelog.store.disk.files import OsFileSystem
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 
 OTHER = ("weather", 2)

@@ -11,7 +11,7 @@ import pytest
 
 from samelog.config.types import Grant
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.push_server import MAX_HANDLES
+from samelog.replicator.push.server import MAX_HANDLES
 from samelog.runtime.errors import PeerFault
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode
@@ -336,7 +336,7 @@ def test_a_defect_of_the_node_ends_that_connection_with_internal(tmp_path: Path)
 
 def test_handles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_HANDLES == 1 << 16
-    monkeypatch.setattr("samelog.replicator.push_server.MAX_HANDLES", 3)
+    monkeypatch.setattr("samelog.replicator.push.server.MAX_HANDLES", 3)
 
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.repair_pull import (
+from samelog.replicator.pull.repair_pull import (
     CopyPlace,
     MergedName,
     PullRefused,
@@ -20,7 +20,7 @@ from samelog.replicator.repair_pull import (
     SessionName,
 )
 from samelog.runtime.errors import ConnectFault, RuntimeFault
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import Hello, Role
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World

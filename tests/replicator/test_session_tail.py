@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samelog.logformat.errors import CorruptLog
-from samelog.logformat.files import NoSuchFile, OsFileSystem
-from samelog.logformat.input_names import parse_names
-from samelog.replicator import session_tail
-from samelog.replicator.session_tail import PieceCache, RunTail
+from samelog.format.errors import CorruptLog
+from samelog.replicator.push import session_tail
+from samelog.replicator.push.session_tail import PieceCache, RunTail
+from samelog.store.disk.files import NoSuchFile, OsFileSystem
+from samelog.store.session.names import parse_names
 from tests.replicator.session_files import batch
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from samelog.replicator.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
-from samelog.replicator.requests import Requests
+from samelog.replicator.pull.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
+from samelog.replicator.push.requests import Requests
 from samelog.replicator.turns import TURN_S, Turns
 from samelog.runtime.clock import ManualClock
-from samelog.runtime.transport import Connection
+from samelog.runtime.network.transport import Connection
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Fault, Received
 from tests.runtime.peers import in_loop, until

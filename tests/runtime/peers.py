@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from samelog.config.types import Address, TlsFiles
 from samelog.runtime.loop import run
-from samelog.runtime.tls import ALPN, ReloadingContext, client_context
-from samelog.runtime.transport import (
+from samelog.runtime.network.tls import ALPN, ReloadingContext, client_context
+from samelog.runtime.network.transport import (
     Connection,
     Deadlines,
     Server,

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samelog.logformat.errors import CorruptBatch, InvalidName, InvariantError
-from samelog.runtime.connection import HIGH_WATER_BYTES
+from samelog.format.errors import CorruptBatch, InvalidName, InvariantError
 from samelog.runtime.errors import ConnectionLost, PeerFault
-from samelog.runtime.transport import Deadlines
+from samelog.runtime.network.connection import HIGH_WATER_BYTES
+from samelog.runtime.network.transport import Deadlines
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import (
     DATA_HEADER_BYTES,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from samelog.runtime.errors import ConnectFault, ConnectProblem, DeadlinePassed
-from samelog.runtime.transport import Deadlines
+from samelog.runtime.network.transport import Deadlines
 from samelog.wire.errors import FaultCode
 from samelog.wire.frames import FrameType, encode_data_header, encode_header
 from samelog.wire.messages import Fault, Hello, Ping, decode_message, encode_message

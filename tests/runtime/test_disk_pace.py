@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samelog.runtime.disk_pace import FAST_S, GAINED_AFTER, REGAINED_AFTER, SLOW_S, DiskPace
+from samelog.runtime.disk.pace import FAST_S, GAINED_AFTER, REGAINED_AFTER, SLOW_S, DiskPace
 
 
 def _after(*seconds: float) -> DiskPace:

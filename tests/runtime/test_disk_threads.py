@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 
-from samelog.runtime.disk_threads import DiskCall, DiskThreads
+from samelog.runtime.disk.threads import DiskCall, DiskThreads
 from tests.runtime.peers import in_loop, until
 
 

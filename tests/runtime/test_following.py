@@ -23,8 +23,8 @@ from samelog.config.remote import CA_VARIABLE
 from samelog.config.types import Address, ClientConfig, LogLevel
 from samelog.runtime import following
 from samelog.runtime.following import ConfigFollower
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import Problem
-from samelog.runtime.tls import ReloadingContext
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 

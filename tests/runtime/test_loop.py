@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 from samelog.runtime.loop import EXIT_SOFTWARE, crash, run, spawn
 from tests.runtime.peers import in_loop, until
 
 PROGRAM = """
 import asyncio, logging, sys
-from samelog.logformat.errors import InvariantError
+from samelog.format.errors import InvariantError
 from samelog.runtime.loop import run, spawn
 
 logging.basicConfig(stream=sys.stderr)

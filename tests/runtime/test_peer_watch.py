@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.runtime.peer_watch import Deadlines, PeerWatch
+from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
 
 LIMITS = Deadlines()
 

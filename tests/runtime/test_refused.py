@@ -11,10 +11,10 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.types import Address, TlsFiles
-from samelog.runtime.connection import Connection
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
-from samelog.runtime.tls import client_context
-from samelog.runtime.transport import ServerLimits, log
+from samelog.runtime.network.connection import Connection
+from samelog.runtime.network.tls import client_context
+from samelog.runtime.network.transport import ServerLimits, log
 from samelog.wire.errors import FaultCode
 from tests.runtime.peers import (
     HELLO,

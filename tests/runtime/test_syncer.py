@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.files import DiskFault, File, OsFileSystem
-from samelog.runtime.disk_pace import GAINED_AFTER
-from samelog.runtime.disk_threads import DiskCall, DiskThreads
-from samelog.runtime.syncer import GroupSync
+from samelog.runtime.disk.pace import GAINED_AFTER
+from samelog.runtime.disk.syncer import GroupSync
+from samelog.runtime.disk.threads import DiskCall, DiskThreads
+from samelog.store.disk.files import DiskFault, File, OsFileSystem
 from tests.runtime.peers import in_loop, until
 
 

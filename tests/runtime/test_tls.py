@@ -16,9 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.config.pki import Role, create_authority, issue
 from samelog.config.pki_rotation import refresh_lists
 from samelog.config.types import HeldFiles, TlsFiles
-from samelog.runtime import tls as tls_module
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
-from samelog.runtime.tls import (
+from samelog.runtime.network import tls as tls_module
+from samelog.runtime.network.tls import (
     ReloadingContext,
     client_context,
     identity_of_certificate,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.files import OsFileSystem, StrPath
 from samelog.runtime import used_directory
 from samelog.runtime.used_directory import (
     LEAST_FREE_BYTES,
@@ -17,6 +16,7 @@ from samelog.runtime.used_directory import (
     Trouble,
     UsedDirectory,
 )
+from samelog.store.disk.files import OsFileSystem, StrPath
 
 
 class Disk(OsFileSystem):

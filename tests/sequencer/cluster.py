@@ -12,13 +12,13 @@ from typing import Any
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.dedup import dedup_producer_id
-from samelog.logformat.files import OsFileSystem
+from samelog.format import _kernels as kernels
+from samelog.format.dedup import dedup_producer_id
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.tls import ReloadingContext
-from samelog.sequencer.joining import find_place
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.cluster.joining import find_place
 from samelog.sequencer.node import Node
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.admin import NodeState
 
 DEADLINE_S = 20.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from samelog.sequencer import admin_server
-from samelog.sequencer.admin_server import AdminServer
+from samelog.sequencer.admin import server as admin_server
+from samelog.sequencer.admin.server import AdminServer
 from samelog.wire import admin
 from samelog.wire.messages import Request
 from tests.runtime.peers import until

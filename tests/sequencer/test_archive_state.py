@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     Archive,
     CreateTopic,
     GoneFile,
@@ -15,8 +15,8 @@ from samelog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import STATE_VERSION, Partition, Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 
 
 def make_machine(*, rolls: int = 3) -> StateMachine:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from samelog.sequencer.changes import Changes
-from samelog.sequencer.commands import CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.node import Node
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.state.machine import StateMachine
 from tests.sequencer.cluster import leader_of, run_with, until
 
 

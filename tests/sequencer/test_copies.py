@@ -17,12 +17,12 @@ from samelog.archiver.copying import read_manifest
 from samelog.archiver.targets import open_target
 from samelog.config.types import ArchiveConfig
 from samelog.runtime.clock import SystemClock
-from samelog.sequencer import copy_queue
-from samelog.sequencer.commands import Archive
-from samelog.sequencer.copier import ProcessCopier
-from samelog.sequencer.copy_queue import CopyQueue
+from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.archive import copy_queue
+from samelog.sequencer.archive.copier import ProcessCopier
+from samelog.sequencer.archive.copy_queue import CopyQueue
 from samelog.sequencer.node import Node
-from samelog.sequencer.status import trouble
+from samelog.sequencer.state.commands import Archive
 from tests.sequencer.cluster import Session, leader_of, run_with, until
 from tests.sequencer.test_archive_rounds import alter, policy_of
 from tests.sequencer.test_archiving import is_archived, sizes, write

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.sequencer.commands import Sequence5, Verdict
-from samelog.sequencer.dedup import (
+from samelog.sequencer.merge.dedup import (
     SEQUENCES,
     BatchFacts,
     judge_ids,
     judge_sequence,
     unwrap,
 )
+from samelog.sequencer.state.commands import Sequence5, Verdict
 
 
 def batch(sequence: int, *, records: int = 2, epoch: int = 0) -> BatchFacts:

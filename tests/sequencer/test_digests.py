@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from samelog.sequencer.log_history import log_history
+from samelog.sequencer.archive.log_history import log_history
 from samelog.sequencer.node import Node
 from samelog.wire.admin import NodeState
 from samelog.wire.admin_archive import LogFile, LogHistory

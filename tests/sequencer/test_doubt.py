@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from samelog.logformat.files import OsFileSystem
+from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
 from samelog.sequencer.node import Node
-from samelog.sequencer.node_dir import NodeDirectory, NodePlace
-from samelog.sequencer.status import trouble
+from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import run_with, until
 
 PLACE = NodePlace(cluster="c", node="n", number=0, members=[])

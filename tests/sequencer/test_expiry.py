@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samelog.config.types import Expiry
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopic,
     Expire,
@@ -15,8 +15,8 @@ from samelog.sequencer.commands import (
     Range,
     Sequence5,
 )
-from samelog.sequencer.expiry import LIMIT, due
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.state.expiry import LIMIT, due
+from samelog.sequencer.state.machine import StateMachine
 
 EXPIRY = Expiry(producers_s=10, sessions_s=100)
 

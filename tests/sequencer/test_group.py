@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
-from samelog.logformat.files import DiskFault, File, OsFileSystem
 from samelog.runtime.clock import ManualClock
-from samelog.sequencer.commands import RetireSession
-from samelog.sequencer.group import Group
-from samelog.sequencer.raft_store import RaftStore
+from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.commands import RetireSession
+from samelog.store.disk.files import DiskFault, File, OsFileSystem
 
 
 class Applied:

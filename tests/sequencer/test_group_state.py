@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopic,
     DeleteTopic,
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.group_commands import (
+from samelog.sequencer.state.group_commands import (
     ClassicMember,
     CommitOffsets,
     ConsumerMember,
@@ -25,8 +25,8 @@ from samelog.sequencer.group_commands import (
     SaveConsumerGroup,
     SaveGroup,
 )
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
 
 
 def member(name: str, assignment: bytes = b"") -> ClassicMember:

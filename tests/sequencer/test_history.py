@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.history_file import ArchivedFile
 from samelog.sequencer.node import Node
+from samelog.store.merged.history_file import ArchivedFile
 from samelog.wire.admin_archive import LogHistory
 from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
 from tests.sequencer.test_archive_rounds import policy_of
@@ -65,7 +65,7 @@ def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) 
 
 
 def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from samelog.sequencer import log_history
+    from samelog.sequencer.archive import log_history
 
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)

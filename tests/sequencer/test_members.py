@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from samelog.config.types import Address, PeerConfig
-from samelog.sequencer.commands import Member, SetMembers
-from samelog.sequencer.members import Members, NotAMember, members_of
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.cluster.members import Members, NotAMember, members_of
+from samelog.sequencer.state.commands import Member, SetMembers
+from samelog.sequencer.state.machine import StateMachine
 
 PEERS = [PeerConfig(name=f"n{i}", address=Address("127.0.0.1", 7000 + i)) for i in range(3)]
 FIRST = members_of(PEERS)

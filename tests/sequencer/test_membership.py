@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from samelog.consensus.errors import NotLeader
-from samelog.sequencer.changes import ChangeRefused
-from samelog.sequencer.members import NotAMember
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.node import Node
 from samelog.wire.admin import NodeState
 from samelog.wire.errors import FaultCode
@@ -134,8 +134,8 @@ def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> No
 
 
 def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
-    from samelog.sequencer.commands import SetMaintenance
-    from samelog.sequencer.status import status
+    from samelog.sequencer.admin.status import status
+    from samelog.sequencer.state.commands import SetMaintenance
 
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import decompress
-from samelog.logformat.errors import InvariantError
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.merged_log import MergedLog
-from samelog.sequencer.commands import Merge, Place, Range, Verdict, VoidRecords
-from samelog.sequencer.merger import PartitionMerger
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
+from samelog.format.errors import InvariantError
+from samelog.sequencer.merge.merger import PartitionMerger
+from samelog.sequencer.state.commands import Merge, Place, Range, Verdict, VoidRecords
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
 
 
 class Sessions:

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from samelog.config.types import TlsFiles
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import DiskFull
-from samelog.logformat.input_log import InputLog
+from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import Refused
-from samelog.runtime import tls
 from samelog.runtime.errors import TlsFault
-from samelog.sequencer.commands import AnyCommand, DeleteTopic
+from samelog.runtime.network import tls
+from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
-from samelog.sequencer.state_types import Rejection
-from samelog.sequencer.status import trouble
+from samelog.sequencer.state.commands import AnyCommand, DeleteTopic
+from samelog.sequencer.state.types import Rejection
+from samelog.store.disk.files import DiskFull
+from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
     Session,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.files import OsFileSystem
-from samelog.sequencer.node_dir import NodeDirectory, NodeDirectoryError, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodeDirectoryError, NodePlace
+from samelog.store.disk.files import OsFileSystem
 
 
 def place(cluster: str = "c", node: str = "n", number: int = 0) -> NodePlace:

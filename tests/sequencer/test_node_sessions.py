@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from samelog.replicator.interfaces import Refused
-from samelog.sequencer.commands import CloseRun, OpenRun
-from samelog.sequencer.node_sessions import GONE_S, RunKeeper, check_owner, node_of, session_of
-from samelog.sequencer.state import StateMachine
+from samelog.sequencer.ingest.node_sessions import (
+    GONE_S,
+    RunKeeper,
+    check_owner,
+    node_of,
+    session_of,
+)
+from samelog.sequencer.state.commands import CloseRun, OpenRun
+from samelog.sequencer.state.machine import StateMachine
 
 
 def test_names_say_which_node() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.dedup import dedup_producer_id
-from samelog.logformat.files import DiskFault
-from samelog.sequencer.commands import (
+from samelog.format import _kernels as kernels
+from samelog.format.dedup import dedup_producer_id
+from samelog.sequencer.merge.planner import Planner, PlannerLimits, majority_place
+from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopic,
     Merge,
@@ -22,9 +22,9 @@ from samelog.sequencer.commands import (
     Place,
     Verdict,
 )
-from samelog.sequencer.planner import Planner, PlannerLimits, majority_place
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
+from samelog.store.disk.files import DiskFault
 
 TERM = 3
 

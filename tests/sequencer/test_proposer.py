@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from samelog.runtime.clock import SystemClock
-from samelog.sequencer.commands import NodeStarted
-from samelog.sequencer.proposer import Proposer
+from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.state.commands import NodeStarted
 
 
 class ElectedGroup:

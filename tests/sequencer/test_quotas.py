@@ -8,8 +8,8 @@ import pytest
 
 from samelog.config.types import Quotas
 from samelog.replicator.interfaces import Refused
+from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.node import Node
-from samelog.sequencer.quotas import QuotaKeeper
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, offset, run_with, until
 

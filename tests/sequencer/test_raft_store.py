@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from samelog.consensus import Effects, Entry, HardState, Snapshot
-from samelog.logformat.append_file import AppendFile
-from samelog.logformat.files import DiskFull, OsFileSystem
-from samelog.sequencer import raft_store
-from samelog.sequencer.raft_store import RaftStore, RaftStoreError
+from samelog.sequencer.raft import store as raft_store
+from samelog.sequencer.raft.store import RaftStore, RaftStoreError
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.files import DiskFull, OsFileSystem
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process

@@ -12,14 +12,14 @@ import pytest
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.types import NodeConfig
-from samelog.logformat.files import OsFileSystem
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.tls import ReloadingContext
-from samelog.sequencer.members import NotAMember
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.cluster.members import NotAMember
+from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.cluster.recovery import begin_anew, look
 from samelog.sequencer.node import Node
-from samelog.sequencer.node_dir import NodeDirectoryError, NodePlace
-from samelog.sequencer.recovery import begin_anew, look
 from samelog.sequencer.serving import serve_node
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import (
     Session,

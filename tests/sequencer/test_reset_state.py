@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopic,
     DeleteTopic,
@@ -17,11 +17,11 @@ from samelog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.group_commands import CommitOffsets, Offset
-from samelog.sequencer.reset_commands import HardReset, SoftReset
-from samelog.sequencer.reset_state import EPOCH_STEP
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.group_commands import CommitOffsets, Offset
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.reset_state import EPOCH_STEP
+from samelog.sequencer.state.types import Rejection
 
 RESET = HardReset("r1", 77, 5)
 

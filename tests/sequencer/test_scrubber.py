@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
-from samelog.sequencer.status import trouble
 from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
 
 COUNT = 30

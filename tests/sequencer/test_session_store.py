@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import OsFileSystem
-from samelog.sequencer.commands import CreateTopic, OpenInput, OpenRun, Place
-from samelog.sequencer.session_store import SessionStore
-from samelog.sequencer.state import StateMachine
+from samelog.format import _kernels as kernels
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun, Place
+from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process

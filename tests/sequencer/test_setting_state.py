@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopic,
     DeleteTopic,
@@ -13,14 +13,14 @@ from samelog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.setting_commands import (
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.setting_commands import (
     AddPartitions,
     Advertised,
     AlterTopic,
     SetListeners,
 )
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.types import Rejection
 
 INSIDE = Advertised("inside", "host", 9092)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from samelog.config.types import Expiry
-from samelog.logformat.errors import LogFormatError
-from samelog.sequencer.commands import (
+from samelog.format.errors import LogFormatError
+from samelog.sequencer.cluster.staging import StagedInput, ranges_of
+from samelog.sequencer.merge.planner import Planner, PlannerLimits
+from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopic,
     DeleteTopic,
@@ -19,11 +21,9 @@ from samelog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.expiry import due
-from samelog.sequencer.planner import Planner, PlannerLimits
-from samelog.sequencer.staging import StagedInput, ranges_of
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.expiry import due
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
 from tests.sequencer.test_planner import Bytes, records
 
 EXPIRY = Expiry(producers_s=10, sessions_s=1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.commands import (
+from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
     CloseRun,
@@ -24,8 +24,8 @@ from samelog.sequencer.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state import RUNS_REMEMBERED, StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.machine import RUNS_REMEMBERED, StateMachine
+from samelog.sequencer.state.types import Rejection
 
 
 def open_run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.topic_settings import problem_with
+from samelog.sequencer.state.topic_settings import problem_with
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from samelog.archiver.copies import (
     encode_manifest,
 )
 from samelog.archiver.targets import open_target
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 from tests.archiver.test_copying import PLACE, make_source
 
 

@@ -12,10 +12,10 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import StructType
 
-from samelog.logformat.merged_archive import LogStart
 from samelog.spark.batch_reader import SamelogBatchReader
 from samelog.spark.source import SamelogDataSource
 from samelog.spark.stream_reader import SamelogStreamReader
+from samelog.store.merged.archive import LogStart
 from tests.subscriber.merged import Growing
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from samelog.logformat.errors import InvalidName
+from samelog.format.errors import InvalidName
 from samelog.replicator.admin_client import request
 from samelog.spark.errors import NotReadable, SourceError
 from samelog.spark.nodes import Nodes

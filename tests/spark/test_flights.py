@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from samelog.cli.demo import flights as data
+from samelog.cli.commands.demo import flights as data
 from samelog.cli.main import main
 from samelog.spark.pipelines import flights
 from tests.e2e.harness import World, wait_for

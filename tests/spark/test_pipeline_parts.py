@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.cli.demo import pipeline as demo_pipeline
+from samelog.cli.commands.demo import pipeline as demo_pipeline
 from samelog.cli.main import main
 from samelog.cli.output import EXIT_FAILED
 from samelog.spark.pipelines import running, session

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from samelog.archiver.copies import PARQUET, SEGMENTS
-from samelog.cli.spark import command
+from samelog.cli.commands.spark import command
 from samelog.replicator.log_history import log_history
 from samelog.spark.jobs.copied_rows import runs_of
 from samelog.spark.jobs.findings import (

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.files import OsFileSystem
-from samelog.logformat.merged_log import MergedLog
+from samelog.format import _kernels as kernels
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
 
 FS = OsFileSystem()
 DEADLINE_S = 10.0

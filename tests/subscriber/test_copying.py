@@ -17,11 +17,11 @@ import pytest
 from samelog import Subscriber
 from samelog.config.authorisation import Rights
 from samelog.config.types import Grant
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.errors import DirectoryInUse
-from samelog.logformat.files import OsFileSystem
+from samelog.format import _kernels as kernels
+from samelog.format.errors import DirectoryInUse
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.tls import ReloadingContext
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber import (
     CopyStopped,
     NotCaughtUp,

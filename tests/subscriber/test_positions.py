@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.logformat.errors import CorruptLog, UnsupportedFormat
+from samelog.format.errors import CorruptLog, UnsupportedFormat
 from samelog.subscriber.positions import PositionStore
 from tests.subscriber.merged import FS
 

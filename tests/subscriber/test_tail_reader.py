@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.compression import decompress
-from samelog.logformat.errors import CorruptLog
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
+from samelog.format.errors import CorruptLog
 from samelog.subscriber import OffsetNotHere
 from samelog.subscriber.tail_reader import TailReader
 from tests.subscriber.merged import FS, Growing, numbers

@@ -16,8 +16,8 @@ from samelog.config.types import HttpConfig, TlsFiles
 from samelog.http.metrics.collector import Sample
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.histogram import Histogram
+from samelog.runtime.network.tls import ReloadingContext, open_context, signatures
 from samelog.runtime.tally import Tally
-from samelog.runtime.tls import ReloadingContext, open_context, signatures
 
 OWN = "own"
 

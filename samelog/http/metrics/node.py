@@ -14,7 +14,7 @@ from samelog.http.metrics import common
 from samelog.http.metrics.collector import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
 from samelog.http.node_views import group_lags, inputs_by_session, name_of, reading
-from samelog.runtime.tls import NODE_PREFIX
+from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.wire.admin import NodeState
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from samelog.http.metrics import common
 from samelog.http.metrics.collector import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
-from samelog.replicator.pull_copy import CopyState
+from samelog.replicator.pull.copy import CopyState
 from samelog.runtime.histogram import FAST_S, Histogram
 from samelog.runtime.tally import Tally
 

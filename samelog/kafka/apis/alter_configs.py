@@ -11,7 +11,7 @@ from samelog.kafka.altering import alter_all, alterable
 from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.topics import check_settings
-from samelog.sequencer.setting_commands import AlterTopic
+from samelog.sequencer.state.setting_commands import AlterTopic
 
 
 async def handle(call: Call, request: Any) -> Tree:

@@ -11,7 +11,7 @@ from samelog.kafka.api import Api, Call, Outcome
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.answering import answered, by_topic_id
 from samelog.kafka.groups.requests import DescribedConsumers
-from samelog.sequencer.group_commands import ConsumerMember
+from samelog.sequencer.state.group_commands import ConsumerMember
 
 CONSUMER_MEMBER = 1
 """A member by the consumer protocol (KIP-1099)."""

@@ -10,7 +10,7 @@ from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import check_partitions, denied, unknown
-from samelog.sequencer.setting_commands import AddPartitions
+from samelog.sequencer.state.setting_commands import AddPartitions
 
 
 async def handle(call: Call, request: Any) -> Tree:

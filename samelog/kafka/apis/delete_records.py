@@ -14,8 +14,8 @@ from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import denied
-from samelog.sequencer.commands import Archive
-from samelog.sequencer.state_types import Partition
+from samelog.sequencer.state.commands import Archive
+from samelog.sequencer.state.types import Partition
 
 HIGH_WATERMARK = -1
 NO_LOG_START = -1

@@ -11,7 +11,7 @@ from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import denied, id_of, unknown
-from samelog.sequencer.commands import DeleteTopic
+from samelog.sequencer.state.commands import DeleteTopic
 
 
 async def handle(call: Call, request: Any) -> Tree:

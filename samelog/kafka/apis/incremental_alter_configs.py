@@ -11,8 +11,8 @@ from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import check_settings
-from samelog.sequencer.setting_commands import AlterTopic
-from samelog.sequencer.topic_settings import KNOWN
+from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.topic_settings import KNOWN
 
 SET, DELETE = 0, 1
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, Api
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.partitions import Readable, readable, until_executed
 from samelog.kafka.refusal import Refusal
-from samelog.logformat.errors import LogFormatError
 
 ANSWER_S = 3.0
 """How long this may take to get what is committed."""

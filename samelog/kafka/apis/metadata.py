@@ -20,7 +20,7 @@ from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.operations import cluster_operations, topic_operations
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.topics import check_name, denied, id_of, unknown
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.types import Topic
 
 NO_OPERATIONS = -(1 << 31)
 """The client did not ask for them."""

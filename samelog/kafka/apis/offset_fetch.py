@@ -11,7 +11,7 @@ from samelog.kafka.api import Api, Call
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.answering import by_topic, partition_number, problem
 from samelog.kafka.groups.requests import Caller
-from samelog.sequencer.group_commands import Offset
+from samelog.sequencer.state.group_commands import Offset
 
 MANY_FROM = 8
 """From this version on a request may ask about many groups."""

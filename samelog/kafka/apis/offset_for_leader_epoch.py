@@ -9,11 +9,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, Api
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.partitions import Readable, readable
 from samelog.kafka.refusal import Refusal
-from samelog.logformat.errors import LogFormatError
 
 
 async def handle(call: AnyCall, request: Any) -> Tree:

@@ -13,8 +13,8 @@ import msgspec
 
 from samelog.kafka.groups.desk import Waiter
 from samelog.kafka.groups.subscription import CONSUMER, subscribed_topics
-from samelog.sequencer.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
-from samelog.sequencer.group_state import Group
+from samelog.sequencer.state.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
+from samelog.sequencer.state.group_state import Group
 
 DEAD = "Dead"
 

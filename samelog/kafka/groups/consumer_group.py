@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
-from samelog.sequencer.group_commands import ConsumerMember, Phase, SaveConsumerGroup
-from samelog.sequencer.group_state import Group
+from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
+from samelog.sequencer.state.group_state import Group
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that will come back."""

@@ -15,8 +15,8 @@ from samelog.kafka.groups.assignors import ASSIGNORS
 from samelog.kafka.groups.consumer_group import LEFT_FOR_A_WHILE, ConsumerGroup
 from samelog.kafka.groups.desk import Desk, Waiter
 from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
-from samelog.sequencer.group_commands import ConsumerMember
-from samelog.sequencer.state_types import State
+from samelog.sequencer.state.group_commands import ConsumerMember
+from samelog.sequencer.state.types import State
 
 CONSUMER, REVOKING = "consumer ", "revoking "
 """Names of members' deadlines."""

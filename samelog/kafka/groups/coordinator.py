@@ -36,9 +36,9 @@ from samelog.kafka.groups.requests import (
     Sync,
     Synced,
 )
-from samelog.sequencer.group_commands import DeleteGroups, Phase
-from samelog.sequencer.group_state import Group
-from samelog.sequencer.state_types import State
+from samelog.sequencer.state.group_commands import DeleteGroups, Phase
+from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.types import State
 
 
 class GroupCoordinator:

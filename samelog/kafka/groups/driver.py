@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.config.group_limits import GroupLimits
 from samelog.consensus import Busy, NotLeader
+from samelog.format.errors import InvariantError
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.desk import Round, Waiter
 from samelog.kafka.groups.requests import AnyAnswer, Caller, GroupError
-from samelog.logformat.errors import InvariantError
-from samelog.sequencer.commands import AnyCommand, encode_commands
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.commands import AnyCommand, encode_commands
+from samelog.sequencer.state.types import Rejection
 
 if TYPE_CHECKING:
     from samelog.sequencer.node import Node

@@ -13,7 +13,7 @@ from samelog.kafka.groups.classic_group import ClassicGroup, Member, size_of
 from samelog.kafka.groups.desk import Desk, Waiter
 from samelog.kafka.groups.rebalance import PENDING, Rebalance
 from samelog.kafka.groups.requests import Caller, GroupError, Join, Joined
-from samelog.sequencer.group_commands import ClassicMember, Phase
+from samelog.sequencer.state.group_commands import ClassicMember, Phase
 
 
 def check_member(group: ClassicGroup, caller: Caller) -> GroupError:

@@ -14,8 +14,8 @@ from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
 from samelog.kafka.groups.desk import Desk
 from samelog.kafka.groups.requests import Commit, GroupError
-from samelog.sequencer.group_commands import DropOffsets, Offset, Phase
-from samelog.sequencer.state_types import State
+from samelog.sequencer.state.group_commands import DropOffsets, Offset, Phase
+from samelog.sequencer.state.types import State
 
 AnyGroup = ClassicGroup | ConsumerGroup
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from samelog.sequencer.state_types import State
+from samelog.sequencer.state.types import State
 
 PATTERN_CHARACTERS_MAX = 1024
 PROGRAM_BYTES_MAX = 1 << 20

@@ -15,7 +15,7 @@ from samelog.kafka.groups.classic_group import ClassicGroup, Member
 from samelog.kafka.groups.desk import Desk, Waiter
 from samelog.kafka.groups.limits import NEW_MEMBER_TIMEOUT_S
 from samelog.kafka.groups.requests import GroupError, Joined, Synced
-from samelog.sequencer.group_commands import Phase
+from samelog.sequencer.state.group_commands import Phase
 
 JOIN, SYNC = "join", "sync"
 """Names of a group's own deadlines; those of members begin with MEMBER or PENDING."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from samelog.sequencer.group_commands import ConsumerMember
+from samelog.sequencer.state.group_commands import ConsumerMember
 
 
 class GroupError(IntEnum):

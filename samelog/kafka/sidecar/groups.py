@@ -24,7 +24,7 @@ from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.schemas import read_response, write_request
 from samelog.kafka.sidecar.upstream import Upstream
 from samelog.runtime.errors import TlsFault
-from samelog.runtime.tls import open_client_context
+from samelog.runtime.network.tls import open_client_context
 
 ASK_S = 3.0
 """How long all nodes together may take to say who coordinates."""

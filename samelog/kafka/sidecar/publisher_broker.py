@@ -14,14 +14,14 @@ from functools import lru_cache
 from uuid import UUID
 
 from samelog.config.types import PublisherKafka
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_topic_name
 from samelog.kafka.any_broker import Stream
 from samelog.kafka.api import Client
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.session_log import SessionLog
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_topic_name
 from samelog.runtime.clock import Clock
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.types import Topic
 
 NO_ID = "0" * 32
 """Only the cluster knows the ids of topics."""

@@ -13,11 +13,11 @@ from collections import OrderedDict
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format.batch import BatchHeader
 from samelog.kafka.refusal import Refusal
-from samelog.logformat.batch import BatchHeader
-from samelog.sequencer.commands import Sequence5, Verdict
-from samelog.sequencer.dedup import BatchFacts, judge_sequence, last_sequence
-from samelog.sequencer.sequences import remember
+from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence
+from samelog.sequencer.state.commands import Sequence5, Verdict
+from samelog.sequencer.state.sequences import remember
 
 PRODUCERS_MAX = 100_000
 """Pairs of producer and partition; beyond that the one that wrote least lately is forgotten."""

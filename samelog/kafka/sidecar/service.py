@@ -27,12 +27,12 @@ from samelog.kafka.sidecar.groups import Groups
 from samelog.kafka.sidecar.publisher_broker import PublisherBroker
 from samelog.kafka.sidecar.session_log import SessionLog
 from samelog.kafka.sidecar.subscriber_broker import SubscriberBroker
-from samelog.logformat.files import FileSystem
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.pull_copy import Copy
+from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import Clock
 from samelog.runtime.used_directory import UsedDirectory
+from samelog.store.disk.files import FileSystem
 
 
 def _listener(

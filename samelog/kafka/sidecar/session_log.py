@@ -20,21 +20,21 @@ from struct import pack_into
 
 from kio.schema.errors import ErrorCode
 
+from samelog.format import _kernels as kernels
+from samelog.format.batch import read_header
+from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import Outcome
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.sidecar.sequences import Sequences
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.batch import read_header
-from samelog.logformat.disk_errors import DirectoryGone, DiskFull
-from samelog.logformat.errors import LogFormatError
-from samelog.logformat.files import FileSystem
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.sync import Unsynced, sync
 from samelog.replicator.interfaces import Refused
 from samelog.runtime.loop import spawn
-from samelog.sequencer.batch_check import check_batches
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.ingest.batch_check import check_batches
+from samelog.sequencer.state.types import Topic
+from samelog.store.disk.disk_errors import DirectoryGone, DiskFull
+from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)
 

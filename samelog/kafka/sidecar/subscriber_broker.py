@@ -18,12 +18,12 @@ from samelog.kafka.api import Client
 from samelog.kafka.refusal import Refusal
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import Groups
-from samelog.logformat.merged_log import MergedLog
 from samelog.replicator.interfaces import InputName, Refused
-from samelog.replicator.listening import Listening
-from samelog.replicator.pull_copy import Copy, CopyState
+from samelog.replicator.pull.copy import Copy, CopyState
+from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
-from samelog.sequencer.state_types import Topic
+from samelog.sequencer.state.types import Topic
+from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
 
 _FAULTS = {

@@ -9,17 +9,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from samelog.logformat.merged_check import (
-    READ_BYTES,
-    Copy,
-    find_copies,
-    first_difference,
-    index_faults,
-    rolled_differently,
-    segment_path,
-    segment_sizes,
-)
-from samelog.logformat.merged_names import LOG
 from samelog.spark.jobs.findings import Finding, Outcome, Series, finding
 from samelog.spark.jobs.plans import Plan
 from samelog.spark.jobs.segment_reads import (
@@ -29,6 +18,17 @@ from samelog.spark.jobs.segment_reads import (
     read_segment,
     unreadable,
 )
+from samelog.store.merged.check import (
+    READ_BYTES,
+    Copy,
+    find_copies,
+    first_difference,
+    index_faults,
+    rolled_differently,
+    segment_path,
+    segment_sizes,
+)
+from samelog.store.merged.names import LOG
 
 
 class DirectorySegment(NamedTuple):

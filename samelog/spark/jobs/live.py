@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from samelog.config.load import load_client
 from samelog.config.types import ClientConfig
-from samelog.logformat import _kernels as kernels
-from samelog.logformat.merged_names import LOG, segment_name
+from samelog.format import _kernels as kernels
 from samelog.replicator.log_history import log_history
 from samelog.spark.catalogue import Bounds, TopicState
 from samelog.spark.errors import SourceError
@@ -30,6 +29,7 @@ from samelog.spark.jobs.segment_reads import (
 from samelog.spark.nodes import Nodes
 from samelog.spark.offsets import PartitionName, Range
 from samelog.spark.remote_logs import RemoteLogs
+from samelog.store.merged.names import LOG, segment_name
 from samelog.subscriber.tail_reader import Chunk
 from samelog.wire.admin_archive import LogFile
 

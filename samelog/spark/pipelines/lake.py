@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
-from samelog.logformat.names import check_session_name
+from samelog.format.names import check_session_name
 from samelog.spark.pipelines.delta_log import Commit
 from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.lake_table import LakeTable

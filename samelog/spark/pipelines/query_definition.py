@@ -30,8 +30,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from samelog.logformat.errors import InvalidName
-from samelog.logformat.names import check_session_name, check_topic_name
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_session_name, check_topic_name
 from samelog.spark.errors import BadOption
 
 FORMATS = ("json", "arrow")

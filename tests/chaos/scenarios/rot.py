@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from samelog.config.types import Scrub
-from samelog.logformat import _kernels as kernels
+from samelog.format import _kernels as kernels
 from tests.chaos.faults.rot import KINDS, Rot, files_of, turn
 from tests.chaos.field import Field
 from tests.chaos.nodes import ChaosNode, wait

@@ -8,9 +8,9 @@ from typing import Any
 from samelog.config.group_limits import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
-from samelog.sequencer.commands import CreateTopic
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.commands import CreateTopic
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
 
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, offsets_retention_check_interval_ms=60_000)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
-from samelog.sequencer.commands import CreateTopic, DeleteTopic
+from samelog.sequencer.state.commands import CreateTopic, DeleteTopic
 from tests.kafka.groups.group_client import Bench
 
 E = GroupError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from samelog.kafka.groups.requests import Caller, Commit, GroupError
-from samelog.sequencer.commands import DeleteTopic
-from samelog.sequencer.group_commands import CommitOffsets, Offset
+from samelog.sequencer.state.commands import DeleteTopic
+from samelog.sequencer.state.group_commands import CommitOffsets, Offset
 from tests.kafka.groups.group_client import Bench
 
 E = GroupError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.kafka.groups.patterns import InvalidPattern, TopicPatterns, compiled
-from samelog.sequencer.state_types import State, Topic
+from samelog.sequencer.state.types import State, Topic
 
 
 def state_of(*names: str) -> State:

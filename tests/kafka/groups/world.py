@@ -20,10 +20,10 @@ from samelog.config.group_limits import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.desk import Round
 from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
-from samelog.sequencer.commands import CreateTopic, decode_commands, encode_commands
-from samelog.sequencer.group_commands import Phase
-from samelog.sequencer.state import StateMachine
-from samelog.sequencer.state_types import Rejection
+from samelog.sequencer.state.commands import CreateTopic, decode_commands, encode_commands
+from samelog.sequencer.state.group_commands import Phase
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
 
 PARTITIONS = 6
 GROUP = "g"

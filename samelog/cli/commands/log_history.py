@@ -1,0 +1,89 @@
+"""`samelog log-history`: every file there ever was of merged logs, archived or not.
+
+Invariant: files are shown as they come, a page at a time: a million of them take no memory.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import click
+
+from samelog.cli.output import client_option, json_option, print_table
+from samelog.config.types import ClientConfig
+from samelog.replicator.log_history import log_history
+from samelog.store.merged.names import LOG, segment_name
+from samelog.wire.admin_archive import LogFile
+from samelog.wire.plain import to_json
+
+ROWS = 500
+"""Of one table."""
+
+
+@click.command()
+@click.argument("topic", default="")
+@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
+@client_option
+@json_option
+def command(config: ClientConfig, *, topic: str, partition: int | None, as_json: bool) -> None:
+    """Show every file of merged logs there ever was: of TOPIC, or of all topics.
+
+    Archived files are empty now; shown is what they were, with their SHA-256, when they went and by
+    which rule, and where they were copied to before. With --json, one object a line.
+
+    \b
+    Examples:
+      samelog log-history --config client.toml
+      samelog log-history flights --partition 0 --config client.toml --json
+    """
+    found = log_history(config, topic, partition=partition)
+    if as_json:
+        for each in found:
+            file = segment_name(each.first_offset, LOG)
+            click.echo(json.dumps({"file": file, **to_json(each)}))
+        return
+    columns = (
+        "partition",
+        "file",
+        "to",
+        "bytes",
+        "first",
+        "last",
+        "rolled",
+        "archived",
+        "rule",
+        "copy",
+    )
+    rows = []
+    for each in found:
+        rows.append(_row(each))
+        if len(rows) == ROWS:
+            print_table(columns, rows)
+            rows = []
+    print_table(columns, rows)
+
+
+def _row(each: LogFile) -> tuple[object, ...]:
+    return (
+        f"{each.topic}-{each.partition}",
+        segment_name(each.first_offset, LOG),
+        each.next_offset,
+        each.size_bytes,
+        _time(each.first_ms),
+        _time(each.last_ms),
+        _time(each.rolled_ms),
+        _time(each.archived_ms),
+        each.reason,
+        f"{each.copy_formats} at {each.copy_url}" if each.copy_url else "",
+    )
+
+
+def _time(ms: int) -> str:
+    """In UTC; nothing if there is none, the number if no calendar has it."""
+    if ms < 0:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)

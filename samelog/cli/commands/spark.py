@@ -1,0 +1,190 @@
+"""`samelog spark`: batch jobs over whole archives, which Spark spreads over its executors.
+
+Invariant: exit code 0 of `verify` means that something was checked, and that nothing was wrong
+with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from samelog.cli.commands.restore import parse_time
+from samelog.cli.output import fail, json_option, print_json, print_table
+from samelog.config.document import absolute_place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from samelog.spark.jobs.findings import Coverage, Report
+
+master_option = click.option(
+    "--master",
+    help="Spark's master URL.  [default: what spark-submit says, else local[*]]",
+)
+topic_option = click.option(
+    "--topic", "topics", multiple=True, help="Of this topic only; may be given again."
+)
+
+
+@click.group()
+def command() -> None:
+    """Jobs over whole archives, spread over Spark's executors.
+
+    \b
+    Example:
+      samelog spark verify --archive "s3://bucket/samelog?region=eu-central-1"
+    """
+
+
+@command.command()
+@click.argument("directories", nargs=-1, type=click.Path(exists=True, file_okay=False))
+@click.option("--archive", "archives", multiple=True, help="Copies: a directory, or a URL.")
+@click.option(
+    "--config", "clusters", multiple=True, metavar="FILE|URL", help="All nodes of this client.toml."
+)
+@topic_option
+@master_option
+@json_option
+def verify(
+    *,
+    directories: tuple[str, ...],
+    archives: tuple[str, ...],
+    clusters: tuple[str, ...],
+    topics: tuple[str, ...],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Check everything that is in DIRECTORIES (data directories of nodes, directories of
+    subscribers), in archives, or at the nodes of clusters.
+
+    Every file by itself: CRCs, offsets dense and in order, indexes, its SHA-256 against the
+    manifest or the cluster's history. All files of a partition: no hole, no overlap. Copies of the
+    same log against each other. Executors must see what is named here under the same names.
+
+    \b
+    Examples:
+      samelog spark verify --archive /mnt/archive
+      samelog spark verify /var/lib/samelog/data --archive "s3://bucket/samelog" --json
+      spark-submit --master yarn $(which samelog) spark verify --config client.toml --topic flights
+    """
+    from samelog.spark.jobs.verify import Places
+    from samelog.spark.jobs.verify import verify as run
+
+    if not (directories or archives or clusters):
+        raise click.UsageError("name DIRECTORIES, --archive or --config")
+    places = Places(
+        directories=[os.path.abspath(each) for each in directories],
+        archives=[absolute_place(each) for each in archives],
+        clusters=[absolute_place(each) for each in clusters],
+        topics=topics,
+    )
+    with session(master) as spark:
+        found = run(spark, places)
+    show(found, as_json=as_json)
+    if found.findings:
+        fail("\n".join(map(str, found.findings)))
+    if not found.checked:
+        fail("there is nothing to check")
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--archive", required=True, help="The copies: a directory, or a URL.")
+@click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
+@click.option("--config", required=True, metavar="FILE|URL", help="The client.toml of its cluster.")
+@click.option(
+    "--checkpoint",
+    required=True,
+    help="A directory that says how far it is: run again with it, the job goes on.",
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
+@click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
+@click.option("--from-time", callback=parse_time, help="From this time on (ISO 8601).")
+@click.option("--to-time", callback=parse_time, help="Up to this time (ISO 8601).")
+@click.option("--cluster", help="Whose copies, if the archive has several.")
+@click.option("--log-id", help="Of which log, if the topic had several.")
+@master_option
+@json_option
+def republish(
+    *,
+    topic: str,
+    archive: str,
+    target: str,
+    config: str,
+    checkpoint: str,
+    partition: int | None,
+    from_offset: int | None,
+    to_offset: int | None,
+    from_time: int | None,
+    to_time: int | None,
+    cluster: str | None,
+    log_id: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Publish archived records of TOPIC again, exactly once: from copies as segments or as Parquet,
+    into the same partitions of another topic, in their order, with keys, headers and timestamps.
+
+    \b
+    Examples:
+      samelog spark republish flights --archive /mnt/archive --to flights-again \\
+        --config client.toml --checkpoint /var/lib/republish/flights
+      samelog spark republish flights --archive "s3://bucket/samelog" --from-time 2026-03-01 \\
+        --to-time 2026-03-02 --to march --config client.toml --checkpoint s3a://bucket/march --json
+    """
+    from samelog.spark.jobs.republish import Republishing, Wanted
+    from samelog.spark.jobs.republish import republish as run
+    from samelog.spark.options import Archive
+
+    wanted = Wanted(
+        topic=topic,
+        partition=partition,
+        first=from_offset,
+        behind=to_offset,
+        from_ms=from_time,
+        to_ms=to_time,
+    )
+    job = Republishing(
+        archive=Archive(absolute_place(archive), cluster, log_id),
+        wanted=wanted,
+        config=absolute_place(config),
+        target=target,
+        checkpoint=absolute_place(checkpoint),
+    )
+    with session(master) as spark:
+        found = run(spark, job)
+    read_to = {str(name): offset for name, offset in sorted(found.items())}
+    if as_json:
+        print_json({"topic": topic, "target": target, "read_to": read_to})
+        return
+    print_table(("partition", "read to"), list(read_to.items()))
+
+
+def show(found: Report, *, as_json: bool) -> None:
+    """What was checked; in JSON, what was found, too."""
+    if as_json:
+        verified = bool(found.checked) and not found.findings
+        print_json({"verified": verified, **found._asdict()})
+        return
+    columns = ("partition", "from", "to", "files", "bytes", "where")
+    print_table(columns, [_row(each) for each in found.checked])
+
+
+def _row(each: Coverage) -> tuple[object, ...]:
+    name = f"{each.series.topic}-{each.series.partition}"
+    return name, each.first, each.behind, each.files, each.size, each.series.where
+
+
+@contextmanager
+def session(master: str | None) -> Iterator[SparkSession]:
+    """A Spark session, which is stopped at the end if it was not there before."""
+    from samelog.spark.pipelines.session import spark_session
+
+    with spark_session("samelog", master=master) as spark:
+        yield spark

@@ -1,0 +1,48 @@
+"""The grammar of the names that become parts of paths.
+
+Invariant: a checked name is a single path component that cannot leave its directory, means the
+same on every file system, and fits into a file name together with what the log directories add.
+"""
+
+from __future__ import annotations
+
+import re
+
+from samelog.format.errors import InvalidName
+
+_SESSION = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_session_name(name: str) -> str:
+    """Return `name` if it may name a session, an identity or a node.
+
+    Raises:
+        InvalidName: it is not 1 to 128 of `a-z 0-9 . _ -`, beginning with a letter or digit.
+    """
+    if _SESSION.fullmatch(name) is None:
+        raise InvalidName(
+            f"{_shown(name)} is not a valid name: 1 to 128 characters of a-z, 0-9, '.', '_' and "
+            "'-', beginning with a letter or a digit"
+        )
+    return name
+
+
+def check_topic_name(name: str) -> str:
+    """Return `name` if it may name a topic (Kafka's grammar).
+
+    Raises:
+        InvalidName: it is not 1 to 249 of `a-z A-Z 0-9 . _ -`, or is `.` or `..`.
+    """
+    if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
+        raise InvalidName(
+            f"{_shown(name)} is not a valid topic name: 1 to 249 characters of a-z, A-Z, 0-9, "
+            "'.', '_' and '-', and neither '.' nor '..'"
+        )
+    return name
+
+
+def _shown(name: str) -> str:
+    """A name from a peer may hold anything of any length: keep it on one line, and short."""
+    text = ascii(name)
+    return text if len(text) <= 80 else text[:77] + "..."

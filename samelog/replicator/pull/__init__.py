@@ -1,0 +1,1 @@
+"""Pull: logs from nodes to subscribers, and to nodes that repair themselves."""

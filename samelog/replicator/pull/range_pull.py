@@ -1,0 +1,203 @@
+"""Reads pieces of merged logs from a node: what a reader without a copy of its own does.
+
+One connection serves all handles. A piece is kept until its reader takes it, and only then told to
+the node, whose window so bounds what waits here.
+
+Invariant: a handle gives whole batches, without gap or overlap, from the one that holds the wanted
+offset on; after a fault it gives the fault, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from samelog.config.types import Address
+from samelog.replicator.handler import ReplicatorHandler, unexpected
+from samelog.replicator.interfaces import Place
+from samelog.replicator.pull.acknowledger import Acknowledger
+from samelog.replicator.pull.repair_pull import PullRefused
+from samelog.runtime.errors import ConnectionLost
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, connect
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import (
+    AnyMessage,
+    Close,
+    Hello,
+    HighWatermark,
+    MergedPosition,
+    OpenMerged,
+    Refused,
+    Role,
+    Sealed,
+    Start,
+    TopicGone,
+    Truncated,
+    Welcome,
+)
+from samelog.wire.receiver import Receiver
+
+
+class Wanted(NamedTuple):
+    """A place in a merged partition; `topic_id` None: whichever topic has the name now."""
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    start: Start
+    value: int = 0
+
+
+@dataclass(slots=True)
+class _Handle:
+    """One open handle. `pieces`: what came and was not taken yet, and where each one ends."""
+
+    position: asyncio.Future[MergedPosition]
+    reads: bool
+    pieces: deque[tuple[bytes, Place]] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: Exception | None = None
+
+
+class RangePull(ReplicatorHandler):
+    """One connection to one node; made by `open`. Implements transport.Handler."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._receiver = Receiver()
+        self._acknowledger = Acknowledger(connection)
+        self._handles: dict[int, _Handle] = {}
+        self._next_handle = 0
+
+    @classmethod
+    async def open(
+        cls, address: Address, tls: ReloadingContext, *, identity: str | None, cluster: str
+    ) -> RangePull:
+        """Connect to a node. Raises ConnectFault."""
+        made: list[RangePull] = []
+
+        def open_handler(connection: Connection) -> RangePull:
+            connection.send(Hello(role=Role.PULL, cluster=cluster))
+            made.append(cls(connection))
+            return made[0]
+
+        await connect(address, tls, open_handler, expected_identity=identity)
+        return made[0]
+
+    async def locate(self, wanted: Wanted) -> MergedPosition:
+        """Where a place is, and the bounds of the partition. Raises PullRefused, RuntimeFault."""
+        handle, position = await self._open(wanted, reads=False)
+        self.close(handle)
+        return position
+
+    async def read(self, wanted: Wanted) -> int:
+        """A handle that reads from a place on. Raises PullRefused, RuntimeFault."""
+        return (await self._open(wanted, reads=True))[0]
+
+    async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedPosition]:
+        number, self._next_handle = self._next_handle, self._next_handle + 1
+        handle = _Handle(asyncio.get_running_loop().create_future(), reads)
+        self._handles[number] = handle
+        self.connection.send(OpenMerged(number, *wanted))
+        try:
+            return number, await handle.position
+        except BaseException:
+            self.close(number)
+            raise
+
+    async def next(self, number: int) -> bytes:
+        """The next whole batches of a handle, when they come. Raises PullRefused, RuntimeFault."""
+        handle = self._handles[number]
+        while not handle.pieces:
+            if handle.fault is not None:
+                raise handle.fault
+            handle.news.clear()
+            await handle.news.wait()
+        data, place = handle.pieces.popleft()
+        self._acknowledger.took(number, place, len(data))
+        return data
+
+    def close(self, number: int) -> None:
+        """Let go of a handle."""
+        if self._handles.pop(number, None) is not None:
+            self._receiver.forget(number)
+            if self.connection.is_open:
+                self.connection.send(Close(number))
+
+    # --- from the connection ----------------------------------------------------------------------
+
+    def on_message(self, message: AnyMessage) -> None:
+        """Anything a pull server sends."""
+        match message:
+            case MergedPosition():
+                self._opened(message)
+            case Sealed():
+                if self._receiver.expects(message.handle):
+                    files = message.file, message.length, message.next_file
+                    self._receiver.sealed(message.handle, *files)
+            case Truncated():
+                self._truncated(message)
+            case TopicGone():
+                self._refused(message.handle, _gone())
+            case Refused():
+                self._refused(message.handle, _refusal(message))
+            case Welcome() | HighWatermark():
+                return
+            case _:
+                raise unexpected(message)
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """A piece."""
+        known = self._handles.get(handle)
+        if known is None or not self._receiver.expects(handle):
+            return
+        self._receiver.receive(handle, file, byte, len(data))
+        if known.reads:
+            known.pieces.append((bytes(data), (file, byte + len(data))))
+            known.news.set()
+
+    def on_closed(self, error: Exception | None) -> None:
+        """All handles fail."""
+        self._acknowledger.close()
+        for handle in self._handles.values():
+            _fail(handle, error or ConnectionLost("this side closed the connection"))
+
+    def _opened(self, message: MergedPosition) -> None:
+        handle = self._handles.get(message.handle)
+        if handle is not None and not handle.position.done():
+            self._receiver.expect(message.handle, message.file, message.byte)
+            handle.position.set_result(message)
+
+    def _truncated(self, message: Truncated) -> None:
+        """What was archived is sent no more; what came before that can still be taken."""
+        if not self._receiver.expects(message.handle):
+            return
+        if self._receiver.position(message.handle) < (message.file, message.byte):
+            text = f"archived below offset {message.offset}"
+            refusal = PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset)
+            self._refused(message.handle, refusal)
+
+    def _refused(self, number: int, refusal: PullRefused) -> None:
+        self._receiver.forget(number)
+        handle = self._handles.get(number)
+        if handle is not None:
+            _fail(handle, refusal)
+
+
+def _fail(handle: _Handle, error: Exception) -> None:
+    handle.fault = error
+    handle.news.set()
+    if not handle.position.done():
+        handle.position.set_exception(error)
+        handle.position.exception()  # seen: whoever asked may have stopped waiting
+
+
+def _gone() -> PullRefused:
+    return PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "")
+
+
+def _refusal(message: Refused) -> PullRefused:
+    return PullRefused(message.code, message.message, message.remedy, message.earliest)

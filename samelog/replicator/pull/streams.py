@@ -1,0 +1,244 @@
+"""What a pull server sends, in one shape: a merged partition, or one run of an input.
+
+A file is a segment of a merged log (numbered by its base offset) or a roll of a session log.
+
+Invariant: only whole batches are read, from a batch boundary; a place that both sides do not agree
+on is refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from samelog.format import _kernels as kernels
+from samelog.format.errors import CorruptLog
+from samelog.replicator.interfaces import (
+    MergedStream,
+    Place,
+    Refused,
+    SessionReading,
+    SessionStream,
+)
+from samelog.store.disk.files import NoSuchFile
+from samelog.store.merged.archive import LogStart
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import OpenMerged, OpenSession, Start
+from samelog.wire.receiver import check_common
+
+LARGEST_BATCH_BYTES = 8 << 20
+"""More than a DATA frame carries; no batch that was ever accepted is longer."""
+
+
+class Extent(NamedTuple):
+    """How far a file reaches, and which one follows if it will never grow."""
+
+    end: int
+    next_file: int | None
+
+
+class Served(Protocol):
+    """A log as a pull server sends it."""
+
+    @property
+    def stream(self) -> MergedStream | SessionStream:
+        """Where it comes from."""
+
+    def extent(self, file: int) -> Extent | None:
+        """How far `file` reaches; None if it is not held."""
+
+    def end(self) -> Place:
+        """Where the log ends."""
+
+    def end_offset(self) -> int:
+        """The next offset of a merged log; 0 for a session log."""
+
+    def log_start(self) -> LogStart | None:
+        """From where on a merged log is kept; None for a session log."""
+
+    def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
+
+    def suspect(self) -> None:
+        """Something that was read is not valid."""
+
+
+class ServedMerged:
+    """A merged partition."""
+
+    def __init__(self, stream: MergedStream) -> None:
+        self.stream = stream
+
+    def start(self, message: OpenMerged) -> tuple[int, Place]:
+        """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.
+        Raises Refused (OUT_OF_RANGE, NOT_READY, FORK).
+        """
+        if message.start is Start.POSITION:
+            return 0, self._client_place(message)
+        offset = self._first_offset(message)
+        log = self.stream.log
+        if not log.start_offset <= offset <= log.next_offset:
+            raise Refused(
+                FaultCode.OUT_OF_RANGE,
+                f"offset {offset} is not in [{log.start_offset}, {log.next_offset}]",
+                "start at an offset that there is, or at earliest or latest",
+                earliest=log.start_offset,
+            )
+        return offset, log.locate(offset)
+
+    def _first_offset(self, message: OpenMerged) -> int:
+        log = self.stream.log
+        match message.start:
+            case Start.EARLIEST:
+                return log.start_offset
+            case Start.LATEST:
+                return log.next_offset
+            case Start.TIMESTAMP:
+                return log.locate_timestamp(message.value)
+            case _:
+                return message.value
+
+    def _client_place(self, message: OpenMerged) -> Place:
+        """Where the client's copy ends, if this log holds the same batch before that."""
+        place = message.file, message.byte
+        extent = self.extent(message.file)
+        if place > self.end():
+            raise _behind(place, self.end())
+        if extent is None and message.file < self.log_start().segment:
+            return self.log_start().segment, 0
+        if extent is None and message.file < self._first_base():
+            raise _no_longer(place, (self._first_base(), 0))
+        if extent is None or message.byte > extent.end:
+            raise _fork(message.handle, place)
+        _check_last(self, message)
+        return place
+
+    def _first_base(self) -> int:
+        return self.stream.log.segments()[0].base_offset
+
+    def log_start(self) -> LogStart:
+        """From where on it is kept."""
+        return self.stream.log.log_start
+
+    def extent(self, file: int) -> Extent | None:
+        """How far a segment reaches."""
+        segment = self.stream.log.segment(file)
+        if segment is None:
+            return None
+        return Extent(segment.size, segment.next_offset if segment.sealed else None)
+
+    def end(self) -> Place:
+        """Where the log ends."""
+        return self.stream.log.end()
+
+    def end_offset(self) -> int:
+        """The next offset."""
+        return self.stream.log.next_offset
+
+    def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches. Raises LogFormatError."""
+        return self.stream.log.read(file, byte, limit_bytes)
+
+    def suspect(self) -> None:
+        """It has to be looked over."""
+        self.stream.suspect()
+
+
+class ServedSession:
+    """One run of an input."""
+
+    def __init__(self, stream: SessionStream, run: int) -> None:
+        self.stream = stream
+        self._run = run
+
+    def start(self, message: OpenSession) -> Place:
+        """Where DATA starts: where the client's bytes end. Raises Refused."""
+        place = message.file, message.byte
+        log = self.stream.log
+        if place < log.start(self._run):
+            raise _no_longer(place, log.start(self._run))
+        if place > self.end():
+            raise _behind(place, self.end())
+        extent = self.extent(message.file)
+        if message.byte > (0 if extent is None else extent.end):
+            raise _fork(message.handle, place)
+        if place > log.start(self._run):
+            _check_last(self, message)
+        return place
+
+    def extent(self, file: int) -> Extent | None:
+        """How far a roll reaches."""
+        log = self.stream.log
+        sealed = log.sealed_length(self._run, file)
+        if sealed is not None:
+            return Extent(sealed, file + 1)
+        roll, byte = log.end(self._run)
+        return Extent(byte, None) if file == roll else None
+
+    def end(self) -> Place:
+        """Where the run ends, for now."""
+        return self.stream.log.end(self._run)
+
+    def end_offset(self) -> int:
+        """A session log has no offsets."""
+        return 0
+
+    def log_start(self) -> None:
+        """A session log is not archived."""
+
+    def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches. Raises LogFormatError."""
+        return read_whole(self.stream.log, (self._run, file), byte, limit_bytes)
+
+    def suspect(self) -> None:
+        """Session bytes are checked before they are merged: nothing is to be done."""
+
+
+def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_bytes: int) -> bytes:
+    """Whole batches from `byte` of file (run, roll): at most `limit_bytes`, but at least one.
+
+    Nothing where nothing is held. Raises CorruptLog when no batch starts there.
+    """
+    data = log.read(*file, byte, byte + limit_bytes)
+    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES)
+    if scan.short and scan.end == 0:
+        data = log.read(*file, byte, byte + LARGEST_BATCH_BYTES)
+        scan = kernels.scan(
+            data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1
+        )
+    if scan.end == 0 and data:
+        raise CorruptLog(f"log.{file[0]}.{file[1]}", byte, scan.error or "the batch is cut")
+    return data if scan.end == len(data) else data[: scan.end]
+
+
+def _check_last(served: Served, message: OpenMerged | OpenSession) -> None:
+    """Both sides must have the same batch before the client's place. Raises ProtocolFault."""
+    start, own = message.last_start, None
+    if 0 <= start < message.byte:
+        own = _batch_at(served, message.file, start)
+    place, said = (message.file, message.byte), (start, message.last_crc)
+    check_common(message.handle, place, said, own)
+
+
+def _batch_at(served: Served, file: int, start: int) -> tuple[int, int] | None:
+    """(end, crc) of the batch that starts there; None if none does."""
+    try:
+        data = served.read(file, start, 1)
+    except (CorruptLog, NoSuchFile):
+        return None
+    scan = kernels.scan(data, verify_crc=False, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+    return (start + scan.end, scan.last_crc) if scan.batches else None
+
+
+def _behind(place: Place, end: Place) -> Refused:
+    text = f"this node holds up to {end}, you are at {place}"
+    return Refused(FaultCode.NOT_READY, text, "retry, or ask another node")
+
+
+def _no_longer(place: Place, start: Place) -> Refused:
+    text = f"bytes at {place} are not held any more; they begin at {start}"
+    return Refused(FaultCode.OUT_OF_RANGE, text, "start anew from there")
+
+
+def _fork(handle: int, place: Place) -> Refused:
+    text = f"handle {handle}: no batch ends at {place} here"
+    return Refused(FaultCode.FORK, text, "compare the logs with samelog verify")

@@ -1,0 +1,1 @@
+"""Push: session logs from publishers to nodes."""

@@ -1,0 +1,341 @@
+"""Ships one session directory to every node of a cluster, independently of each other.
+
+Lives in an event loop, at the publisher (in a thread of its own) or in a sidecar; the application
+that writes the files never waits for it. What all nodes say of how far the session has come is put
+together, and what is merged on a majority is removed here.
+
+Invariant: the directory's files are only read, and removed by the rules of `push_release`; a fork
+stops shipping for good, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from samelog.config.types import Address, ClientConfig
+from samelog.format.errors import LogFormatError
+from samelog.replicator.interfaces import InputName, Place, RunEnds
+from samelog.replicator.push.conversation import PushConversation
+from samelog.replicator.push.link import NodeStatus, PushLink
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.progress import InputProgress, LostRange, Progress
+from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
+from samelog.runtime.backoff import Backoff
+from samelog.runtime.clock import Clock
+from samelog.runtime.errors import TlsFault
+from samelog.runtime.inotify import Inotify
+from samelog.runtime.loop import spawn
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection
+from samelog.store.disk.files import FileSystem
+from samelog.wire.errors import ProtocolFault
+from samelog.wire.messages import Hello, Role
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+BLIND_POLL_S = 0.05
+"""Without inotify."""
+RELEASE_DELAY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """How shipping is. `stopped`: why it has ended for good; `session_fault`: what is wrong with
+    the directory at the moment.
+    """
+
+    nodes: tuple[NodeStatus, ...]
+    stopped: ProtocolFault | None
+    session_fault: LogFormatError | None
+    lost: tuple[LostRange, ...]
+    gone: Mapping[InputName, int]
+
+
+class PushClient:
+    """Ships one session. All calls and callbacks are in its event loop.
+
+    Implements push_conversation.PushEvents.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        config: ClientConfig,
+        *,
+        tls: ReloadingContext,
+        fs: FileSystem,
+        clock: Clock,
+        random: Random,
+        on_progress: Callable[[], None] = lambda: None,
+        poll_s: float = POLL_S,
+        new_inotify: Callable[[], Inotify] = Inotify,
+    ) -> None:
+        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
+
+        `path` need not hold a session yet. `poll_s`: how often everything is looked at, because
+        inotify can miss.
+        """
+        self._config = config
+        self._tls = tls
+        self._fs = fs
+        self._clock = clock
+        self._random = random
+        self._on_progress = on_progress
+        self._poll_s = poll_s
+        self._session = LocalSession(fs, path, self._changed, new_inotify)
+        self._progress = Progress()
+        self._links = [self._make_link(*each) for each in _nodes_of(config)]
+        self._poller: asyncio.Task[None] | None = None
+        self._shippers: dict[PushLink, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Of nodes that are shipped to no more."""
+        self._releaser: asyncio.Task[None] | None = None
+        self._release_wanted = False
+        self._stopped: ProtocolFault | None = None
+        self._telling = False
+        self.status_version = 0
+        """Another number whenever `status` may be another one."""
+
+    @property
+    def progress(self) -> Mapping[InputName, InputProgress]:
+        """How far each input has come, by the best knowledge of any node."""
+        return self._progress.inputs
+
+    @property
+    def status(self) -> PushStatus:
+        """How it goes, for people."""
+        return PushStatus(
+            tuple(link.status for link in self._links),
+            self._stopped,
+            self._session.fault,
+            tuple(self._progress.lost),
+            self._progress.gone(),
+        )
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        self._session.start()
+        self._poller = spawn(self._poll(), "push client")
+
+    async def stop(self) -> None:
+        """End all connections and close the files."""
+        shippers = (*self._shippers.values(), *self._leaving)
+        tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
+        self._poller = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._session.close()
+
+    def follow(self, config: ClientConfig) -> None:
+        """Ship to these nodes from now on. What a node that is left has told still counts, and what
+        nobody has told is not released: nothing is lost by leaving one.
+        """
+        self._config = config
+        self._reload_certificates()
+        known = {(link.address, link.node): link for link in self._links}
+        wanted = _nodes_of(config)
+        self._links = [
+            known.pop(each) if each in known else self._make_link(*each) for each in wanted
+        ]
+        for link in known.values():
+            task = self._shippers.pop(link, None)
+            if task is not None:
+                task.cancel()
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+        if self._poller is not None:
+            self._connect()
+        self._tell_soon()
+
+    # --- looking ------------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        self._connect()
+        while True:
+            await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
+            self._reload_certificates()
+            self._session.poll()
+            self.status_version += 1
+            self._connect()
+            for link in self._links:
+                if link.conversation is not None:
+                    link.conversation.tick()
+            if self._release_wanted:
+                self._release_soon()
+
+    def _reload_certificates(self) -> None:
+        try:
+            self._tls.reload_if_changed()
+        except TlsFault as fault:
+            log.warning("the certificate files have changed, the old ones stay in use: %s", fault)
+
+    def _make_link(self, address: Address, node: str | None) -> PushLink:
+        return PushLink(
+            address,
+            node,
+            tls=self._tls,
+            greet=self._hello,
+            converse=self._converse,
+            backoff=Backoff(self._random),
+            clock=self._clock,
+            on_status=self._tell_soon,
+        )
+
+    def _hello(self) -> Hello:
+        name, session_id = self._session.identity or (None, None)
+        return Hello(
+            role=Role.PUSH, cluster=self._config.cluster, session=name, session_id=session_id
+        )
+
+    def _connect(self) -> None:
+        """Start the links, once it is known whose session this is."""
+        if self._session.identity is None or self._stopped is not None:
+            return
+        for link in self._links:
+            if link not in self._shippers:
+                self._shippers[link] = spawn(link.run(), f"push to {link.address}")
+
+    def _converse(
+        self, connection: Connection, on_over: Callable[[Exception | None], None]
+    ) -> PushConversation:
+        return PushConversation(
+            connection,
+            self._session,
+            self,
+            self._clock,
+            cluster=self._config.cluster,
+            on_over=on_over,
+        )
+
+    def _changed(self) -> None:
+        """Runs or inputs have changed."""
+        self._connect()
+        for link in self._links:
+            if link.conversation is not None:
+                link.conversation.look()
+
+    # --- what conversations tell --------------------------------------------------------------
+
+    def on_reached(self, run: int, name: InputName, places: tuple[Place, Place, Place]) -> None:
+        """A node tells durable, acknowledged, merged."""
+        merged_before = self._progress.merged(run, name)
+        if self._progress.reached(run, name, places):
+            self._tell_soon(status=False)
+        merged = self._progress.merged(run, name)
+        if merged[0] != merged_before[0] or self._is_finished(run, name, merged):
+            self._release_soon()
+
+    def _is_finished(self, run: int, name: InputName, merged: Place) -> bool:
+        """Whether that was the last of an input's closed run."""
+        ends = self._progress.ends(run)
+        return ends is not None and merged >= ends.get(name, (0, 0))
+
+    def on_run_closed(self, run: int, ends: RunEnds) -> None:
+        """The cluster has closed a run: note what it has not got, and what may go."""
+        if not self._progress.close_run(run, ends):
+            return
+        for name in self._session.inputs_of(run):
+            self._close_input(run, name, ends)
+        self._tell_soon()
+        self._release_soon()
+
+    def _close_input(self, run: int, name: InputName, ends: RunEnds) -> None:
+        is_gone = self._progress.is_gone(run, name)
+        try:
+            if is_gone or name not in ends:
+                self._session.unbind(name)
+            lost = None if is_gone else find_lost(self._session, run, name, ends.get(name, (0, 0)))
+        except LogFormatError as error:
+            log.error("run %d of %s-%d is kept: %s", run, *name, error)
+            lost = LostRange(run, name, ends.get(name, (0, 0)), (0, 0))
+        if lost is not None:
+            log.error(
+                "run %d of %s-%d was closed at %s: what is behind was never merged, and is kept",
+                run,
+                *name,
+                lost.start,
+            )
+            self._progress.lose(lost)
+
+    def on_topic_gone(self, run: int, name: InputName) -> None:
+        """The topic of an input was deleted."""
+        if self._progress.let_go(run, name):
+            log.warning("topic of %s-%d was deleted: run %d lets it go", *name, run)
+            self._tell_soon()
+            self._release_soon()
+
+    def is_given_up(self, run: int, name: InputName) -> bool:
+        """Whether an input is left behind: no node takes it, and a newer run waits."""
+        talking = [link.conversation for link in self._links if link.conversation is not None]
+        return self._session.runs[-1].run > run and all(
+            conversation.refuses(run, name) for conversation in talking
+        )
+
+    def on_fork(self, fault: ProtocolFault) -> None:
+        """A node holds other bytes at the same place: nothing may be shipped any more."""
+        if self._stopped is not None:
+            return
+        self._stopped = fault
+        log.error("shipping of %s has stopped: %s", self._session.path, fault)
+        for task in self._shippers.values():
+            task.cancel()
+        self._tell_soon()
+
+    def on_status(self) -> None:
+        """The phase or a problem of a conversation has changed."""
+        self._tell_soon()
+
+    def merged(self, run: int, name: InputName) -> Place:
+        """What is merged, by all that is known."""
+        return self._progress.merged(run, name)
+
+    # --- telling and releasing ----------------------------------------------------------------
+
+    def _tell_soon(self, *, status: bool = True) -> None:
+        self.status_version += status
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        self._on_progress()
+
+    def _release_soon(self) -> None:
+        """Look for files to remove, a little later, because more positions will move."""
+        self._release_wanted = True
+        if self._releaser is None and self._poller is not None:
+            self._releaser = spawn(self._release(), "release")
+
+    async def _release(self) -> None:
+        try:
+            while self._release_wanted:
+                await asyncio.sleep(RELEASE_DELAY_S)
+                self._release_wanted = False
+                removal = plan_removal(self._session, self._progress)
+                await remove(self._fs, removal)
+                self._removed(removal)
+        except LogFormatError as error:
+            self._release_wanted = True
+            log.error("files of %s could not be removed: %s", self._session.path, error)
+        finally:
+            self._releaser = None
+
+    def _removed(self, removal: Removal) -> None:
+        for run in removal.finished:
+            self._session.forget_run(run)
+            self._progress.forget_run(run)
+        if removal.paths:
+            self._session.poll()
+            self._tell_soon()
+
+
+def _nodes_of(config: ClientConfig) -> list[tuple[Address, str | None]]:
+    """Each node's address, and the name that it must have."""
+    return list(zip(config.nodes, config.node_names or (None,) * len(config.nodes), strict=True))

@@ -1,0 +1,123 @@
+"""Gives a publisher's disk back: removes files whose bytes are merged and durable on a majority.
+
+A sealed file goes when the merged position has passed it, the rest of a run when the run is closed
+and all of it merged. Nothing is removed because it could not be read or shipped; only what belongs
+to a topic that was deleted goes without being merged. The record of the newest run stays, so that
+its number is not used again.
+
+Invariant: a file is removed only if every byte in it is merged, or its topic is gone; of a run, the
+record goes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.progress import LostRange, Progress
+from samelog.replicator.push.session_tail import RunTail
+from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.session.names import data_name, from_name, sealed_name
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Files to be removed, in this order; `finished` are the runs that are no more then."""
+
+    paths: tuple[str, ...]
+    finished: tuple[int, ...]
+    directories: Mapping[str, tuple[int, int]]
+    """Path -> identity of those that the files are in."""
+
+
+def plan_removal(session: LocalSession, progress: Progress) -> Removal:
+    """What may go now: nothing while another directory has taken this one's place, because its
+    files have the same names, and other bytes.
+    """
+    paths: list[str] = []
+    finished: list[int] = []
+    if not session.is_in_place():
+        return Removal((), (), {})
+    for record in session.runs:
+        run = record.run
+        names = session.inputs_of(run)
+        is_finished = all(_is_done(session, progress, run, name) for name in names)
+        is_finished = is_finished and progress.ends(run) is not None
+        for name in names:
+            tail = session.tail(run, name)
+            limit = tail.rolls[-1] + 1 if is_finished else _first_kept(tail, progress, run, name)
+            path = session.input_path(name)
+            for roll in tail.rolls:
+                if roll < limit:
+                    paths.extend(_names_of_file(path, run, roll, tail.sealed_length(roll)))
+            if is_finished:
+                paths.append(os.path.join(path, from_name(run, *tail.first)))
+        if is_finished and names:
+            finished.append(run)
+        if is_finished and run != session.runs[-1].run:
+            paths.append(os.path.join(session.path, f"run.{run}.json"))
+    return Removal(tuple(paths), tuple(finished), session.identities())
+
+
+def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> LostRange | None:
+    """What a closed run has here behind its end in the cluster. Raises LogFormatError."""
+    tail = session.tail(run, name)
+    start = max(end, tail.first)
+    if start[0] not in tail.rolls:
+        return None
+    tail.raise_to(start)
+    while tail.normal(tail.end) <= tail.normal(start) and tail.advance():
+        pass
+    if tail.normal(tail.end) <= tail.normal(start):
+        return None
+    return LostRange(run, name, start, tail.end)
+
+
+async def remove(fs: FileSystem, removal: Removal) -> None:
+    """Remove the files in a thread: freeing a gigabyte takes its time. Raises DiskFault;
+    DirectoryGone: another directory took the place of theirs meanwhile, nothing of it is removed.
+    """
+    if removal.paths:
+        await asyncio.to_thread(_remove, fs, removal)
+
+
+def _remove(fs: FileSystem, removal: Removal) -> None:
+    for path in removal.paths:
+        try:
+            fs.unlink(path, within=removal.directories[os.path.dirname(path)])
+        except NoSuchFile:
+            continue
+
+
+def _is_done(session: LocalSession, progress: Progress, run: int, name: InputName) -> bool:
+    """Whether nothing of an input's closed run is needed any more."""
+    if progress.is_gone(run, name):
+        return True
+    ends = progress.ends(run)
+    if ends is None or progress.is_lost(run, name):
+        return False
+    tail = session.tail(run, name)
+    end = tail.normal(ends.get(name, (0, 0)))
+    return tail.normal(progress.merged(run, name)) >= end
+
+
+def _first_kept(tail: RunTail, progress: Progress, run: int, name: InputName) -> int:
+    """The lowest roll that is still needed; the newest file always is, and one that is merged to
+    its end until something behind it is: a node that never heard where it ends asks again.
+    """
+    newest = tail.rolls[-1]
+    if progress.is_gone(run, name):
+        return newest
+    return min(newest, progress.merged(run, name)[0])
+
+
+def _names_of_file(directory: str, run: int, roll: int, length: int | None) -> list[str]:
+    """A data file and its marker; the data goes first."""
+    names = [data_name(run, roll)]
+    if length is not None:
+        names.append(sealed_name(run, roll, length))
+    return [os.path.join(directory, name) for name in names]

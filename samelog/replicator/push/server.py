@@ -1,0 +1,420 @@
+"""The node's end of a push connection: a publisher's bytes go to the intake, positions come back.
+
+Whatever waits for the cluster (opening) runs in bounded tasks; bytes never wait. Positions are
+gathered: what became committed or merged is told at once if nothing was told just before, what is
+only durable here soon after, because mostly its commitment follows in a moment.
+
+Invariant: nothing reaches the intake for a session, topic or dedup id that the peer has no right
+to; acknowledgements of a handle never go back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from samelog.config.authorisation import Rights
+from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpected
+from samelog.replicator.interfaces import (
+    InputPosition,
+    Intake,
+    OpenedInput,
+    OpenedRun,
+    Place,
+    Refused,
+    RunEnds,
+)
+from samelog.replicator.push.requests import Requests
+from samelog.runtime.faults import make_fault
+from samelog.runtime.network.transport import Connection
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    NO_BATCH,
+    Ack,
+    AnyMessage,
+    Close,
+    EndRun,
+    Hello,
+    OpenInput,
+    OpenRun,
+    Position,
+    RunClosed,
+    RunOpened,
+    Sealed,
+    TopicGone,
+    Truncated,
+)
+from samelog.wire.messages import Refused as RefusedAnswer
+
+MAX_HANDLES = 1 << 16
+MAX_RUNS = 1 << 12
+ACK_GAP_S = 0.004
+"""Between two acknowledgements, if news do not stop."""
+
+Places = tuple[Place, Place, Place]
+"""Durable, acknowledged, merged."""
+
+NOTHING: Places = ((0, 0), (0, 0), (0, 0))
+
+
+@dataclass(slots=True)
+class _Input:
+    """What a handle stands for. `end` is where a closed run ends."""
+
+    number: int
+    name: tuple[str, int]
+    run_id: str
+    run_number: int
+    end: Place | None = None
+    reached: Places = field(default=NOTHING)
+    told: Places = field(default=NOTHING)
+
+    def advance(self, places: Places) -> None:
+        """Take positions of this run; old news does no harm."""
+        durable, acknowledged, merged = map(max, self.reached, places)
+        self.reached = (durable, acknowledged, merged)
+
+
+class PushServer(ReplicatorHandler):
+    """One push connection. Implements transport.Handler and interfaces.IntakeListener."""
+
+    def __init__(
+        self, connection: Connection, hello: Hello, intake: Intake, rights: Rights
+    ) -> None:
+        """Raises ProtocolFault when the peer may not push this session."""
+        if hello.session is None or hello.session_id is None:
+            raise ProtocolFault(FaultCode.PROTOCOL, "a push names its session and the session's id")
+        self._connection = connection
+        self._identity = str(connection.identity)
+        self._session = hello.session
+        self._session_id = hello.session_id
+        self._intake = intake
+        self._rights = rights
+        if not rights.may_push(self._identity, self._session):
+            raise self._denied(f"publish as session {self._session!r}")
+        self._requests = Requests(lambda error: fail(connection, error))
+        self._runs: dict[str, OpenedRun] = {}
+        self._inputs: dict[int, _Input] = {}
+        self._handles: dict[int, list[int]] = {}
+        """The intake's number of an input -> the handles of its runs."""
+        self._opening: set[int] = set()
+        self._let_go: set[int] = set()
+        """Handles that this side has ended; what is still under way for them is dropped."""
+        self._news: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self.since = self._loop.time()
+        self.on_over: Callable[[], None] = lambda: None
+        self._next_ack_at = 0.0
+        self._ack_timer: asyncio.Handle | None = None
+        intake.watch(self)
+
+    @property
+    def link(self) -> Connection:
+        """The connection."""
+        return self._connection
+
+    @property
+    def session(self) -> str:
+        """Whose bytes come."""
+        return self._session
+
+    # --- from the connection ------------------------------------------------------------------
+
+    def on_message(self, message: AnyMessage) -> None:
+        """Anything a publisher's client sends."""
+        match message:
+            case OpenRun():
+                self._requests.add(lambda: self._open_run(message), alone=True)
+            case OpenInput():
+                self._requests.add(lambda: self._open_input(message), alone=False)
+            case EndRun():
+                self._requests.add(lambda: self._end_run(message), alone=True)
+            case Close():
+                self._requests.add(lambda: self._close(message.handle), alone=True)
+            case Sealed():
+                self._seal(message)
+            case Truncated():
+                self._start_at(message)
+            case _:
+                raise unexpected(message)
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Batches of an input; a closed run takes no more."""
+        held = self._taking(handle)
+        if held is None:
+            return
+        try:
+            self._intake.append(held.number, held.run_number, file, byte, data)
+        except Refused as refused:
+            self._refused_bytes(handle, refused)
+
+    def on_closed(self, error: Exception | None) -> None:
+        """Gone: what waits for the cluster is of no use any more."""
+        self._requests.close()
+        self.on_over()
+        self._intake.unwatch(self)
+        self._inputs.clear()
+        self._handles.clear()
+        self._news.clear()
+        self._cancel_ack()
+
+    # --- runs ---------------------------------------------------------------------------------
+
+    async def _open_run(self, message: OpenRun) -> None:
+        dedup_id = message.dedup_id
+        if dedup_id is not None and not self._rights.may_use_dedup_id(self._identity, dedup_id):
+            raise self._denied(f"use dedup id {dedup_id!r}")
+        if len(self._runs) >= MAX_RUNS and message.run_id not in self._runs:
+            text = f"more than {MAX_RUNS} runs on one connection"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        opened = await self._intake.open_run(
+            identity=self._identity,
+            session=self._session,
+            session_id=self._session_id,
+            run=message.run,
+            run_id=message.run_id,
+            dedup_id=dedup_id,
+            dedup_base=message.dedup_base,
+            stage=message.stage,
+        )
+        self._runs[message.run_id] = opened
+        if opened.closed:
+            self._end_inputs(message.run_id, opened.ends)
+        ends = run_ends(opened.ends) if opened.closed else ()
+        self._connection.send(RunOpened(message.run_id, opened.number, opened.closed, ends))
+
+    def _end_run(self, message: EndRun) -> None:
+        run = self._run(message.run_id)
+        if not run.closed:
+            ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
+            self._intake.end_run(self._session, message.run_id, ends)
+
+    def _run(self, run_id: str) -> OpenedRun:
+        run = self._runs.get(run_id)
+        if run is None:
+            text = f"run {run_id} is not open on this connection"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "open the run first")
+        return run
+
+    # --- inputs -------------------------------------------------------------------------------
+
+    def _open_input(self, message: OpenInput) -> Coroutine[Any, Any, None] | None:
+        handle = message.handle
+        if handle in self._inputs or handle in self._opening:
+            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {handle} is open already")
+        if len(self._inputs) + len(self._opening) + len(self._let_go) >= MAX_HANDLES:
+            text = f"more than {MAX_HANDLES} handles on one connection"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        refusal = self._refusal(message, self._run(message.run_id))
+        if refusal is not None:
+            self._refuse(handle, refusal)
+            return None
+        self._opening.add(handle)
+        return self._open_at_intake(message)
+
+    def _refusal(self, message: OpenInput, run: OpenedRun) -> Refused | None:
+        topic = message.topic
+        if not self._rights.may_publish(self._identity, self._session, topic):
+            return self._denied(f"publish to topic {topic!r} in session {self._session!r}")
+        if run.closed and (topic, message.partition) not in run.ends:
+            text = f"the run is closed, and has nothing in {topic}-{message.partition}"
+            return Refused(FaultCode.OUT_OF_RANGE, text)
+        return None
+
+    async def _open_at_intake(self, message: OpenInput) -> None:
+        try:
+            opened = await self._intake.open_input(
+                identity=self._identity,
+                session=self._session,
+                run_id=message.run_id,
+                topic=message.topic,
+                partition=message.partition,
+            )
+        except Refused as refused:
+            self._refuse(message.handle, refused)
+        else:
+            if self._connection.is_open:
+                self._opened(message, opened)
+        finally:
+            self._opening.discard(message.handle)
+
+    def _opened(self, message: OpenInput, opened: OpenedInput) -> None:
+        run = self._runs[message.run_id]
+        name = message.topic, message.partition
+        end = run.ends.get(name, (0, 0)) if run.closed else None
+        position, committed = opened.position, opened.merged
+        if end is not None:
+            position, committed = InputPosition(*end, NO_BATCH, 0), end
+        held = _Input(opened.input, name, message.run_id, run.number, end)
+        self._inputs[message.handle] = held
+        self._handles.setdefault(held.number, []).append(message.handle)
+        self._let_go.discard(message.handle)
+        self._connection.send(make_position(message.handle, opened, position))
+        held.advance((committed, committed, (0, 0)))
+        self._tell(message.handle)
+
+    def _close(self, handle: int) -> None:
+        if self._inputs.get(handle) is not None:
+            self._forget(handle)
+
+    def _forget(self, handle: int) -> None:
+        held = self._inputs.pop(handle)
+        self._handles[held.number].remove(handle)
+        self._let_go.add(handle)
+        self._news.discard(handle)
+
+    def _refuse(self, handle: int, refused: Refused) -> None:
+        """Say no to one handle; the others go on."""
+        self._let_go.add(handle)
+        if refused.code is FaultCode.TOPIC_GONE:
+            self._connection.send(TopicGone(handle))
+        else:
+            self._connection.send(refusal_of(handle, refused))
+
+    # --- bytes --------------------------------------------------------------------------------
+
+    def _taking(self, handle: int) -> _Input | None:
+        """What a handle stands for; None when nothing more is taken for it."""
+        held = self._inputs.get(handle)
+        if held is None and handle not in self._let_go:
+            text = f"handle {handle} is not open"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
+        return held if held is not None and held.end is None else None
+
+    def _seal(self, message: Sealed) -> None:
+        if message.next_file != message.file + 1:
+            text = f"file {message.file} of a session log is followed by {message.file + 1}"
+            raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, not {message.next_file}")
+        held = self._taking(message.handle)
+        if held is None:
+            return
+        try:
+            self._intake.seal(held.number, held.run_number, message.file, message.length)
+        except Refused as refused:
+            self._refused_bytes(message.handle, refused)
+
+    def _start_at(self, message: Truncated) -> None:
+        """The sender has no older bytes. If they are needed here, this input must wait for them."""
+        held = self._taking(message.handle)
+        if held is None:
+            return
+        try:
+            self._intake.start_at(held.number, held.run_number, message.file, message.byte)
+        except Refused as refused:
+            if refused.code not in (FaultCode.OUT_OF_RANGE, FaultCode.TOPIC_GONE):
+                raise
+            self._forget(message.handle)
+            self._refuse(message.handle, refused)
+
+    def _refused_bytes(self, handle: int, refused: Refused) -> None:
+        """What is about one input ends its handle; anything else the connection."""
+        if refused.code not in (FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY):
+            raise refused
+        self._forget(handle)
+        self._refuse(handle, refused)
+
+    # --- from the intake ----------------------------------------------------------------------
+
+    def on_progress(
+        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+    ) -> None:
+        """Note it for the end of this turn. What a newer run reached may complete older ones."""
+        for handle in self._handles.get(number, ()):
+            held = self._inputs[handle]
+            if held.run_number == run_number:
+                held.advance((durable, acknowledged, merged))
+            elif held.run_number < run_number and held.end is not None:
+                is_merged = self._intake.is_released(number, held.run_number, held.end)
+                held.advance((held.end, held.end, held.end if is_merged else (0, 0)))
+            self._tell(handle)
+
+    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Pass it on, once; nothing more is taken for the run."""
+        run = self._runs.get(run_id)
+        if session != self._session or run is None or run.closed:
+            return
+        self._runs[run_id] = replace(run, closed=True, ends=ends)
+        self._end_inputs(run_id, ends)
+        with failing(self._connection):
+            self._flush()
+            self._connection.send(RunClosed(run_id, run_ends(ends)))
+
+    def _end_inputs(self, run_id: str, ends: RunEnds) -> None:
+        """The inputs of a closed run take nothing more; only their progress is told."""
+        for held in self._inputs.values():
+            if held.run_id == run_id:
+                held.end = ends.get(held.name, (0, 0))
+
+    def on_topic_gone(self, number: int) -> None:
+        """The handles of the topic's inputs end."""
+        for handle in tuple(self._handles.get(number, ())):
+            self._forget(handle)
+            self._refuse(handle, Refused(FaultCode.TOPIC_GONE, "the topic was deleted"))
+
+    # --- acknowledgements ---------------------------------------------------------------------
+
+    def _tell(self, handle: int) -> None:
+        """Send a handle's positions, soon; the first commitment of a while at once."""
+        held = self._inputs[handle]
+        if held.reached == held.told:
+            return
+        self._news.add(handle)
+        is_urgent = held.reached[1:] != held.told[1:]
+        now = self._loop.time()
+        if is_urgent and now >= self._next_ack_at:
+            self._next_ack_at = now + ACK_GAP_S
+            self._cancel_ack()
+            self._ack_timer = self._loop.call_soon(self._flush)
+        elif self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACK_GAP_S, self._flush)
+
+    def _cancel_ack(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+
+    def _flush(self) -> None:
+        self._cancel_ack()
+        self._next_ack_at = self._loop.time() + ACK_GAP_S
+        news, self._news = self._news, set()
+        for handle in sorted(news):
+            held = self._inputs[handle]
+            if held.reached != held.told:
+                held.told = held.reached
+                (durable, acknowledged, merged) = held.reached
+                self._connection.send(Ack(handle, *durable, *acknowledged, *merged))
+
+    def _denied(self, what: str) -> Refused:
+        return Refused(
+            FaultCode.NOT_AUTHORISED,
+            f"{self._identity} may not {what}",
+            "grant it in the nodes' configuration",
+        )
+
+
+def run_ends(ends: RunEnds) -> tuple[RunEnd, ...]:
+    """Ends as they go over the wire."""
+    return tuple(RunEnd(*name, *place) for name, place in sorted(ends.items()))
+
+
+def refusal_of(handle: int, refused: Refused) -> RefusedAnswer:
+    """The message that ends one handle."""
+    fault = make_fault(refused.code, refused.message, refused.remedy)
+    return RefusedAnswer(handle, fault.code, fault.message, fault.remedy)
+
+
+def make_position(handle: int, opened: OpenedInput, position: InputPosition) -> Position:
+    """Where DATA starts; a batch that lies in another file says nothing about this one."""
+    has_batch = 0 <= position.last_start < position.byte
+    return Position(
+        handle=handle,
+        topic_id=opened.topic_id,
+        partitions=opened.partitions,
+        file=position.roll,
+        byte=position.byte,
+        last_start=position.last_start if has_batch else NO_BATCH,
+        last_crc=position.last_crc if has_batch else 0,
+    )

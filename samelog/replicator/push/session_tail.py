@@ -1,0 +1,245 @@
+"""The files of one run of one input at the publisher, followed while somebody else writes them.
+
+Scanning goes piece by piece and only as far as a link to a node asks for it, so that neither time
+nor memory depends on the size of a backlog. The pieces read last are kept for a moment, because
+the links to the other nodes want the same ones.
+
+Invariant: `end` is a boundary of whole batches with valid CRCs, and never moves back; a short or
+invalid batch behind it means "not yet".
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+
+from samelog.format import _kernels as kernels
+from samelog.format.errors import CorruptLog
+from samelog.replicator.interfaces import Place
+from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES, Extent
+from samelog.store.disk.file_cache import FileCache
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.session.names import RunNames, data_name
+
+PIECE_BYTES = 1 << 20
+KEPT_BYTES = 8 << 20
+
+_Key = tuple[int, int, int]
+"""(identity of the tail, roll, byte)."""
+
+
+class PieceCache:
+    """The pieces read last, by where they start; shared by all tails of a session."""
+
+    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._pieces: OrderedDict[_Key, memoryview] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: _Key, limit_bytes: int) -> memoryview | None:
+        """A piece that is not longer than wanted."""
+        piece = self._pieces.get(key)
+        return piece if piece is not None and len(piece) <= limit_bytes else None
+
+    def put(self, key: _Key, piece: memoryview) -> None:
+        """Keep a piece, and drop the oldest ones."""
+        old = self._pieces.pop(key, None)
+        self._bytes += len(piece) - (0 if old is None else len(old))
+        self._pieces[key] = piece
+        while self._bytes > self._limit_bytes:
+            self._bytes -= len(self._pieces.popitem(last=False)[1])
+
+
+class RunTail:
+    """One run of one input. Its owner tells it of changes with `look` and `notice`."""
+
+    def __init__(self, fs: FileSystem, directory: str, run: int, pieces: PieceCache) -> None:
+        self.first: Place = (0, 0)
+        """Where the bytes held begin."""
+        self.end: Place = (0, 0)
+        """Up to where whole batches are known."""
+        self.blocked: str | None = None
+        """Why the bytes behind `end` are no batch (yet)."""
+        self._directory = directory
+        self._run = run
+        self._files = FileCache(fs)
+        self._names = RunNames()
+        self._lengths: dict[int, int] = {}
+        self._pieces = pieces
+        self._listeners: list[Callable[[], None]] = []
+        self._may_have_more = True
+        """Whether the file at `end` may hold bytes that were not looked at."""
+
+    # --- being told ---------------------------------------------------------------------------
+
+    def look(self, names: RunNames) -> None:
+        """The directory was listed."""
+        self._names = names
+        self._may_have_more = True
+        if names.data:
+            self.first = max(names.start, (min(names.data), 0))
+            self.end = max(self.end, self.first)
+        for roll in [roll for roll in self._lengths if roll < self.first[0]]:
+            del self._lengths[roll]
+            self._files.drop(roll)
+
+    def notice(self) -> None:
+        """There may be more: tell those who listen. The first one who wants it looks, and whatever
+        is found is told to all; so the others need not be asked to look as well.
+        """
+        self._may_have_more = True
+        for listener in tuple(self._listeners):
+            listener()
+            if not self._may_have_more:
+                return
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when there may be more, or `end` has moved."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    # --- how far it reaches -------------------------------------------------------------------
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether there is a file of this run."""
+        return bool(self._names.data)
+
+    @property
+    def rolls(self) -> list[int]:
+        """The files there are."""
+        return sorted(self._names.data)
+
+    def extent(self, roll: int) -> Extent | None:
+        """How far a file reaches, as far as that is known."""
+        if roll == self.end[0]:
+            return Extent(self.end[1], None)
+        length = self._lengths.get(roll)
+        return None if length is None else Extent(length, roll + 1)
+
+    def sealed_length(self, roll: int) -> int | None:
+        """The length of a file that will never grow."""
+        return self._names.sealed.get(roll, self._lengths.get(roll))
+
+    def normal(self, place: Place) -> Place:
+        """The end of a sealed file is the start of the next one: always the latter, also behind
+        empty files.
+        """
+        while place[1] == self.sealed_length(place[0]):
+            place = place[0] + 1, 0
+        return place
+
+    def raise_to(self, place: Place) -> None:
+        """A batch boundary is known, further up than the scan has come."""
+        if place <= self.end:
+            return
+        for roll in range(self.end[0], place[0]):
+            length = self._names.sealed.get(roll)
+            if length is None:
+                length = self._file(roll).size()
+            self._lengths[roll] = length
+        self.end = place
+        self._may_have_more = True
+        self._roll_over()
+
+    def advance(self) -> bool:
+        """Move `end` over the next piece of whole batches; False: there is none, for now.
+
+        Raises DiskFault.
+        """
+        if not self._may_have_more:
+            return False
+        roll, byte = self.end
+        try:
+            moved = self._scan(self._file(roll), byte)
+        except NoSuchFile:
+            return False
+        if self._roll_over():
+            moved = self._may_have_more = True
+        if moved:
+            self._tell()
+        return moved
+
+    def _scan(self, file: File, byte: int) -> bool:
+        """Look at the next piece of a file; whether there was one."""
+        roll = self.end[0]
+        room = self._names.sealed.get(roll, file.size()) - byte
+        data, scan = self._scan_piece(file, byte, room)
+        self.blocked = scan.error
+        self._may_have_more = 0 < scan.end < room
+        if scan.end:
+            self._pieces.put((id(self), roll, byte), memoryview(data)[: scan.end])
+            self.end = (roll, byte + scan.end)
+        return scan.end > 0
+
+    def _scan_piece(self, file: File, byte: int, room: int) -> tuple[bytes, kernels.Scan]:
+        data = file.pread(min(room, PIECE_BYTES), byte) if room > 0 else b""
+        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
+        if scan.short and not scan.end and len(data) < room:
+            data = file.pread(min(room, LARGEST_BATCH_BYTES), byte)
+            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+        return data, scan
+
+    def _roll_over(self) -> bool:
+        """Go on in the next file if this one is complete."""
+        roll, byte = self.end
+        length = self._names.sealed.get(roll)
+        if length is None and roll + 1 in self._names.data:  # so nobody writes here any more
+            length = self._file(roll).size()
+        if length != byte:
+            return False
+        self._lengths[roll] = byte
+        self.end = (roll + 1, 0)
+        return True
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, roll: int, byte: int, limit_bytes: int) -> memoryview:
+        """Whole valid batches from a boundary below `end`: up to `limit_bytes`, at least one.
+
+        Raises:
+            NoSuchFile: the file was released.
+            CorruptLog: no valid batch starts there.
+            DiskFault: the disk fails.
+        """
+        key = (id(self), roll, byte)
+        piece = self._pieces.get(key, limit_bytes)
+        if piece is None:
+            piece = self._read(roll, byte, limit_bytes)
+            self._pieces.put(key, piece)
+        return piece
+
+    def _read(self, roll: int, byte: int, limit_bytes: int) -> memoryview:
+        file = self._file(roll)
+        data = file.pread(limit_bytes, byte)
+        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES)
+        if scan.short and not scan.end:
+            data = file.pread(LARGEST_BATCH_BYTES, byte)
+            scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+        if not scan.end:
+            raise CorruptLog(file.path, byte, scan.error or "the batch is cut")
+        return memoryview(data)[: scan.end]
+
+    def batch_at(self, roll: int, start: int, stop: int) -> tuple[int, int] | None:
+        """(end, CRC) of the valid batch that starts there; None if there is none."""
+        try:
+            data = self._file(roll).pread(min(stop - start, LARGEST_BATCH_BYTES), start)
+        except NoSuchFile:
+            return None
+        scan = kernels.scan(data, max_batch_bytes=LARGEST_BATCH_BYTES, max_batches=1)
+        return (start + scan.end, scan.last_crc) if scan.batches else None
+
+    def _file(self, roll: int) -> File:
+        return self._files.get(roll, os.path.join(self._directory, data_name(self._run, roll)))

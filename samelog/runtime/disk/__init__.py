@@ -1,0 +1,1 @@
+"""Making files durable without holding up the event loop."""

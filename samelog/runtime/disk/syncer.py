@@ -1,0 +1,186 @@
+"""Group commit: makes many files durable at the price of one.
+
+One round runs at a time; what is asked for during a round joins the next. A round of one or two
+files syncs each; a larger one syncs the whole file system (`syncfs`), which is many times cheaper
+than file after file. An error fails every request of its round and is never retried: after a failed
+sync the kernel forgets what it could not write, so a second one would lie.
+
+`syncfs` reports errors of writing back since its own descriptor was opened, once. So one descriptor
+is opened at the start and kept: an error between two rounds cannot slip through. (Seen through both
+calls, one error can fail two rounds.)
+
+Invariant: `sync` returns only if everything written to the files before the call is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+from samelog.runtime.disk.pace import DiskPace
+from samelog.runtime.disk.threads import DiskCall, DiskThreads
+from samelog.runtime.histogram import FAST_S, Histogram
+from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
+from samelog.store.disk.files import File
+
+FEW_FILES = 2
+
+
+class Syncer(Protocol):
+    """What the rest of the package knows of making things durable."""
+
+    async def sync(self, files: Iterable[File]) -> None:
+        """Return when all that was written to `files` before is durable. Raises DiskFault."""
+
+
+class _Request(NamedTuple):
+    files: Sequence[File]
+    done: asyncio.Future[None]
+
+
+class GroupSync:
+    """Syncs the files of one data directory, in threads of its own."""
+
+    def __init__(
+        self, directory: str, start_disk: Callable[[int], DiskThreads] = DiskThreads
+    ) -> None:
+        """Raises DiskFault when the directory cannot be opened."""
+        self._directory = directory
+        with translated(directory, "open"):
+            self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._device = os.fstat(self._fd).st_dev
+            self._disk = start_disk(FEW_FILES)
+        self._pace = DiskPace()
+        self.durations = Histogram(FAST_S)
+        """Of each call, in seconds."""
+        self._is_attached = False
+        self._waiting: list[_Request] = []
+        self._round: list[_Request] = []
+        self._under_way: dict[int, Callable[[int], None]] = {}
+        """Number of a call -> what to do with its errno."""
+        self._next_number = 0
+        self._error: Exception | None = None
+        """The first one of the round."""
+        self._idle: asyncio.Future[None] | None = None
+
+    async def sync(self, files: Iterable[File]) -> None:
+        """Return when all that was written to `files` before is durable. Raises DiskFault."""
+        loop = asyncio.get_running_loop()
+        request = _Request(list(files), loop.create_future())
+        if not request.files:
+            return
+        if self._pace.is_fast and len(request.files) <= FEW_FILES and not self._is_busy:
+            self._sync_here(request.files)
+            return
+        if not self._is_attached:
+            self._disk.attach(loop, self._answered)
+            self._is_attached = True
+        if not self._is_busy:
+            loop.call_soon(self._begin_round)
+        self._waiting.append(request)
+        await request.done
+
+    async def close(self) -> None:
+        """Finish what was asked for, then give everything back."""
+        if self._is_busy:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        self._disk.close()
+        os.close(self._fd)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._waiting or self._round)
+
+    def _sync_here(self, files: Sequence[File]) -> None:
+        """Wait for the disk, because it is fast. Raises DiskFault."""
+        for file in files:
+            began = time.perf_counter()
+            file.datasync()
+            self._took(time.perf_counter() - began)
+
+    def _took(self, seconds: float) -> None:
+        self._pace.took(seconds)
+        self.durations.observe(seconds)
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        self._round, self._waiting = self._waiting, []
+        self._error = None
+        files = list(dict.fromkeys(chain.from_iterable(r.files for r in self._round)))
+        if len(files) > FEW_FILES:
+            files = self._sync_many(files)
+        for file in files:
+            self._sync_one(file)
+        if not self._under_way:
+            self._end_round()
+
+    def _sync_one(self, file: File) -> None:
+        try:
+            target = file.begin_sync()
+        except DiskFault as fault:
+            self._note(fault)
+            return
+        if target is not None:
+            call = DiskCall.FSYNC if target.names else DiskCall.FDATASYNC
+            self._submit(call, target.descriptor, file.end_sync)
+
+    def _sync_many(self, files: list[File]) -> list[File]:
+        """One call for those on the directory's file system; the others, to be synced each."""
+        elsewhere = [file for file in files if not self._is_here(file)]
+        if len(elsewhere) < len(files):
+            self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+        return elsewhere
+
+    def _is_here(self, file: File) -> bool:
+        """A file that its owner has closed meanwhile needs no sync, so it may be anywhere."""
+        try:
+            return os.fstat(file.fileno()).st_dev == self._device
+        except OSError:
+            return True
+
+    def _file_system_synced(self, error: int) -> None:
+        if error:
+            fault = OSError(error, os.strerror(error))
+            raise fault_of(self._directory, "sync the file system of", fault)
+
+    def _submit(self, call: DiskCall, descriptor: int, on_answer: Callable[[int], None]) -> None:
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._under_way[number] = on_answer
+        self._disk.submit(number, call, descriptor)
+
+    def _answered(self, number: int, error: int, seconds: float) -> None:
+        self._took(seconds)
+        try:
+            self._under_way.pop(number)(error)
+        except DiskFault as fault:
+            self._note(fault)
+        if not self._under_way:
+            self._end_round()
+
+    def _note(self, fault: DiskFault) -> None:
+        self._error = self._error or fault
+
+    def _end_round(self) -> None:
+        requests, self._round = self._round, []
+        for request in requests:
+            _settle(request.done, self._error)
+        if self._waiting:
+            self._begin_round()
+        elif self._idle is not None:
+            self._idle.set_result(None)
+
+
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    """Tell a request the outcome of its round, unless nobody waits for it any more."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)

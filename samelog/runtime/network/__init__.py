@@ -1,0 +1,1 @@
+"""Connections: TCP, mutual TLS, frames, deadlines."""

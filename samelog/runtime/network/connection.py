@@ -1,0 +1,444 @@
+"""One framed connection over TLS: callbacks only, no task and no copy per frame.
+
+Payloads are handed on as memoryviews into the receive buffer, valid during the call. Every wait
+for the peer has a deadline (`peer_watch`), kept by one timer. The work per turn of the event loop
+is bounded.
+
+An exception out of a handler ends its connection with a Fault frame that says why. InvariantError
+is not for the peer: it goes to the event loop's exception handler, which ends the process
+(`samelog.runtime.loop`).
+
+Invariant: for every connection whose handler was made, `on_closed` is called exactly once, and is
+the last call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Protocol, cast
+
+from samelog.config.types import Address
+from samelog.format.errors import InvariantError, LogFormatError
+from samelog.runtime.errors import (
+    ConnectFault,
+    ConnectionLost,
+    DeadlinePassed,
+    IdentityFault,
+    PeerFault,
+    RuntimeFault,
+)
+from samelog.runtime.faults import fault_of, handshake_fault, lost, make_fault
+from samelog.runtime.log import format_event
+from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
+from samelog.runtime.network.receive_buffer import ReceiveBuffer
+from samelog.runtime.network.tls import Identity, identity_of
+from samelog.runtime.network.tls_session import PIECE_BYTES, TlsSession
+from samelog.wire.errors import FaultCode, ProtocolFault, WireError
+from samelog.wire.frames import (
+    DATA_HEADER_BYTES,
+    FrameType,
+    decode_data_header,
+    encode_data_header,
+    encode_header,
+)
+from samelog.wire.messages import AnyMessage, Fault, Ping, decode_message, encode_message
+
+log = logging.getLogger(__name__)
+
+HIGH_WATER_BYTES = 1 << 20
+LOW_WATER_BYTES = 256 << 10
+"""What waits in this process for the socket; more would fall out of the processor's cache."""
+TURN_BYTES = 1 << 20
+"""Received from one connection before others have their turn."""
+SCRATCH_BYTES = 256 << 10
+JOIN_BYTES = 8 << 10
+"""Payloads up to this size are copied behind their header: one TLS record is cheaper than two."""
+
+
+EXPECTED_ERRORS = (WireError, LogFormatError, RuntimeFault)
+"""What a handler may raise without being at fault itself; its user hears of it in `on_closed`."""
+
+
+class Handler(Protocol):
+    """What a connection's user does with what comes, in the event loop; must not block it."""
+
+    def on_message(self, message: AnyMessage) -> None:
+        """A control message; Ping and Fault are the connection's own."""
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Record batches for a position; `data` is valid during the call only."""
+
+    def on_raft(self, payload: memoryview) -> None:
+        """A frame of consensus messages; `payload` is valid during the call only."""
+
+    def on_writable(self) -> None:
+        """`writable` is true again after it was not."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """The connection is over. None: this side closed it without a fault."""
+
+
+OpenHandler = Callable[["Connection"], Handler]
+"""Makes the handler once the peer is known. What it raises ends the connection with a Fault."""
+
+
+class Endpoint(Protocol):
+    """What a connection asks of the side that made it."""
+
+    server_side: bool
+    deadlines: Deadlines
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context for a new connection."""
+
+    def arrived(self, connection: Connection) -> None:
+        """The TCP connection is there, the peer unknown. Raises ConnectFault to refuse it."""
+
+    def opened(self, connection: Connection) -> Handler:
+        """The peer is known: admit it, or raise."""
+
+    def ended(self, connection: Connection, error: Exception | None) -> None:
+        """It is over and its socket closed; `error` is a ConnectFault if it never opened."""
+
+
+class _State(Enum):
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class _Scratch(threading.local):
+    """Where the sockets of one thread's event loop read to; used up before the next read."""
+
+    def __init__(self) -> None:
+        self.memory = memoryview(bytearray(SCRATCH_BYTES))
+
+
+_scratch = _Scratch()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection; made by `connect` and `serve` only."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.identity = Identity("")
+        """Who the peer is, by its certificate; empty until that is known."""
+        self.host = "unknown"
+        self.peername = "unknown"
+        self._endpoint = endpoint
+        self._loop = asyncio.get_running_loop()
+        self._watch = PeerWatch(endpoint.deadlines, self._loop.time())
+        self._tls = TlsSession(endpoint.context(), server_side=endpoint.server_side)
+        self._scratch = _scratch.memory
+        self._buffer = ReceiveBuffer()
+        self._state = _State.OPENING
+        self._handler: Handler | None = None
+        self._error: Exception | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable = True
+        self._corked = False
+        self._reading_paused = False
+        self._turn_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Connection {self._state.name} {self.identity!s} at {self.peername}>"
+
+    # --- what users call ----------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames can be sent and come in."""
+        return self._state is _State.OPEN
+
+    @property
+    def writable(self) -> bool:
+        """Whether less than the high-water mark waits to be sent; beyond it, sending piles up."""
+        return self._writable and self._state is _State.OPEN
+
+    @property
+    def last_received(self) -> float:
+        """Event-loop time when bytes last came."""
+        return self._watch.last_received
+
+    def send(self, message: AnyMessage) -> None:
+        """Send a message. On a connection that is over nothing happens: `on_closed` tells."""
+        if self._state is _State.OPEN:
+            self._write(b"", encode_message(message))
+
+    def send_raft(self, payload: bytes) -> None:
+        """Send a frame of consensus messages."""
+        if self._state is _State.OPEN:
+            self._write(encode_header(FrameType.RAFT, len(payload)), payload)
+
+    def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
+        """Send whole record batches for a position; `data` is free again on return."""
+        if self._state is _State.OPEN:
+            self._write(encode_data_header(handle, file, byte, len(data)), data)
+
+    def pause_reading(self) -> None:
+        """Take nothing from the peer until `resume_reading`; its deadlines stand still."""
+        if self._state is _State.OPEN and not self._reading_paused:
+            self._reading_paused = True
+            self._watch.paused(self._loop.time())
+            self._read_socket(going_on=False)
+
+    def resume_reading(self) -> None:
+        """Take from the peer again, first what is here already."""
+        if self._state is _State.OPEN and self._reading_paused:
+            self._reading_paused = False
+            self._watch.resumed(self._loop.time())
+            self._loop.call_soon(self._next_turn)
+
+    def hand_over(self, handler: Handler) -> None:
+        """Have another handler take everything from the next frame on."""
+        self._handler = handler
+
+    def close(self, fault: Fault | None = None) -> None:
+        """End the connection: send what waits, and the fault if any, for at most `close_s`."""
+        if fault is None:
+            self._end(None)
+        else:
+            self._end(ProtocolFault(fault.code, fault.message, fault.remedy), fault)
+
+    async def wait_ended(self) -> None:
+        """Return when the connection is over and its socket closed."""
+        await asyncio.shield(self._ended)
+
+    # --- what the event loop calls ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The TCP connection is there: start the handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self.host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
+        self.peername = str(Address(self.host, port))
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._endpoint.arrived(self)
+        except ConnectFault as fault:
+            self._end(fault)
+            return
+        self._check_deadlines()
+        self._receive()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the socket may read to."""
+        return self._scratch
+
+    def buffer_updated(self, count: int) -> None:
+        """The socket has read `count` bytes."""
+        if self._state not in (_State.OPENING, _State.OPEN):
+            return
+        self._watch.received(self._loop.time())
+        self._tls.feed(self._scratch[:count])
+        self._receive()
+        self._turn_bytes += count
+        if self._turn_bytes >= TURN_BYTES and self._state is _State.OPEN:
+            self._turn_bytes = 0
+            self._read_socket(going_on=False)
+            self._loop.call_soon(self._next_turn)
+
+    def eof_received(self) -> bool:
+        """The peer's side of the TCP connection has ended."""
+        if self._state in (_State.OPENING, _State.OPEN):
+            self._end(lost(None))
+        return False
+
+    def pause_writing(self) -> None:
+        """More than the high-water mark waits to be sent."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Less than the low-water mark waits to be sent."""
+        self._writable = True
+        if self._state is _State.OPEN and self._handler is not None:
+            self._guard(self._handler.on_writable)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        if self._state in (_State.OPENING, _State.OPEN):
+            self._end(lost(exc))
+        self._state = _State.CLOSED
+        if self._timer is not None:
+            self._timer.cancel()
+        self._endpoint.ended(self, self._error)
+        self._ended.set_result(None)
+
+    # --- receiving ----------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        """Take what was fed, as far as it goes; send what that gave rise to at once."""
+        self._corked = True
+        try:
+            if self._state is _State.OPENING and self._tls.handshake():
+                self._open()
+            if self._state is _State.OPEN:
+                self._read()
+        except ssl.SSLError as error:
+            is_late = self._watch.has_talked
+            self._end(lost(error) if is_late else handshake_fault(error, self.peername))
+        except Exception as error:  # noqa: BLE001 - the seam: what a handler raises ends it here
+            self._fail(error)
+        finally:
+            self._corked = False
+            self._flush()
+
+    def _open(self) -> None:
+        self._state = _State.OPEN
+        self._watch.opened(self._loop.time())
+        server_side = self._endpoint.server_side
+        try:
+            self.identity = identity_of(self._tls.ssl_object, server_side=server_side)
+        except IdentityFault as fault:
+            raise handshake_fault(fault, self.peername) from fault
+        self._handler = self._endpoint.opened(self)
+
+    def _read(self) -> None:
+        going_on = self._tls.read_into(self._buffer)
+        buffer, watch, now = self._buffer, self._watch, self._loop.time()
+        while self._state is _State.OPEN and not self._reading_paused:
+            frame = buffer.next()
+            if frame is None:
+                break
+            is_ping = self._handle_frame(*frame)
+            watch.frame(now, is_ping=is_ping)
+        if not going_on:
+            self._end(ConnectionLost("the peer closed the connection"))
+
+    def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
+        """Hand one frame on; whether it was a Ping."""
+        handler = cast(Handler, self._handler)
+        with payload:
+            if frame_type is FrameType.DATA:
+                handle, file, byte = decode_data_header(payload)
+                with payload[DATA_HEADER_BYTES:] as data:
+                    handler.on_data(handle, file, byte, data)
+            elif frame_type is FrameType.RAFT:
+                handler.on_raft(payload)
+            else:
+                return self._handle_message(handler, decode_message(payload))
+        return False
+
+    def _handle_message(self, handler: Handler, message: AnyMessage) -> bool:
+        if isinstance(message, Ping):
+            return True
+        if isinstance(message, Fault):
+            self._end(PeerFault(message.code, message.message, message.remedy))
+        else:
+            handler.on_message(message)
+        return False
+
+    def _next_turn(self) -> None:
+        """Others have had their turn, or the user wants to take again."""
+        if self._state is _State.OPEN and not self._reading_paused:
+            self._receive()
+        if self._state is _State.OPEN and not self._reading_paused:
+            self._read_socket(going_on=True)
+
+    def _read_socket(self, *, going_on: bool) -> None:
+        """Whether the event loop is to read from the socket; one that is closing cannot be told."""
+        if self._transport.is_closing():
+            return
+        if going_on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def _write(self, header: bytes, payload: bytes | memoryview) -> None:
+        self._watch.sent(self._loop.time())
+        size = len(payload)
+        if size <= JOIN_BYTES:
+            self._tls.write(header + payload)
+            if not self._corked:
+                self._flush()
+            return
+        self._tls.write(header)
+        view = memoryview(payload)
+        for start in range(0, size, PIECE_BYTES):
+            self._tls.write(view[start : start + PIECE_BYTES])
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._tls.has_output and not self._transport.is_closing():
+            self._transport.write(self._tls.take())
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def _guard(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - the seam: what a handler raises ends it here
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """A handler, or what it was to be given, failed."""
+        if isinstance(error, InvariantError):
+            context = {"message": "a broken invariant", "exception": error, "protocol": self}
+            self._loop.call_exception_handler(context)
+        elif not isinstance(error, EXPECTED_ERRORS):
+            event = format_event("connection failed", peer=self.peername, error=error)
+            log.error("%s", event, exc_info=error)
+        self._end(error, fault_of(error))
+
+    def _end(self, error: Exception | None, fault: Fault | None = None) -> None:
+        """The conversation is over; the socket follows when the peer has seen it, or in time."""
+        if self._state not in (_State.OPENING, _State.OPEN):
+            return
+        if self._state is _State.OPENING and error is not None:
+            error = handshake_fault(error, self.peername)
+        self._error = error
+        if fault is not None:
+            self.send(fault)
+        self._state = _State.CLOSING
+        self._buffer = ReceiveBuffer()
+        self._loop.call_soon(self._tell_closed)
+        self._watch.closing(self._loop.time())
+        # Where connecting was given up, the socket is closed though it does not say so.
+        with contextlib.suppress(RuntimeError):
+            self._finish_sending()
+            self._read_socket(going_on=True)
+        self._check_deadlines()
+
+    def _finish_sending(self) -> None:
+        if not self._transport.is_closing():
+            self._tls.say_goodbye()
+            self._flush()
+        if not self._transport.is_closing():  # a write that fails at once closes it
+            self._transport.write_eof()
+
+    def _tell_closed(self) -> None:
+        if self._handler is not None:
+            self._handler.on_closed(self._error)
+
+    def _check_deadlines(self) -> None:
+        """Act on what is overdue; see to it that this is called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._loop.time()
+        missed = self._watch.missed(now)
+        if missed is None:
+            self._keep_alive(now)
+            self._timer = self._loop.call_at(self._watch.next_check(now), self._check_deadlines)
+        elif self._state is _State.CLOSING:
+            self._transport.abort()
+        else:
+            self._end(DeadlinePassed(missed), make_fault(FaultCode.TIMEOUT, missed))
+
+    def _keep_alive(self, now: float) -> None:
+        if not self._watch.ping_due(now):
+            return
+        self._buffer.trim()
+        if self._writable:
+            self.send(Ping())

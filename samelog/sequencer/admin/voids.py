@@ -1,0 +1,82 @@
+"""An administrator's last resort for records that no node has any more: their offsets become void.
+
+Invariant: nothing is declared void that a reachable node has, or that one may have which was not
+named as lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samelog.consensus import NotLeader
+from samelog.format.batch import HEADER_BYTES, read_header
+from samelog.sequencer.admin.status import partition_info
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.commands import VoidRecords
+from samelog.sequencer.state.types import Rejection
+from samelog.wire import admin
+from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from samelog.sequencer.node import Node
+
+
+async def void_records(node: Node, request: admin.VoidRecords) -> admin.RecordsVoided:
+    """Do what is asked. Raises ChangeRefused, NotLeader or TimeoutError."""
+    if not node.group.is_leader:
+        raise NotLeader(node.group.raft.leader)
+    topic = node.replica.machine.topic_named(request.topic)
+    if topic is None or request.partition >= topic.partitions:
+        text = f"there is no {request.topic}-{request.partition}"
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
+    number = topic.partition_numbers[request.partition]
+    _check_own(node, number, request)
+    _check_others(node, number, request)
+    command = _command(node, number, request)
+    outcome = await node.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
+    return admin.RecordsVoided(request.first_offset, request.next_offset)
+
+
+def _command(node: Node, number: int, request: admin.VoidRecords) -> VoidRecords:
+    """Where the void goes is decided here, for all copies alike."""
+    log = node.merging.partitions[number].log
+    epoch, timestamp = 0, -1
+    last = log.last_batch()
+    if last is not None:
+        header = read_header(log.read(last[0], last[1], HEADER_BYTES))
+        epoch, timestamp = header.leader_epoch, header.max_timestamp
+    return VoidRecords(
+        number,
+        request.first_offset,
+        request.next_offset,
+        log.end()[0],
+        epoch,
+        timestamp,
+        node.clock.wall_ms(),
+    )
+
+
+def _check_own(node: Node, number: int, request: admin.VoidRecords) -> None:
+    """This node must wait for just these records."""
+    info = partition_info(node, number)
+    if info.end_offset != request.first_offset or request.next_offset > info.wanted_offset:
+        text = f"{node.config.name} has offsets up to {info.end_offset}, and misses " + (
+            f"those up to {info.wanted_offset}" if info.wanted_offset else "none for good"
+        )
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "samelog status")
+
+
+def _check_others(node: Node, number: int, request: admin.VoidRecords) -> None:
+    """No other node may have more; one that is away may, unless it is named as lost."""
+    for member in node.members.all.values():
+        view = node.coordinator.views.get(member.number)
+        if member.number == node.number or member.name in request.without:
+            continue
+        if view is None or not view.connected:
+            text = f"{member.name} is away, and may have these records"
+            raise ChangeRefused(FaultCode.NOT_READY, text, "start it, or say that it is lost")
+        if view.merged_durable.get(number, 0) > request.first_offset:
+            text = f"{member.name} has these records"
+            raise ChangeRefused(FaultCode.NOT_READY, text, "wait until they are copied")

@@ -1,0 +1,1 @@
+"""Drives archiving: rounds of the leader, truncation and history on every node."""

@@ -1,0 +1,213 @@
+"""Which files were ever archived: on disk, one file for each partition, outside the replicated
+state, whose snapshots would grow with them.
+
+Archive commands name the files. A node that missed some, because it took a snapshot over or lost
+its disk, asks its peers.
+
+Invariant: a snapshot counts only when the history it implies is durable; the history has no gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Container
+
+import msgspec
+
+from samelog.archiver.copies import format_bits
+from samelog.format.errors import LogFormatError
+from samelog.runtime.log import log_event
+from samelog.sequencer.state.commands import Archive, GoneFile
+from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
+from samelog.store.merged.history_file import (
+    RECORD_BYTES,
+    ArchivedFile,
+    CopyNote,
+    HistoryFile,
+    decode_record,
+    encode_record,
+)
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+log = logging.getLogger(__name__)
+
+OPEN_FILES = 64
+PAGE_FILES = 256
+
+
+class History:
+    """One node's history of all partitions."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        machine: StateMachine,
+        *,
+        peers: Callable[[], list[int]],
+        send: Callable[[int, HistoryAsked | HistoryTold], bool],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._machine = machine
+        self._peers = peers
+        self._send = send
+        self._open: OrderedDict[int, HistoryFile] = OrderedDict()
+        self._dirty: set[int] = set()
+        self._ends: dict[int, int] = {}
+        self._paths: dict[int, str] = {}
+        self._asked = 0
+        fs.make_directory(directory)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _file(self, number: int) -> HistoryFile:
+        """A partition's file, opened if need be. Raises LogFormatError."""
+        known = self._open.get(number)
+        if known is None:
+            partition = self._machine.state.partitions[number]
+            log_id = self._machine.state.topics[partition.topic_id].log_id
+            name = f"{log_id}-{partition.index}"
+            path = os.path.join(self._directory, name)
+            known = self._open[number] = HistoryFile(self._fs, path)
+            self._paths[number] = path
+            self._ends[number] = known.end
+            self._close_some()
+        self._open.move_to_end(number)
+        return known
+
+    def _close_some(self) -> None:
+        while len(self._open) > OPEN_FILES:
+            number, oldest = self._open.popitem(last=False)
+            if number in self._dirty and oldest.file is not None:
+                oldest.file.datasync()
+                self._dirty.discard(number)
+            oldest.close()
+
+    def take_dirty(self) -> list[File]:
+        """What has been written since the last call, to be synced."""
+        files = [self._open[number].file for number in self._dirty if number in self._open]
+        self._dirty.clear()
+        return [file for file in files if file is not None]
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def forget_deleted(self, known: Container[str]) -> None:
+        """Remove what is left of topics that are not among the known ones."""
+        for name in self._fs.list_directory(self._directory):
+            if name.rpartition("-")[0] not in known:
+                self._fs.unlink(os.path.join(self._directory, name))
+
+    # --- what is archived -------------------------------------------------------------------------
+
+    def archived(self, command: Archive) -> None:
+        """An entry is applied. What cannot be written now is asked for later."""
+        files = [self._file_of(command, file) for file in command.files]
+        if files:
+            self._append(command.partition, files)
+
+    def _file_of(self, command: Archive, file: GoneFile) -> ArchivedFile:
+        copy: CopyNote | None = None
+        if file.copied_ms >= 0:
+            target = self._machine.state.copy_targets.index(command.copy_url)
+            copy = CopyNote(file.copied_ms, target, format_bits(tuple(command.copy_formats)))
+        *numbers, sha256, _ = msgspec.structs.astuple(file)
+        return ArchivedFile._make((*numbers, command.at_ms, sha256, command.reason, copy))
+
+    def _append(self, number: int, files: list[ArchivedFile]) -> bool:
+        try:
+            file = self._file(number)
+            if not file.append(files):
+                return False
+        except LogFormatError as error:
+            log_event(log, logging.ERROR, "history not written", partition=number, error=error)
+            return False
+        self._ends[number] = file.end
+        self._dirty.add(number)
+        return True
+
+    def lacks(self, number: int) -> bool:
+        """Whether files were archived that are not in the history here. Raises LogFormatError."""
+        start = self._machine.state.partitions[number].start_segment
+        if start == 0:
+            return False
+        if number not in self._ends:
+            self._file(number)
+        return self._ends[number] < start
+
+    def read(self, number: int, offset: int, limit: int) -> list[ArchivedFile]:
+        """Up to `limit` archived files from the one on that begins at `offset` or behind it. Raises
+        LogFormatError.
+        """
+        if self._machine.state.partitions[number].start_segment == 0:
+            return []
+        return self._file(number).read(offset, limit)
+
+    # --- from and to peers ------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Ask for what is lacking, and let go of deleted topics; once a second."""
+        partitions = self._machine.state.partitions
+        for number in [number for number in self._paths if number not in partitions]:
+            self._remove(number)
+        for number in partitions:
+            try:
+                if self.lacks(number):
+                    self._ask(number)
+            except DiskFault as error:
+                log_event(log, logging.ERROR, "history not read", partition=number, error=error)
+
+    def _ask(self, number: int) -> None:
+        peers = self._peers()
+        if peers:
+            self._asked += 1
+            peer = peers[self._asked % len(peers)]
+            self._send(peer, HistoryAsked(number, self._ends[number]))
+
+    def _remove(self, number: int) -> None:
+        path = self._paths.pop(number)
+        self._ends.pop(number, None)
+        self._dirty.discard(number)
+        file = self._open.pop(number, None)
+        if file is not None:
+            file.close()
+        if self._is_former(path):
+            return
+        try:
+            self._fs.unlink(path)
+        except NoSuchFile:
+            return
+
+    def _is_former(self, path: str) -> bool:
+        """Whether it is of a log that was begun anew: that is set aside, and so is its history."""
+        log_id = os.path.basename(path).rpartition("-")[0]
+        return any(log_id in each.former_logs for each in self._machine.state.topics.values())
+
+    def on_asked(self, node: int, message: HistoryAsked) -> None:
+        """A peer lacks something."""
+        files: list[ArchivedFile] = []
+        if message.partition in self._machine.state.partitions:
+            files = self.read(message.partition, message.offset, PAGE_FILES)
+        records = b"".join(map(encode_record, files))
+        self._send(node, HistoryTold(message.partition, records))
+
+    def on_told(self, message: HistoryTold) -> None:
+        """A peer says what it knows."""
+        data = message.records
+        found = [
+            decode_record(data[at : at + RECORD_BYTES]) for at in range(0, len(data), RECORD_BYTES)
+        ]
+        files = [file for file in found if file is not None]
+        partition = self._machine.state.partitions.get(message.partition)
+        if partition is None or len(files) < len(found):
+            return
+        files = [file for file in files if file.next_offset <= partition.start_segment]
+        if files and self._append(message.partition, files) and self.lacks(message.partition):
+            self._ask(message.partition)

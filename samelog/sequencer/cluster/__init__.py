@@ -1,0 +1,1 @@
+"""The members of the cluster: links between them, changes, and mutual repair."""

@@ -1,0 +1,358 @@
+"""The leader's care for the membership: one change at a time, each carried on whoever leads.
+
+A new node is a learner first. It becomes a voter by itself once it has the log and the merged bytes
+and takes little time for a round of catching up (Raft thesis, section 4.2.1); what it replaces is
+removed after that. All of this is in the replicated member list, so the next leader goes on.
+
+Invariant: no change begins before a majority of the present voters has merged durably what was
+committed when the last change was: two changes in a row could otherwise leave acknowledged bytes
+on nodes that are no majority any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from samelog.config.authorisation import NODE_PREFIX
+from samelog.consensus import ChangePending, NotLeader, ProgressState, Role
+from samelog.runtime.clock import Clock
+from samelog.runtime.log import log_event
+from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.state.commands import Member, Place, SetMembers
+from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from samelog.sequencer.cluster.members import Members
+    from samelog.sequencer.raft.coordinator import Coordinator
+    from samelog.sequencer.state.machine import StateMachine
+
+log = logging.getLogger(__name__)
+
+VOTERS_LIMIT = 7
+NUMBERS_LIMIT = 254
+CLOSE_ENTRIES = 256
+LOOK_S = 0.02
+ROUND_S = 1.0
+"""A learner that needs no longer than this for what came in meanwhile is close enough."""
+HAND_OVER_TICKS = 50
+FREE_TIMEOUT_S = 5.0
+CHANGE_TIMEOUT_S = 3.0
+
+
+class ChangeRefused(Exception):
+    """A change that cannot be, or not now; with the reason and the remedy."""
+
+    def __init__(self, code: FaultCode, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.remedy = remedy
+
+
+class Changes:
+    """One node's part in changing the membership; only the leader's acts."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        group: Group,
+        machine: StateMachine,
+        members: Members,
+        coordinator: Coordinator,
+        clock: Clock,
+        connected: Callable[[], list[int]],
+    ) -> None:
+        self._number = number
+        self._group = group
+        self._machine = machine
+        self._members = members
+        self._coordinator = coordinator
+        self._clock = clock
+        self._connected = connected
+        self._led_term = -1
+        self._seen_version = -1
+        self._needed: dict[int, int] = {}
+        """Partition -> offset that a majority must have merged durably before the next change."""
+        self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
+        """Learner -> when its round of catching up began, and what it must reach."""
+        self._left: set[tuple[int, Place]] = set()
+        """Inputs, and where, that were left to another leader."""
+
+    # --- carrying on ------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Take the next step, if there is one and it is allowed."""
+        if not self._group.is_leader:
+            return
+        self._note_what_is_needed()
+        state = self._machine.state
+        if not state.members:
+            self._propose_soon(list(self._members.all.values()))
+        elif self._is_free():
+            self._remove_replaced() or self._promote_learners()
+        if self._in_maintenance(self._number):
+            self.give_leadership_away()
+        self._leave_damage_to_others()
+
+    def _leave_damage_to_others(self) -> None:
+        """An input whose bytes have rotted here waits until another node leads. Once: where all
+        nodes have the same bytes, none of them can do better.
+        """
+        inputs = self._machine.state.inputs
+        damaged = [number for number in self._coordinator.damaged_inputs() if number in inputs]
+        places = {(number, inputs[number].place) for number in damaged}
+        if places - self._left and self.give_leadership_away() is not None:
+            self._left |= places
+
+    def _note_what_is_needed(self) -> None:
+        """A new leader, or a new membership: what is committed by now has to be on a majority."""
+        version, term = self._machine.state.members_version, self._group.raft.term
+        if (self._led_term, self._seen_version) != (term, version):
+            self._led_term, self._seen_version = term, version
+            self._needed = self._offsets()
+            self._rounds.clear()
+
+    def _offsets(self) -> dict[int, int]:
+        partitions = self._machine.state.partitions
+        return {number: partition.next_offset for number, partition in partitions.items()}
+
+    def _is_free(self) -> bool:
+        """Whether the last change is over: committed, applied, and its bytes on a majority."""
+        self._note_what_is_needed()
+        if self._group.raft.membership_index > self._group.applied_index:
+            return False
+        return self._has(self._coordinator.majority_merged(), self._needed)
+
+    def _has(self, merged: dict[int, int], wanted: dict[int, int]) -> bool:
+        partitions = self._machine.state.partitions
+        return all(
+            merged.get(number, 0) >= offset
+            for number, offset in wanted.items()
+            if number in partitions
+        )
+
+    def _remove_replaced(self) -> bool:
+        members = self._machine.state.members
+        for member in members.values():
+            if not member.voter or member.replaces not in members:
+                continue
+            if member.replaces != self._number:
+                self._propose_soon(self._without(member.replaces))
+            else:  # handing over first costs less than an election after the removal
+                self.give_leadership_away(member.number)
+            return True
+        return False
+
+    def _promote_learners(self) -> bool:
+        for member in self._machine.state.members.values():
+            if not member.voter and member.promote and self._is_close(member.number):
+                log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
+                voter = msgspec.structs.replace(member, voter=True)
+                self._propose_soon([*self._without(member.number), voter])
+                return True
+        return False
+
+    def _is_close(self, number: int) -> bool:
+        """Whether a learner holds the log and the merged bytes, but for what came in just now."""
+        raft = self._group.raft
+        progress = raft.progress(number)
+        if progress is None or number not in self._machine.state.started:
+            return False
+        behind = raft.last_index - progress.match
+        if progress.state is not ProgressState.REPLICATE or behind > CLOSE_ENTRIES:
+            return False
+        began, wanted = self._rounds.setdefault(number, (self._clock.now(), self._offsets()))
+        if not self._has(self._coordinator.views[number].merged_durable, wanted):
+            return False
+        del self._rounds[number]
+        return self._clock.now() - began <= ROUND_S
+
+    def _without(self, number: int) -> list[Member]:
+        """The members but one, and nobody waits to replace that one any more."""
+        return [
+            msgspec.structs.replace(member, replaces=-1) if member.replaces == number else member
+            for member in self._machine.state.members.values()
+            if member.number != number
+        ]
+
+    def _propose_soon(self, members: list[Member]) -> None:
+        """Propose; whatever comes of it shows in the member list."""
+        try:
+            future = self._group.propose_members(SetMembers(members))
+        except (NotLeader, ChangePending):
+            return
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    # --- what an operator asks for ----------------------------------------------------------------
+
+    async def add(
+        self, name: str, address: str, *, promote: bool = True, replaces: str | None = None
+    ) -> Member:
+        """Add a learner, that becomes a voter when it has caught up. Raises ChangeRefused."""
+        await self._until_free()
+        old = None if replaces is None else self._named(replaces)
+        self._check_new(name, address, old)
+        state = self._machine.state
+        member = Member(
+            state.next_member,
+            name,
+            address,
+            NODE_PREFIX + name,
+            voter=False,
+            promote=promote,
+            replaces=-1 if old is None else old.number,
+        )
+        await self._propose([*state.members.values(), member])
+        return member
+
+    def _check_new(self, name: str, address: str, old: Member | None) -> None:
+        members = self._machine.state.members.values()
+        self._refuse_while_joining()
+        for member in members:
+            if name == member.name or address == member.address:
+                raise ChangeRefused(
+                    FaultCode.ALREADY_EXISTS, f"{member.name} at {member.address} is a member"
+                )
+        voters = sum(member.voter or member.promote for member in members)
+        if old is None and voters >= VOTERS_LIMIT:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"a cluster has at most {VOTERS_LIMIT}")
+        if self._machine.state.next_member > NUMBERS_LIMIT:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
+
+    def _refuse_while_joining(self) -> None:
+        for member in self._machine.state.members.values():
+            if (member.promote and not member.voter) or member.replaces >= 0:
+                raise ChangeRefused(
+                    FaultCode.CHANGE_PENDING,
+                    f"{member.name} is being added",
+                    f"wait, or undo it: samelog node remove {member.name}",
+                )
+
+    async def remove(self, name: str) -> Member:
+        """Remove a node; a learner that never caught up too. Raises ChangeRefused."""
+        await self._until_free()
+        member = self._named(name)
+        if member.voter:
+            self._refuse_while_joining()
+            if sum(other.voter for other in self._machine.state.members.values()) == 1:
+                raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is the last voter")
+        if member.number == self._number:
+            await self.hand_over()
+            raise NotLeader(self._group.raft.leader)
+        await self._propose(self._without(member.number))
+        return member
+
+    async def readmit(self, name: str) -> Member:
+        """Give a node that lost its directory a number of its own, as a learner, instead of the old
+        one, whose promises it forgot. Raises ChangeRefused.
+        """
+        await self._until_free()
+        self._refuse_while_joining()
+        old = self._named(name)
+        if old.number == self._number:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} leads, thus lost nothing")
+        new = msgspec.structs.replace(
+            old, number=self._machine.state.next_member, voter=False, promote=True, replaces=-1
+        )
+        await self._propose([*self._without(old.number), new])
+        return new
+
+    def _named(self, name: str) -> Member:
+        for member in self._machine.state.members.values():
+            if member.name == name:
+                return member
+        names = ", ".join(member.name for member in self._machine.state.members.values())
+        raise ChangeRefused(
+            FaultCode.NOT_A_MEMBER, f"no node is called {name!r}", f"there are {names}"
+        )
+
+    async def _until_free(self) -> None:
+        """Wait for the end of the last change. Raises ChangeRefused, or NotLeader."""
+        deadline = self._clock.now() + FREE_TIMEOUT_S
+        while not (self._machine.state.members and self._is_free()):
+            if not self._group.is_leader:
+                raise NotLeader(self._group.raft.leader)
+            if self._clock.now() > deadline:
+                raise ChangeRefused(
+                    FaultCode.CHANGE_PENDING, "the last change is not settled", "try again later"
+                )
+            await asyncio.sleep(LOOK_S)
+        if not self._group.is_leader:
+            raise NotLeader(self._group.raft.leader)
+
+    async def _propose(self, members: list[Member]) -> None:
+        try:
+            future = self._group.propose_members(SetMembers(members))
+            async with asyncio.timeout(CHANGE_TIMEOUT_S):
+                await future
+        except ChangePending as error:
+            raise ChangeRefused(FaultCode.CHANGE_PENDING, str(error), "try again later") from error
+        except ProposalLost as error:
+            raise ChangeRefused(
+                FaultCode.TIMEOUT, "leadership moved; it may have been done", "samelog node list"
+            ) from error
+
+    # --- leadership -------------------------------------------------------------------------------
+
+    def _in_maintenance(self, number: int) -> bool:
+        until = self._machine.state.maintenance.get(self._members.name(number), 0)
+        return until > self._clock.wall_ms()
+
+    def give_leadership_away(self, to: int | None = None) -> int | None:
+        """Ask a voter, the most advanced that is there, to lead: whom; None if there is nobody."""
+        raft = self._group.raft
+        if raft.role is not Role.LEADER:
+            return None
+        there = self._voters_there()
+        rested = [number for number in there if not self._in_maintenance(number)]
+        matches = {
+            number: progress.match
+            for number in ([to] if to is not None else rested or there)
+            if (progress := raft.progress(number)) is not None
+        }
+        if not matches:
+            return None
+        best = max(matches, key=lambda number: matches[number])
+        raft.transfer_leadership(best, self._clock.now())
+        self._group.pump()
+        return best
+
+    def _voters_there(self) -> list[int]:
+        """Voters besides this one that are connected to it."""
+        voters = self._group.raft.voters
+        return [each for each in self._connected() if each in voters and each != self._number]
+
+    async def hand_over(self, to: int | None = None) -> bool:
+        """Give leadership away, and wait a moment: whether somebody else leads."""
+        if self.give_leadership_away(to) is None:
+            return self._group.raft.role is not Role.LEADER
+        for _ in range(HAND_OVER_TICKS):
+            if self._group.raft.role is not Role.LEADER:
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
+
+    async def transfer(self, name: str | None) -> str:
+        """Move leadership to a node, or to whoever is best: its name. Raises ChangeRefused."""
+        if not self._group.is_leader:
+            raise NotLeader(self._group.raft.leader)
+        to = None if name is None else self._named(name).number
+        if to == self._number:
+            return self._members.name(to)
+        if to is not None and to not in self._group.raft.voters:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is no voter")
+        if not self._voters_there():
+            reason = "no other voter is connected to the leader"
+            raise ChangeRefused(FaultCode.NOT_READY, reason, "samelog node list")
+        if not await self.hand_over(to):
+            raise ChangeRefused(FaultCode.TIMEOUT, "nobody took over", "samelog status")
+        for _ in range(HAND_OVER_TICKS):
+            if (leader := self._group.raft.leader) is not None:
+                return self._members.name(leader)
+            await asyncio.sleep(LOOK_S)
+        raise ChangeRefused(FaultCode.TIMEOUT, "no leader is known yet", "samelog status")

@@ -1,0 +1,144 @@
+"""Looks whether the files of merged logs are still there, and gets back what somebody removed or
+cut under the running node.
+
+A file that is still open is written again from there. Another one comes whole from a peer. The
+growing segment, if it was cut, is opened anew, and what it lacks comes from peers as after a start.
+
+Invariant: a file that is not there is never taken for an archived one, nor for a reason to remove
+anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from samelog.format.errors import LogFormatError
+from samelog.runtime.log import log_event
+from samelog.sequencer.host import InThread
+from samelog.sequencer.state.commands import RecordEvent
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.merged.names import LOG, segment_name
+from samelog.store.merged.restore import (
+    Lost,
+    checksum_of,
+    copy_open,
+    find_lost,
+    put_back,
+    restored_path,
+)
+from samelog.store.merged.segment import Segment
+
+if TYPE_CHECKING:
+    from samelog.sequencer.merge.merging import MergedPartition
+    from samelog.sequencer.node import Node
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+FILES_PER_S = 10_000
+
+
+class FileGuard:
+    """One node's guard."""
+
+    def __init__(self, node: Node, fs: FileSystem, in_thread: InThread) -> None:
+        self._node = node
+        self._fs = fs
+        self._in_thread = in_thread
+        self._lost: dict[str, str] = {}
+        """Path -> what is wrong with it, until it is put back."""
+
+    @property
+    def troubles(self) -> Iterable[str]:
+        """What is lost here, and was not got back yet."""
+        return self._lost.values()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        looked_at = 0
+        while True:
+            await asyncio.sleep(max(LOOK_S, looked_at / FILES_PER_S))
+            looked_at = await self.look()
+
+    async def look(self) -> int:
+        """Look at all files once: how many there are."""
+        count = 0
+        for number, partition in tuple(self._node.merging.partitions.items()):
+            segments = [(each.base_offset, each.size) for each in partition.log.segments()]
+            wanted = [each for each in segments if each[1]]
+            count += len(wanted)
+            with suppress(LogFormatError):  # whoever reads or writes there says so
+                found = await self._in_thread(find_lost, self._fs, partition.log.path, wanted)
+                await self._get_back(number, partition, found)
+        return count
+
+    async def _get_back(self, number: int, partition: MergedPartition, found: list[Lost]) -> None:
+        for path in [path for path in self._lost if os.path.dirname(path) == partition.log.path]:
+            if not any(path.endswith(segment_name(each.base, LOG)) for each in found):
+                del self._lost[path]
+        for lost in found:
+            segment = partition.log.segment(lost.base)
+            is_here = self._node.merging.partitions.get(number) is partition
+            if segment is None or not is_here or partition.fault is not None:
+                return  # archived or set aside meanwhile
+            await self._restore(number, partition, segment, lost)
+
+    async def _restore(
+        self, number: int, partition: MergedPartition, segment: Segment, lost: Lost
+    ) -> None:
+        path = os.path.join(partition.log.path, segment_name(lost.base, LOG))
+        what = "was removed" if lost.size < 0 else f"was cut to {lost.size} bytes"
+        if path not in self._lost:
+            log_event(log, logging.ERROR, "a segment's file is lost", file=path, how=what)
+        self._lost[path] = f"{path} {what}, not by this node"
+        try:
+            source = await self._source_of(number, partition, segment, lost)
+        except LogFormatError as error:
+            log_event(log, logging.ERROR, "not restored", file=path, error=error)
+            return
+        if source:
+            del self._lost[path]
+            text = f"{self._node.config.name}: {path} {what}, not by the node; restored {source}"
+            log_event(log, logging.WARNING, "a segment's file is restored", file=path, how=source)
+            self._node.spawn(self._record(text))
+
+    async def _source_of(
+        self, number: int, partition: MergedPartition, segment: Segment, lost: Lost
+    ) -> str:
+        """Get a file back: from where; empty if that cannot be done now. Raises LogFormatError."""
+        merged, directory = partition.log, partition.log.path
+        opened = merged.open_file(lost.base)
+        if lost.size < 0 and opened is not None and self._fs.exists(directory):
+            await self._copy(partition, segment, opened)
+            return "from what was still open"
+        if not segment.sealed or not self._fs.exists(directory):
+            self._node.merging.reopen(number, "its files were removed or cut")
+            return "by opening the log anew"
+        begin, end = merged.checksums(lost.base)
+        path = restored_path(directory, lost.base)
+        peer = await self._node.repair.segment_of(partition, segment, path)
+        if peer is None or await self._in_thread(checksum_of, self._fs, path, begin) != end:
+            return ""
+        if merged.segment(lost.base) is None:
+            return ""  # archived meanwhile
+        put_back(self._fs, directory, lost.base)
+        merged.look_at_file_again(lost.base)
+        return f"from {peer}"
+
+    async def _copy(self, partition: MergedPartition, segment: Segment, opened: File) -> None:
+        merged, path = partition.log, restored_path(partition.log.path, segment.base_offset)
+        await self._in_thread(copy_open, self._fs, opened, path, segment.size)
+        if merged.segment(segment.base_offset) is None:
+            return  # archived meanwhile
+        merged.take_restored(segment.base_offset, path, segment.size)
+
+    async def _record(self, text: str) -> None:
+        """Leave an event that remains when the trouble is over."""
+        with suppress(TimeoutError):
+            event = RecordEvent(self._node.clock.wall_ms(), "file-lost", text[:1000])
+            await self._node.proposer.propose(event)

@@ -1,0 +1,154 @@
+"""How a node with an empty directory finds its place: it asks the nodes that its configuration
+names which number it has, and who else there is.
+
+A new node's number has never been used, so it has promised nothing and may vote once the cluster
+makes it a voter. A node that lost its directory keeps its number until an operator has it
+readmitted, and may not vote under it (DESIGN §11.13).
+
+Invariant: nothing is written before some member has named this node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+import msgspec
+
+from samelog.config.types import NodeConfig, PeerConfig
+from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.log import log_event
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.network.transport import Connection, connect
+from samelog.sequencer.cluster.node_dir import NodePlace, NodeRecord, read_record, write_record
+from samelog.sequencer.cluster.peers import make_hello
+from samelog.sequencer.state.commands import Member
+from samelog.store.disk.files import FileSystem
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import AnyMessage, MemberList, Welcome
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+ANSWER_TIMEOUT_S = 5.0
+
+
+class _Question:
+    """Asks one member for this node's place. Implements transport.Handler."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._list: MemberList | None = None
+        self.place: asyncio.Future[NodePlace] = asyncio.get_running_loop().create_future()
+
+    def open(self, connection: Connection) -> _Question:
+        """Introduce ourselves, without a number."""
+        config = self._config
+        connection.send(make_hello(cluster=config.cluster, node=config.name, boot=0, number=-1))
+        return self
+
+    def on_message(self, message: AnyMessage) -> None:
+        """The list, then Welcome: that is the answer."""
+        if isinstance(message, MemberList):
+            self._list = message
+        elif isinstance(message, Welcome) and self._list is not None and not self.place.done():
+            self.place.set_result(self._place_in(self._list, is_fresh=message.is_fresh))
+
+    def _place_in(self, told: MemberList, *, is_fresh: bool) -> NodePlace:
+        members = [Member(*member) for member in told.members]
+        own = [member.number for member in members if member.name == self._config.name]
+        if not own:
+            raise ProtocolFault(FaultCode.PROTOCOL, "welcomed, but not in the member list")
+        return NodePlace(
+            cluster=self._config.cluster,
+            node=self._config.name,
+            number=own[0],
+            members=members,
+            members_version=told.version,
+            is_fresh=is_fresh,
+        )
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Never sent on this connection."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "DATA on a peer connection")
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Never sent in this direction."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT from the accepting side")
+
+    def on_writable(self) -> None:
+        """One question is small."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """No answer will come."""
+        if not self.place.done():
+            self.place.set_exception(error or ConnectionResetError("the node hung up"))
+
+
+async def find_place(config: NodeConfig, tls: ReloadingContext) -> NodePlace:
+    """This node's place, as soon as some member knows it."""
+    said = ""
+    while True:
+        reasons = []
+        for peer in config.peers:
+            if peer.name == config.name:
+                continue
+            try:
+                return await _ask(config, peer, tls)
+            except (RuntimeFault, ProtocolFault, OSError, TimeoutError) as error:
+                reasons.append(f"{peer.name}: {error}")
+        if (text := "; ".join(reasons)) != said:
+            said = text
+            log_event(
+                log,
+                logging.WARNING,
+                "no member of the cluster yet",
+                remedy=f"samelog node add {config.name} {config.advertise}; or start the others; "
+                "a new cluster begins with --bootstrap",
+                reasons=text,
+            )
+        await asyncio.sleep(RETRY_S)
+
+
+async def _ask(config: NodeConfig, peer: PeerConfig, tls: ReloadingContext) -> NodePlace:
+    question = _Question(config)
+    connection = await connect(
+        peer.address, tls, question.open, expected_identity=NODE_PREFIX + peer.name
+    )
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await question.place
+    finally:
+        connection.close()
+
+
+def is_new(fs: FileSystem, config: NodeConfig) -> bool:
+    """Whether the node has no directory yet, or lost it."""
+    return not fs.exists(os.path.join(config.data, "node.json"))
+
+
+def take_new_place(fs: FileSystem, path: str, place: NodePlace) -> str:
+    """Make a stopped node's directory one of its new number: where what was promised under the old
+    one is kept.
+
+    Merged logs stay: they are compared with the cluster's before anything is added to them.
+    """
+    known = read_record(fs, path)
+    aside = os.path.join(path, f"set-aside.{known.number}.{known.boot}")
+    fs.make_directory(aside)
+    for name in ("raft", "sessions"):
+        if fs.exists(os.path.join(path, name)):
+            fs.rename(os.path.join(path, name), os.path.join(aside, name))
+    fs.sync_directory(aside)
+    fs.sync_directory(path)
+    record: NodeRecord = msgspec.structs.replace(
+        known,
+        number=place.number,
+        may_vote=place.is_fresh,
+        members=list(place.members),
+        members_version=place.members_version,
+        voters=[],
+    )
+    write_record(fs, path, record)
+    return aside

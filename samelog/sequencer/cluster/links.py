@@ -1,0 +1,77 @@
+"""The connections that this node dials to the other members, as members come and go.
+
+Invariant: there is one link to every other member that this node knows of, and none to anybody
+else; a message to nobody is dropped, as to a peer that is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from samelog.config.types import PeerConfig
+from samelog.runtime.backoff import Backoff
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
+from samelog.wire.messages import Hello
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+class Links:
+    """All links of one node. `open` is what others may hold on to: it is changed, not replaced."""
+
+    def __init__(
+        self, hello: Hello, tls: ReloadingContext, listener: PeerListener, rng: random.Random
+    ) -> None:
+        self.open: dict[int, PeerLink] = {}
+        self._hello = hello
+        self._tls = tls
+        self._listener = listener
+        self._rng = rng
+        self._spawn: Spawn | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, spawn: Spawn) -> None:
+        """Dial, from now on."""
+        self._spawn = spawn
+        for number in self.open:
+            self._dial(number)
+
+    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
+        """These are the other members now."""
+        for number, link in list(self.open.items()):
+            if wanted.get(number) != link.peer:
+                self._drop(number)
+        for number, peer in wanted.items():
+            if number not in self.open:
+                self.open[number] = PeerLink(number, peer, self._hello, self._tls, self._listener)
+                self._dial(number)
+
+    def _dial(self, number: int) -> None:
+        if self._spawn is not None:
+            self._tasks[number] = self._spawn(self.open[number].run(Backoff(self._rng)))
+
+    def _drop(self, number: int) -> None:
+        link, task = self.open.pop(number), self._tasks.pop(number, None)
+        if task is not None:
+            task.cancel()
+        link.close()
+
+    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages, or drop them."""
+        link = self.open.get(to)
+        if link is not None:
+            link.send_raft(messages)
+
+    def send(self, to: int, message: PeerMessage) -> bool:
+        """Send a message; False if it was dropped."""
+        link = self.open.get(to)
+        return link is not None and link.send(message)
+
+    def send_all(self, message: PeerMessage) -> None:
+        """Send a message to every peer that is there."""
+        for link in self.open.values():
+            link.send(message)

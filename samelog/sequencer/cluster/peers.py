@@ -1,0 +1,241 @@
+"""Connections between the nodes of a cluster: Raft messages, position reports, cursors and
+forwarded proposals.
+
+Each node dials every other one; what it has to say goes over the connection it dialled, what it is
+told comes over those the others dialled. Bulk data has connections of its own, so these are never
+behind it.
+
+Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it
+misses Raft repeats, and reports are stated anew with every connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from samelog.config.types import PeerConfig
+from samelog.consensus import decode_messages, encode_messages
+from samelog.consensus.errors import MalformedMessage
+from samelog.runtime.backoff import Backoff
+from samelog.runtime.errors import ConnectFault
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, connect
+from samelog.sequencer.raft.coordinator import Ends
+from samelog.sequencer.state.commands import Place
+from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    AnyMessage,
+    Cursors,
+    Forward,
+    Forwarded,
+    Hello,
+    InputPlace,
+    MemberList,
+    PartitionOffset,
+    Report,
+    Role,
+    RunEnded,
+    Welcome,
+)
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+PeerMessage = (
+    Report | Cursors | Forward | Forwarded | RunEnded | MemberList | HistoryAsked | HistoryTold
+)
+
+log = logging.getLogger(__name__)
+
+
+class PeerListener(Protocol):
+    """What a node does with what its peers say."""
+
+    def on_raft(self, node: int, messages: Sequence[Any]) -> None:
+        """Raft messages."""
+
+    def on_peer_message(self, node: int, message: PeerMessage) -> None:
+        """Anything else between peers."""
+
+    def on_peer_dialled(self, node: int) -> None:
+        """The peer has dialled a connection, perhaps before its older one is gone."""
+
+    def on_peer_gone(self, node: int) -> None:
+        """A connection that the peer dialled is gone."""
+
+    def on_peer_connected(self, node: int) -> None:
+        """The connection to the peer stands."""
+
+
+class PeerLink:
+    """The connection this node dials to one peer. Implements transport.Handler."""
+
+    def __init__(
+        self,
+        number: int,
+        peer: PeerConfig,
+        hello: Hello,
+        tls: ReloadingContext,
+        listener: PeerListener,
+    ) -> None:
+        self._number = number
+        self.peer = peer
+        self._hello = hello
+        self._tls = tls
+        self._listener = listener
+        self._connection: Connection | None = None
+        self._welcomed = False
+        self._closed = asyncio.Event()
+        self.last_error: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer has accepted us."""
+        return self._welcomed
+
+    async def run(self, backoff: Backoff) -> None:
+        """Keep the connection up until cancelled."""
+        while True:
+            self._closed.clear()
+            try:
+                self._connection = await connect(
+                    self.peer.address,
+                    self._tls,
+                    lambda connection: self,
+                    expected_identity=f"samelog://node/{self.peer.name}",
+                )
+                self._connection.send(self._hello)
+                await self._closed.wait()
+            except ConnectFault as fault:
+                self._failed(str(fault))
+            if self._welcomed:
+                backoff.reset()
+            self._welcomed = False
+            self._connection = None
+            await asyncio.sleep(backoff.next_delay_s())
+
+    def close(self) -> None:
+        """Let go of the peer: it is no member any more. What was sent still goes out."""
+        self._welcomed = False
+        if self._connection is not None:
+            self._connection.close()
+
+    def _failed(self, reason: str) -> None:
+        if reason != self.last_error:
+            log.info("peer %s: %s", self.peer.name, reason)
+        self.last_error = reason
+
+    def send_raft(self, messages: Sequence[Any]) -> None:
+        """Send Raft messages, or drop them."""
+        connection = self._ready()
+        if connection is not None:
+            connection.send_raft(encode_messages(messages))
+
+    def send(self, message: PeerMessage) -> bool:
+        """Send a message; False if it was dropped."""
+        connection = self._ready()
+        if connection is not None:
+            connection.send(message)
+        return connection is not None
+
+    def _ready(self) -> Connection | None:
+        connection = self._connection
+        if connection is None or not self._welcomed or not connection.writable:
+            return None
+        return connection
+
+    def on_message(self, message: AnyMessage) -> None:
+        """The peer's answer to Hello."""
+        if isinstance(message, MemberList):
+            self._listener.on_peer_message(self._number, message)
+        elif isinstance(message, Welcome):
+            if message.number != self._number:
+                reason = f"the peer is number {message.number}, not {self._number}"
+                raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
+            self._welcomed = True
+            self.last_error = None
+            self._listener.on_peer_connected(self._number)
+        else:
+            raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Never sent on this connection."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "DATA on a peer connection", "")
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Never sent in this direction."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT from the accepting side", "")
+
+    def on_writable(self) -> None:
+        """Nothing is ever queued."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """The connection is gone; `run` dials again."""
+        if error is not None:
+            self._failed(str(error))
+        self._closed.set()
+
+
+class PeerServer:
+    """A connection that a peer dialled. Implements transport.Handler."""
+
+    def __init__(self, number: int, connection: Connection, listener: PeerListener) -> None:
+        self._number = number
+        self._connection = connection
+        self._listener = listener
+        listener.on_peer_dialled(number)
+
+    def on_message(self, message: AnyMessage) -> None:
+        """Reports, cursors and forwarded proposals."""
+        if not isinstance(message, PeerMessage):
+            raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
+        self._listener.on_peer_message(self._number, message)
+
+    def on_raft(self, payload: memoryview) -> None:
+        """Raft messages."""
+        try:
+            messages = decode_messages(payload)
+        except MalformedMessage as error:
+            raise ProtocolFault(FaultCode.PROTOCOL, str(error), "") from error
+        self._listener.on_raft(self._number, messages)
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Never sent on this connection."""
+        raise ProtocolFault(FaultCode.PROTOCOL, "DATA on a peer connection", "")
+
+    def on_writable(self) -> None:
+        """Nothing is ever queued."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """The peer is gone, or replaced this connection."""
+        self._listener.on_peer_gone(self._number)
+
+
+def make_hello(*, cluster: str, node: str, boot: int, number: int) -> Hello:
+    """The first message to a peer."""
+    return Hello(role=Role.RAFT, cluster=cluster, node=node, boot=boot, number=number)
+
+
+def make_report(
+    *,
+    boot: int,
+    places: Mapping[int, Place],
+    merged: Mapping[int, int] | None = None,
+    samples: Mapping[tuple[int, int], int] | None = None,
+    health: Health | None = None,
+) -> Report:
+    """What a node tells its peers of itself."""
+    return Report(
+        boot=boot,
+        positions=tuple(InputPlace(number, *place) for number, place in places.items()),
+        merged=tuple(PartitionOffset(*item) for item in (merged or {}).items()),
+        samples=tuple(PartitionChecksum(*key, value) for key, value in (samples or {}).items()),
+        health=health,
+    )
+
+
+def make_run_ended(session: str, run_id: str, ends: Ends) -> RunEnded:
+    """What a node tells its peers of a run that a sender has finished."""
+    return RunEnded(session, run_id, tuple(RunEnd(*key, *end) for key, end in ends.items()))

@@ -1,0 +1,260 @@
+"""Staged records: held in open runs until their writer publishes them, all at once.
+
+The leader waits until a majority, itself included, holds what is to be published, cuts it into
+ranges, and proposes one entry with all the instructions; who stages and never publishes is ended
+after a while (docs/state-machine.md, "Stages").
+
+Invariant: between planning a batch and proposing it nothing else runs, so that its instructions
+follow what was planned before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from samelog.consensus import Busy, NotLeader
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.errors import LogFormatError
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.merge.planner import SessionBytes
+from samelog.sequencer.raft.group import ProposalLost
+from samelog.sequencer.state.commands import CloseRun, Place, PublishStage, Range
+from samelog.sequencer.state.stage_state import refused_batch
+from samelog.sequencer.state.types import Input, Rejection
+from samelog.wire import admin_stage as wire
+from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    from samelog.sequencer.node import Node
+
+HOLD_WAIT_S = 5.0
+"""How long one request waits for a majority."""
+RANGE_BYTES = 1 << 20
+RANGES_MAX = 100_000
+"""In one batch, which is one Raft entry."""
+ABANDONED_S = 3600.0
+ATTEMPTS = 5
+RETRY_S = 0.05
+_CODES = {
+    "STAGE_BACKWARDS": FaultCode.ALREADY_EXISTS,
+    "UNKNOWN_RUN": FaultCode.OUT_OF_RANGE,
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
+}
+
+
+class StagedInput(NamedTuple):
+    """One input of a staged run, and where it ends."""
+
+    entry: Input
+    end: Place
+
+
+class Staging:
+    """What the leader does for writers that stage."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._held_since: dict[tuple[str, str], float] = {}
+        self._moved = asyncio.Event()
+
+    def positions_changed(self) -> None:
+        """A node holds more."""
+        self._moved.set()
+
+    # --- asked by writers -------------------------------------------------------------------------
+
+    async def hold(self, request: wire.HoldStage) -> wire.StageHeld:
+        """Wait until a majority holds the runs durably. Raises NotLeader, ChangeRefused."""
+        await self._wait_held(self._inputs(request))
+        return wire.StageHeld()
+
+    async def publish(self, request: wire.PublishStage) -> wire.StagePublished:
+        """Publish a batch. Raises NotLeader, ChangeRefused."""
+        self._lead()
+        machine = self._node.replica.machine
+        refusal = refused_batch(machine.state, request.stage, request.writer, request.batch)
+        if refusal is None:
+            inputs = self._inputs(request)
+            await self._wait_held(inputs)
+            ranges = await self._cut(inputs)
+            refusal = await self._publish(request, ranges)
+        if refusal is None:
+            return wire.StagePublished(is_new=True)
+        if refusal.code != "STAGE_PUBLISHED":
+            raise ChangeRefused(_CODES.get(refusal.code, FaultCode.NOT_READY), refusal.message)
+        await self.drop(wire.DropStage(request.stage, request.runs))
+        return wire.StagePublished(is_new=False)
+
+    async def drop(self, request: wire.DropStage) -> wire.StageDropped:
+        """End the runs of a stage, those that are there. Raises NotLeader."""
+        self._lead()
+        for run in request.runs:
+            self._check_stage(request.stage, run)
+            await self._close(run.session, run.run_id)
+        return wire.StageDropped()
+
+    async def _close(self, session: str, run_id: str) -> None:
+        """End a run that is held; nothing is planned of it."""
+        run = self._node.replica.machine.run_of(session, run_id)
+        if run is not None and run.is_held and not run.closed:
+            command = CloseRun(session, run_id, self._node.clock.wall_ms())
+            await self._node.proposer.propose(command)
+
+    # --- checking ---------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        if not self._node.group.is_leader:
+            raise NotLeader(self._node.group.raft.leader)
+
+    def _check_stage(self, stage: str, run: wire.StagedRun) -> None:
+        known = self._node.replica.machine.run_of(run.session, run.run_id)
+        if known is not None and known.stage != stage:
+            text = f"run {run.run_id} of {run.session!r} is not staged for {stage!r}"
+            raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
+
+    def _inputs(self, request: wire.HoldStage | wire.PublishStage) -> list[StagedInput]:
+        """The inputs that are named. Raises NotLeader, ChangeRefused."""
+        self._lead()
+        for run in request.runs:
+            self._check_open(request.stage, run)
+        return [self._input(run, *end) for run in request.runs for end in run.ends]
+
+    def _check_open(self, stage: str, run: wire.StagedRun) -> None:
+        """Raises ChangeRefused for a run that is closed, or not known."""
+        self._check_stage(stage, run)
+        known = self._node.replica.machine.run_of(run.session, run.run_id)
+        if known is None:
+            text = f"run {run.run_id} of {run.session!r} has not begun, or is forgotten"
+            raise ChangeRefused(FaultCode.NOT_READY, text, "ask again, or stage the records again")
+        if known.closed:
+            text = f"run {run.run_id} of {run.session!r} is closed"
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "stage the records again")
+
+    def _input(self, run: wire.StagedRun, topic: str, index: int, *end: int) -> StagedInput:
+        machine = self._node.replica.machine
+        known = machine.topic_named(topic)
+        partition = None if known is None else machine.partition_of(known.topic_id, index)
+        entry = None if partition is None else machine.input_of(run.session, partition.number)
+        if entry is None:
+            text = f"nothing of {topic}-{index} has come from {run.session!r} yet"
+            raise ChangeRefused(FaultCode.NOT_READY, text, "ask again")
+        return StagedInput(entry, Place(entry.run, *end))
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait_held(self, inputs: Sequence[StagedInput]) -> None:
+        """Until a majority holds them all durably. Raises NotLeader, ChangeRefused."""
+        deadline = self._node.clock.now() + HOLD_WAIT_S
+        while (missing := self._missing(inputs)) is not None:
+            self._lead()
+            self._moved.clear()
+            left = deadline - self._node.clock.now()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    await self._moved.wait()
+            except TimeoutError:
+                text = f"session {missing.entry.session!r} is not on a majority of the nodes yet"
+                raise ChangeRefused(FaultCode.NOT_READY, text, "ask again") from None
+
+    def _missing(self, inputs: Sequence[StagedInput]) -> StagedInput | None:
+        holds = self._node.coordinator.holds
+        return next((each for each in inputs if not holds(*each)), None)
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    async def _cut(self, inputs: Sequence[StagedInput]) -> dict[int, list[Range]]:
+        """Partition -> ranges of everything staged in it; others have their turn in between."""
+        found: dict[int, list[Range]] = {}
+        count = 0
+        for staged in inputs:
+            try:
+                for part in ranges_of(staged, self._node.sessions):
+                    found.setdefault(staged.entry.partition, []).append(part)
+                    count += 1
+                    await asyncio.sleep(0)
+            except LogFormatError as error:
+                raise ChangeRefused(FaultCode.INVALID_BATCH, str(error)) from error
+            if count > RANGES_MAX:
+                text = f"a batch of more than {RANGES_MAX} pieces of {RANGE_BYTES} bytes"
+                raise ChangeRefused(FaultCode.TOO_MANY, text, "publish smaller batches")
+        return found
+
+    async def _publish(
+        self, request: wire.PublishStage, ranges: dict[int, list[Range]]
+    ) -> Rejection | None:
+        """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
+        for _ in range(ATTEMPTS):
+            self._lead()
+            if not ranges.keys() <= self._node.replica.machine.state.partitions.keys():
+                break  # a topic was deleted, or began anew
+            try:
+                outcome = await self._propose(request, ranges)
+            except (Busy, ProposalLost):
+                await asyncio.sleep(RETRY_S)
+                continue
+            if not isinstance(outcome, Rejection):
+                return None
+            if outcome.code != "PRECONDITION":  # else what was planned before it did not come
+                return outcome
+        raise ChangeRefused(FaultCode.NOT_READY, "nothing could be planned just now", "ask again")
+
+    async def _propose(
+        self, request: wire.PublishStage, ranges: Mapping[int, Sequence[Range]]
+    ) -> PublishStage | Rejection:
+        runs = [(run.session, run.run_id) for run in request.runs]
+        name = request.stage, request.writer, request.batch
+        now_ms = self._node.clock.wall_ms()
+        future = self._node.coordinator.propose_stage(
+            ranges, lambda merges: PublishStage(*name, runs, merges, now_ms)
+        )
+        outcome: PublishStage | Rejection = (await future)[0]
+        return outcome
+
+    # --- giving up --------------------------------------------------------------------------------
+
+    def abandoned(self) -> list[CloseRun]:
+        """What ends the runs that were staged long ago and not published; on the leader only."""
+        node, now = self._node, self._node.clock.now()
+        held = self._held_runs() if node.group.is_leader else ()
+        self._held_since = {key: self._held_since.get(key, now) for key in held}
+        return [
+            CloseRun(*key, node.clock.wall_ms())
+            for key, since in self._held_since.items()
+            if now - since > ABANDONED_S
+        ]
+
+    def _held_runs(self) -> Iterator[tuple[str, str]]:
+        for session in self._node.replica.machine.state.sessions.values():
+            if session.runs and session.runs[-1].is_held and not session.runs[-1].closed:
+                yield session.name, session.runs[-1].run_id
+
+
+def ranges_of(staged: StagedInput, source: SessionBytes) -> Iterator[Range]:
+    """Whole batches of at most RANGE_BYTES (or one larger one) each. Raises LogFormatError."""
+    number, place, end = staged.entry.number, staged.entry.place, staged.end
+    while place < end:
+        stop = end.byte if place.roll == end.roll else source.sealed_length(number, place)
+        if stop is None:
+            raise LogFormatError(f"session {staged.entry.session!r} has no end of file {place}")
+        if place.byte >= stop:
+            place = Place(place.run, place.roll + 1, 0)
+            continue
+        part = _range_at(number, place, stop, source)
+        yield part
+        place = Place(place.run, place.roll, part.stop)
+
+
+def _range_at(number: int, place: Place, stop: int, source: SessionBytes) -> Range:
+    data = source.read(number, place, min(stop, place.byte + RANGE_BYTES))
+    scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+    if scan.end == 0:
+        data = source.read(number, place, min(stop, place.byte + HELD_BATCH_BYTES))
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
+    if scan.end == 0 or scan.has_producer:
+        why = scan.error or ("it has a producer id" if scan.has_producer else "it is not whole")
+        raise LogFormatError(f"the batch at {place} of a staged run cannot be merged: {why}")
+    start, behind = place.byte, place.byte + scan.end
+    return Range(number, place.run, place.roll, start, behind, scan.records, scan.end, scan.digest)

@@ -1,0 +1,1 @@
+"""What comes in from publishers and goes out to readers: checked, bounded, made durable."""

@@ -1,0 +1,110 @@
+"""What a node looks at before it takes record batches from outside (DESIGN §11.24, 30).
+
+Bytes that were taken are merged, and whoever reads the partition has to get past them: a record
+that cannot be decoded would stop every subscriber for ever.
+
+Invariant: what passes can be scanned, decoded and sliced by every part of samelog.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, Attribute
+from samelog.format.compression import LIMIT_BYTES_DEFAULT, decompress
+from samelog.format.dedup import dedup_producer_id
+from samelog.format.errors import LogFormatError
+from samelog.replicator.interfaces import Refused
+from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.types import Run
+from samelog.wire.errors import FaultCode
+
+ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
+SLICED_LIMIT_BYTES = 7 << 20
+"""What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
+ANY_PRODUCER: Final = -2
+"""Of a session into which Kafka clients write, each under its own producer id."""
+
+
+class Taken(NamedTuple):
+    """Batches that can be taken, the records in them, and what is wrong with the one behind."""
+
+    data: memoryview
+    records: int
+    refusal: Refused | None
+
+
+def whole_batches(data: memoryview) -> Taken:
+    """Batches with valid headers and CRCs up to the first one that is not: enough for those that a
+    peer has looked into.
+    """
+    scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
+    refusal = None if scan.end == len(data) else _not_whole(scan)
+    return Taken(data[: scan.end], scan.records, refusal)
+
+
+def _not_whole(scan: kernels.Scan) -> Refused:
+    reason = scan.error or "the last batch is cut"
+    message = f"batch at byte {scan.end} of the frame: {reason}"
+    return _refused(message, "the sender resumes behind the last whole batch")
+
+
+def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> int:
+    """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
+    them (ANY_PRODUCER: whichever): the number of records. Raises Refused (INVALID_BATCH).
+    """
+    scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
+    if scan.end != len(data):
+        raise _not_whole(scan)
+    if scan.attributes & ONLY_FOR_BROKERS:
+        raise _refused("control, transactional and append-time batches are a broker's own")
+    is_twin = scan.has_producer and producer_id != ANY_PRODUCER
+    if is_twin:
+        _check_producers(data, producer_id)
+    limit_bytes = SLICED_LIMIT_BYTES if is_twin else LIMIT_BYTES_DEFAULT
+    try:
+        kernels.check_records(data, partial(decompress, limit_bytes=limit_bytes))
+    except LogFormatError as error:
+        raise _refused(str(error)) from error
+    return scan.records
+
+
+def own_producer(session: str, run: Run | None) -> int | None:
+    """The only producer id that a session's batches may carry now; None: none at all."""
+    if node_of(session) is not None:
+        return ANY_PRODUCER
+    return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
+
+
+def sound_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> Taken:
+    """Whole batches up to the first one that cannot be taken."""
+    try:
+        records = check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
+    except Refused:
+        return _up_to_first_bad(data, batch_bytes, producer_id)
+    return Taken(data, records, None)
+
+
+def _up_to_first_bad(data: memoryview, batch_bytes: int, producer_id: int | None) -> Taken:
+    end = records = 0
+    while end < len(data):
+        one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
+        batch = data[end : end + one.end] if one.end else data[end:]
+        try:
+            records += check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
+        except Refused as refused:
+            return Taken(data[:end], records, refused)
+        end += len(batch)
+    return Taken(data, records, None)
+
+
+def _check_producers(data: memoryview, own: int | None) -> None:
+    for header in kernels.batch_headers(data, 0, len(data)):
+        if header[6] not in (-1, own):
+            raise _refused(f"producer id {header[6]} does not belong to this session")
+
+
+def _refused(message: str, remedy: str = "send what can be read") -> Refused:
+    return Refused(FaultCode.INVALID_BATCH, message, remedy)

@@ -1,0 +1,157 @@
+"""Follows what other nodes take from Kafka clients: each node pulls the others' own sessions as
+they grow, so that a Produce is on a majority one round trip after it came.
+
+Other sessions reach every node from their publisher, and are pulled only when that fails (repair).
+
+Invariant: what is pulled passes the same checks as what is pushed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from samelog.config.types import NodeConfig, PeerConfig
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.repair_pull import CopyPlace, PullRefused, RepairPull, SessionName
+from samelog.runtime.clock import Clock
+from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.log import log_event
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import Hello, Role
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+LOOK_S = 1.0
+
+
+class Following:
+    """One node's streams from its peers."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        number: int,
+        *,
+        machine: StateMachine,
+        intake: Intake,
+        tls: ReloadingContext,
+        clock: Clock,
+        boot: int,
+        is_there: Callable[[int], bool],
+    ) -> None:
+        self._number = number
+        self._machine = machine
+        self._intake = intake
+        self._tls = tls
+        self._clock = clock
+        self._is_there = is_there
+        self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
+        self._peers: dict[int, PeerConfig] = {}
+        self._pulls: dict[int, RepairPull] = {}
+        self._inputs: list[tuple[int, int]] = []
+        """(node, input) of what is to be followed."""
+        self._looked = (0, -LOOK_S)
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._not_before: dict[int, float] = {}
+
+    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
+        """These are the other members now."""
+        for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
+            self._pulls.pop(number).close()
+        for number, peer in wanted.items():
+            if number not in self._pulls:
+                self._pulls[number] = RepairPull(
+                    peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
+                )
+        self._peers = dict(wanted)
+
+    def tick(self) -> None:
+        """Begin to follow what is not followed yet; to be called some times a second."""
+        now = self._clock.now()
+        if self._looked[0] != self._machine.state.next_input or now - self._looked[1] >= LOOK_S:
+            self._looked = self._machine.state.next_input, now
+            self._look()
+        for node, number in self._inputs:
+            due = number not in self._busy and self._not_before.get(number, 0.0) <= now
+            if due and node in self._pulls and self._is_there(node):
+                self._start(node, number)
+
+    def _look(self) -> None:
+        nodes = {name: node_of(name) for name in self._machine.state.sessions}
+        self._inputs = [
+            (node, entry.number)
+            for entry in self._machine.state.inputs.values()
+            if (node := nodes[entry.session]) is not None and node != self._number
+        ]
+        known = {number for _, number in self._inputs}
+        self._not_before = {n: at for n, at in self._not_before.items() if n in known}
+
+    def _start(self, node: int, number: int) -> None:
+        entry = self._machine.state.inputs.get(number)
+        if entry is None or self._machine.open_run_of(entry.session) is None:
+            return
+        task = asyncio.create_task(self._follow(node, entry), name=f"follow input {number}")
+        self._busy[number] = task
+        task.add_done_callback(lambda _: self._busy.pop(number, None))
+
+    async def _follow(self, node: int, entry: Input) -> None:
+        """Take what comes until the connection breaks or the run ends."""
+        try:
+            await self._pull(node, entry)
+        except PullRefused as refused:
+            if refused.code is FaultCode.OUT_OF_RANGE:
+                self._begin_later(entry)
+        except (RuntimeFault, ProtocolFault, LogFormatError) as error:
+            log_event(log, logging.DEBUG, "following ended", input=entry.number, error=error)
+        self._not_before[entry.number] = self._clock.now() + RETRY_S
+
+    async def _pull(self, node: int, entry: Input) -> None:
+        state = self._machine.state
+        partition = state.partitions[entry.partition]
+        topic = state.topics[partition.topic_id]
+        name = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
+        start = CopyPlace(*self._intake.position(entry))
+        await self._pulls[node].follow(name, start, _Sink(self._intake, entry.number, entry.run))
+
+    def _begin_later(self, entry: Input) -> None:
+        """The node holds only what comes behind: all before it is merged."""
+        try:
+            self._intake.start_at(entry.number, entry.run, entry.roll, entry.byte)
+        except ProtocolFault as fault:
+            log_event(log, logging.DEBUG, "not caught up yet", input=entry.number, error=fault)
+
+    async def close(self) -> None:
+        """End every stream."""
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pull in self._pulls.values():
+            pull.close()
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Takes pulled session bytes in, as if pushed."""
+
+    intake: Intake
+    number: int
+    run: int
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        self.intake.restore(self.number, self.run, file, byte, data)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        self.intake.seal(self.number, self.run, file, length)
+
+    def has_enough(self) -> bool:
+        return False

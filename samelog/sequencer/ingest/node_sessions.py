@@ -1,0 +1,67 @@
+"""Sessions that nodes write themselves: what Kafka clients produce at a node goes into the node's
+own session, `kafka-<number of the node>`.
+
+Such a session's run is closed once its node has been away for a while: what it took and could not
+have merged was never acknowledged, its clients have sent it elsewhere, and it must not appear when
+the node comes back (DESIGN §11.20).
+
+Invariant: nobody but nodes may claim such a session; the leader alone closes its runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from samelog.config.authorisation import NODE_PREFIX
+from samelog.replicator.interfaces import Refused
+from samelog.sequencer.raft.coordinator import Ends
+from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.errors import FaultCode
+
+GONE_S = 10.0
+"""Far below the time after which producers are forgotten, and above a restart's."""
+_NAME = re.compile(r"kafka-(\d{1,9})", re.ASCII)
+
+
+def session_of(node: int) -> str:
+    """The session that a node writes."""
+    return f"kafka-{node}"
+
+
+def node_of(session: str) -> int | None:
+    """The node that writes a session; None if a publisher does."""
+    match = _NAME.fullmatch(session)
+    return None if match is None else int(match[1])
+
+
+def check_owner(identity: str, session: str) -> None:
+    """Raises Refused if a publisher claims a node's session."""
+    if node_of(session) is not None and not identity.startswith(NODE_PREFIX):
+        text = f"session names like {session!r} are for what Kafka clients write"
+        raise Refused(FaultCode.NOT_AUTHORISED, text, "choose another name")
+
+
+class RunKeeper:
+    """Ends the runs of nodes that are away; acts on the leader."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        is_there: Callable[[int], bool],
+        end_run: Callable[[str, str, Ends], None],
+    ) -> None:
+        self._machine = machine
+        self._is_there = is_there
+        self._end_run = end_run
+        self._gone_since: dict[str, float] = {}
+
+    def tick(self, now: float, *, is_leader: bool) -> None:
+        """Look at every node's session; to be called about once a second."""
+        for name in list(self._machine.state.sessions):
+            node = node_of(name)
+            run = None if node is None else self._machine.open_run_of(name)
+            if node is None or run is None or not is_leader or self._is_there(node):
+                self._gone_since.pop(name, None)
+            elif now - self._gone_since.setdefault(name, now) > GONE_S:
+                self._end_run(name, run.run_id, {})

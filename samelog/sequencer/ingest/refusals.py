@@ -1,0 +1,40 @@
+"""What a publisher is told when the cluster rejects or does not answer.
+
+Invariant: every rejection of the state machine becomes a Refused with a remedy that can help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from samelog.replicator.interfaces import Refused
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.errors import FaultCode
+
+_CODES = {
+    "SESSION_CONFLICT": FaultCode.SESSION_CONFLICT,
+    "SESSION_FENCED": FaultCode.SESSION_CONFLICT,
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
+    "RUN_CLOSED": FaultCode.OUT_OF_RANGE,
+}
+_REMEDIES = {
+    "SESSION_CONFLICT": "give each publisher a session name of its own, or retire the old one",
+    "SESSION_FENCED": "give this publisher a new directory: this one was retired",
+}
+
+
+def refused(rejection: Rejection) -> Refused:
+    """A rejection, as publishers are told it."""
+    code = _CODES.get(rejection.code, FaultCode.NOT_READY)
+    return Refused(code, rejection.message, _REMEDIES.get(rejection.code, "retry"))
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Raises Refused (NOT_READY) when the cluster does not answer."""
+    try:
+        yield
+    except TimeoutError as error:
+        message = f"the cluster does not answer: {error}"
+        raise Refused(FaultCode.NOT_READY, message, "retry") from error

@@ -1,0 +1,1 @@
+"""From positions to merge instructions, and from these to merged logs."""

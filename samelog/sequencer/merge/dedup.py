@@ -1,0 +1,130 @@
+"""Which batches have been merged before: idempotent producers' sequences, and twins that share a
+dedup id.
+
+Both rules look only at batch headers and at what the state machine remembers, plus what the planner
+has proposed but not yet seen applied. Kafka's producers are recognised by (producer id, epoch,
+sequence), as Kafka's broker does. Twins number their records themselves: a watermark per (dedup id,
+partition) drops what the slower one sends again; the 64-bit ids are unwrapped from the 31 bits that
+a batch header carries.
+
+Invariant: a verdict depends on nothing but its arguments, so that the leader's decision can be
+replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from samelog.sequencer.state.commands import Sequence5, Verdict
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.sequences import remember
+
+SEQUENCES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What dedup needs of a batch header."""
+
+    records: int
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, and its detail: the offset a duplicate repeats, or the records a slice drops."""
+
+    verdict: Verdict
+    detail: int = -1
+
+
+TAKE = Judgement(Verdict.TAKE)
+
+
+def last_sequence(first: int, records: int) -> int:
+    """The sequence of a batch's last record; Kafka's sequences wrap at 2^31."""
+    return (first + records - 1) % SEQUENCES
+
+
+def judge_sequence(remembered: list[Sequence5], batch: BatchFacts) -> Judgement:
+    """Kafka's rule for an idempotent producer's batch (its ProducerAppendInfo)."""
+    if not remembered:
+        return TAKE
+    newest = remembered[-1]
+    if batch.epoch < newest.epoch:
+        return Judgement(Verdict.FENCED)
+    if batch.epoch > newest.epoch:
+        return TAKE if batch.sequence == 0 else Judgement(Verdict.OUT_OF_ORDER)
+    last = last_sequence(batch.sequence, batch.records)
+    for known in remembered:
+        if (known.first, known.last) == (batch.sequence, last):
+            return Judgement(Verdict.DUPLICATE, known.offset)
+    if batch.sequence == (newest.last + 1) % SEQUENCES:
+        return TAKE
+    return Judgement(Verdict.OUT_OF_ORDER)
+
+
+def unwrap(previous: int, sequence: int) -> int:
+    """The lowest id >= `previous` whose low 31 bits are `sequence`."""
+    return previous + (sequence - previous) % SEQUENCES
+
+
+def judge_ids(watermark: int | None, first: int, records: int) -> Judgement:
+    """What of a twin's batch with ids first .. first + records - 1 is new."""
+    if watermark is None or first > watermark:
+        return TAKE
+    if first + records - 1 <= watermark:
+        return Judgement(Verdict.DUPLICATE)
+    return Judgement(Verdict.SLICE, watermark - first + 1)
+
+
+@dataclass(slots=True)
+class DedupView:
+    """The state machine's dedup memory with the planner's own proposals on top."""
+
+    machine: StateMachine
+    _sequences: dict[tuple[int, int], list[Sequence5]] = field(default_factory=dict)
+    _watermarks: dict[tuple[str, int], int] = field(default_factory=dict)
+    _last_ids: dict[int, int] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget the proposals: all are applied, or leadership is lost."""
+        self._sequences.clear()
+        self._watermarks.clear()
+        self._last_ids.clear()
+
+    def remembered(self, producer_id: int, partition: int) -> list[Sequence5]:
+        """The last batches of a producer in a partition, oldest first; a copy to change."""
+        known = self._sequences.get((producer_id, partition))
+        if known is None:
+            known = list(self.machine.state.producers.get(producer_id, {}).get(partition, ()))
+            self._sequences[producer_id, partition] = known
+        return known
+
+    def add_sequence(self, partition: int, sequence: Sequence5) -> None:
+        """Note a batch that is about to be proposed."""
+        remember(self.remembered(sequence.producer_id, partition), sequence)
+
+    def watermark(self, dedup_id: str, partition: int) -> int | None:
+        """The highest id merged or proposed."""
+        known = self._watermarks.get((dedup_id, partition))
+        if known is None:
+            known = self.machine.state.watermarks.get(dedup_id, {}).get(partition)
+        return known
+
+    def set_watermark(self, dedup_id: str, partition: int, value: int) -> None:
+        """Note ids that are about to be proposed."""
+        self._watermarks[dedup_id, partition] = value
+
+    def last_id(self, number: int, base: int) -> int:
+        """The input's last id, from which the next is unwrapped; `base` before its first batch."""
+        known = self._last_ids.get(number)
+        if known is None:
+            known = self.machine.state.inputs[number].last_id
+        return base if known is None else known
+
+    def set_last_id(self, number: int, value: int) -> None:
+        """Note an input's last id."""
+        self._last_ids[number] = value

@@ -1,0 +1,233 @@
+"""The merger: executes committed merge instructions, one queue for each partition.
+
+Same instructions and same session bytes give the same merged bytes. The merged log is its own
+applied index: what is already there, from before a restart or copied from a peer, is skipped, at
+any batch. A range whose session bytes are missing or not those the leader planned (their digest
+differs) stalls its partition only, until the bytes come.
+
+Invariant: bytes are appended only for committed instructions, at exactly the offsets the
+instruction names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Protocol
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
+from samelog.format.errors import InvariantError
+from samelog.sequencer.state.commands import Merge, Place, Range, Verdict, VoidRecords
+from samelog.store.merged.log import MergedLog
+
+SAMPLE_RECORDS = 4096
+SAMPLES_KEPT = 64
+
+
+class RangeReader(Protocol):
+    """Session bytes held here."""
+
+    def read_range(self, part: Range) -> bytearray | None:
+        """The range's bytes in a new buffer; None when this node does not hold all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a partition stalls: it needs `part` (None: offsets below `offset`, which only peers
+    have).
+    """
+
+    partition: int
+    offset: int
+    """The merged log is needed up to here to go on without session bytes."""
+    part: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One range of the instruction in hand, and the offsets its output takes."""
+
+    part: Range
+    base: int
+    next: int
+
+
+class PartitionMerger:
+    """One partition's queue of committed instructions and the log they are executed into."""
+
+    def __init__(self, number: int, log: MergedLog, reader: RangeReader) -> None:
+        self.number = number
+        self.log = log
+        self.missing: Missing | None = None
+        self.samples: dict[int, int] = {}
+        """Offset -> running checksum, at the ends of some instructions, the same ones on every
+        node.
+        """
+        self.voids: dict[int, VoidRecords] = {}
+        """By their first offset: records that void batches stand for."""
+        self.newest_ms = 0
+        """The newest timestamp of the first batch that was appended last."""
+        self._reader = reader
+        self._queue: deque[Merge] = deque()
+        self._starts: dict[int, deque[Place]] = {}
+        self._steps: deque[_Step] = deque()
+
+    def enqueue(self, merge: Merge) -> None:
+        """Take a committed instruction; instructions come in offset order."""
+        if self._queue and merge.base_offset != self._queue[-1].next_offset:
+            raise InvariantError(
+                f"partition {self.number}: instruction out of order {merge.base_offset}"
+            )
+        self._queue.append(merge)
+        for part in merge.ranges:
+            place = Place(part.run, part.roll, part.start)
+            self._starts.setdefault(part.input, deque()).append(place)
+        if len(self._queue) == 1:
+            self._begin()
+
+    @property
+    def pending(self) -> Iterable[Merge]:
+        """Instructions not executed, oldest first: part of every snapshot."""
+        return self._queue
+
+    def starts(self, number: int) -> Iterable[Place]:
+        """Where the ranges of an input start that instructions wait for, in its order: kept, and
+        not looked for, because a node that was away has many thousand instructions to execute.
+        """
+        return self._starts.get(number, ())
+
+    def needed(self, number: int, run: int) -> Place | None:
+        """From where on an input's bytes of a run are still to be executed; None: none are waited
+        for. What the merged log holds already, from before a restart, needs none.
+        """
+        self._drop_executed()
+        left = (step.part for step in self._steps if step.part.input == number)
+        head = [Place(part.run, part.roll, part.start) for part in left]
+        ranges = self._queue[0].ranges if self._queue else ()
+        count = sum(part.input == number for part in ranges)
+        waiting = chain(head, islice(self._starts.get(number, ()), count, None))
+        return next((place for place in waiting if place.run == run), None)
+
+    def drop_pending(self) -> None:
+        """Forget the queue: the node takes up a snapshot."""
+        self._queue.clear()
+        self._starts.clear()
+        self._steps.clear()
+        self.missing = None
+
+    def step(self) -> int:
+        """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
+        are missing.
+        """
+        void = self.voids.get(self.log.next_offset)
+        if void is not None:
+            return self._fill(void)
+        while self._queue:
+            self._drop_executed()
+            if not self._queue:
+                return 0
+            if not self._steps:
+                raise InvariantError(f"partition {self.number}: instruction without a step")
+            return self._execute(self._queue[0], self._steps[0])
+        return 0
+
+    def _fill(self, void: VoidRecords) -> int:
+        self.missing = None
+        return self.log.append_void(
+            void.records, segment_base=void.segment, epoch=void.epoch, timestamp=void.timestamp
+        )
+
+    def _begin(self) -> None:
+        """Lay out the steps of the instruction at the head."""
+        self._steps.clear()
+        if not self._queue:
+            return
+        offset = self._queue[0].base_offset
+        for part in self._queue[0].ranges:
+            if part.records:
+                self._steps.append(_Step(part, offset, offset + part.records))
+                offset += part.records
+
+    def _drop_executed(self) -> None:
+        """Leave behind what the merged log already holds."""
+        done = self.log.next_offset
+        while self._queue:
+            while self._steps and self._steps[0].next <= done:
+                self._steps.popleft()
+                self.missing = None
+            if self._steps:
+                return
+            self._sample(self._take_first())
+            self._begin()
+
+    def _take_first(self) -> Merge:
+        merge = self._queue.popleft()
+        for part in merge.ranges:
+            starts = self._starts[part.input]
+            starts.popleft()
+            if not starts:
+                del self._starts[part.input]
+        return merge
+
+    def _sample(self, merge: Merge) -> None:
+        """Remember the checksum behind an instruction that crosses a multiple of SAMPLE_RECORDS."""
+        crossed = merge.base_offset // SAMPLE_RECORDS != merge.next_offset // SAMPLE_RECORDS
+        if crossed and self.log.next_offset == merge.next_offset:
+            self.samples[merge.next_offset] = self.log.checksum
+            if len(self.samples) > SAMPLES_KEPT:
+                del self.samples[next(iter(self.samples))]
+
+    def _execute(self, merge: Merge, step: _Step) -> int:
+        done = self.log.next_offset
+        if done < step.base:
+            self.missing = Missing(self.number, step.base, None)
+            return 0
+        data = self._rest(merge, step, done)
+        if data is None:
+            self.missing = Missing(self.number, step.next, step.part)
+            return 0
+        self.missing = None
+        if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
+            self.log.roll()
+        self.newest_ms = max_timestamp(data)
+        reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
+        if reached != step.next:
+            raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
+        self._drop_executed()
+        return len(data)
+
+    def _rest(self, merge: Merge, step: _Step, done: int) -> memoryview | None:
+        """The batches a range still adds behind offset `done`; None when they are not here."""
+        data = self._output(merge, step.part)
+        if data is None:
+            return None
+        start = 0 if done == step.base else _position_of(data, done - step.base)
+        return memoryview(data)[start:]
+
+    def _output(self, merge: Merge, part: Range) -> bytearray | None:
+        """The batches a range adds; None when the session bytes are not here, or not those that
+        were planned.
+        """
+        data = self._reader.read_range(part)
+        if data is None:
+            return None
+        scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.end != len(data) or scan.digest != part.digest:
+            return None
+        if part.verdict == Verdict.SLICE:
+            data = bytearray(slice_batch(bytes(data), part.detail))
+        if merge.stamp:
+            kernels.stamp_append_time(data, merge.append_ms)
+        return data
+
+
+def _position_of(data: bytearray, records: int) -> int:
+    """Where the batch behind the first `records` records starts."""
+    for header in kernels.batch_headers(data, 0, len(data)):
+        if records == 0:
+            return int(header[0])
+        records -= header[2]
+    raise InvariantError("the merged log ends inside a batch of the instruction")

@@ -1,0 +1,376 @@
+"""Runs the mergers on the event loop, makes merged logs durable behind them, and tells readers what
+is new.
+
+Work is done in slices of about a millisecond, so that heartbeats go out while gigabytes are merged.
+The merged log is off the path of acknowledgements: it is synced every `sync_interval_s`, and what a
+majority has merged-durable releases the inputs.
+
+Invariant: `merged_durable` never runs ahead of a finished sync; listeners are told only of executed
+bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Container, Sequence
+
+from samelog.format.batch import HEADER_BYTES
+from samelog.format.errors import InvariantError, LogFormatError
+from samelog.format.void_batch import is_void
+from samelog.replicator.interfaces import Refused
+from samelog.replicator.pull.listening import Listening
+from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
+from samelog.sequencer.state.commands import Merge, VoidRecords
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Topic
+from samelog.store.disk.files import DiskFault, DiskFull, File, FileSystem
+from samelog.store.disk.quarantine import set_partition_aside
+from samelog.store.merged.log import MergedLog
+from samelog.store.merged.partition_file import read_partition_topic
+from samelog.store.merged.topic_dirs import TopicDirs
+from samelog.wire.errors import FaultCode
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES = 1 << 20
+SYNC_INTERVAL_S = 0.1
+FULL_RETRY_S = 1.0
+
+
+class MergedPartition(Listening):
+    """One partition as this node has it. Implements replicator.interfaces.MergedStream."""
+
+    def __init__(self, topic: Topic, index: int, log: MergedLog, merger: PartitionMerger) -> None:
+        super().__init__()
+        self.made_of = topic
+        self.topic = topic.name
+        self.topic_id = topic.log_id
+        """Of the log: a topic whose log was begun anew is another one to readers."""
+        self.partitions = topic.partitions
+        self.index = index
+        self.log = log
+        self.merger = merger
+        self.fault: Refused | None = None
+        """Why it can neither be executed nor read any more."""
+        self.waits_for_room = False
+        self.is_suspect = False
+        """A reader got something that is not valid, and nobody has looked since."""
+
+    def suspect(self) -> None:
+        """A reader got something that is not valid."""
+        self.is_suspect = True
+
+
+class Merging:
+    """All partitions of this node."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        reader: RangeReader,
+        *,
+        syncer: Syncer,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._reader = reader
+        self._syncer = syncer
+        self._ready: dict[int, MergedPartition] = {}
+        self._scheduled = False
+        self._dirty: set[int] = set()
+        self._syncing = asyncio.Lock()
+        self._fault: DiskFault | None = None
+        """The sync that failed: nothing written before it may ever be called durable."""
+        self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
+        self._rebuilt: set[int] = set()
+        """Partitions that were begun anew once: a second time somebody has to look."""
+        self.partitions: dict[int, MergedPartition] = {}
+        self.merged_bytes = 0
+        """Since the start, but for what was copied from peers."""
+        self.divergences = 0
+        """How often a majority had other bytes."""
+        self.on_executed: Callable[[int], None] = lambda appended_ms: None
+        """The newest timestamp of the first batch of what was merged."""
+        self.on_durable: Callable[[], None] = lambda: None
+        self.more_dirty: Callable[[], list[File]] = list
+        """What else is to be durable before a snapshot counts."""
+        self.on_opened: Callable[[int], None] = lambda number: None
+        fs.make_directory(directory)
+
+    # --- partitions -------------------------------------------------------------------------------
+
+    def follow(self, machine: StateMachine) -> None:
+        """Open what the state machine has and this node has not; let go of partitions of deleted
+        topics.
+        """
+        state = machine.state
+        successors = {log: each for each in state.topics.values() for log in each.former_logs}
+        for number in self.partitions.keys() - state.partitions.keys():
+            self._let_go(number, successors.get(self.partitions[number].topic_id))
+        for number, partition in state.partitions.items():
+            if number not in self.partitions:
+                self._open(number, state.topics[partition.topic_id], partition.index)
+            self.on_opened(number)
+            self.follow_voids(machine, number)
+            self.partitions[number].partitions = state.topics[partition.topic_id].partitions
+
+    def _open(self, number: int, topic: Topic, index: int) -> None:
+        path = os.path.join(self._directory, f"{topic.name}-{index}")
+        self._dirs.make_way(path, topic.log_id, index)
+        merged = MergedLog.open(
+            self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index
+        )
+        for damage in merged.damaged:
+            log.error("%s", damage)
+        merger = PartitionMerger(number, merged, self._reader)
+        self.partitions[number] = MergedPartition(topic, index, merged, merger)
+        if merged.dirty():  # found above the durable mark: a snapshot must not count on it unsynced
+            self._dirty.add(number)
+
+    def follow_voids(self, machine: StateMachine, number: int) -> None:
+        """Some offsets of a partition are void. What this node has there after all, no other copy
+        has: it is set aside, so that all are alike.
+        """
+        partition = self.partitions[number]
+        voids = machine.state.partitions[number].voids
+        partition.merger.voids = {void.base_offset: void for void in voids}
+        if partition.fault is None and not all(_agrees(partition.log, void) for void in voids):
+            self._rebuild(number, partition, "it differs from records that were declared void")
+        elif voids:
+            self.wake(number)
+
+    def forget_deleted(self, known: Container[str]) -> None:
+        """Remove what is left of topics that are not among the known ones."""
+        self._dirs.forget_others(self._directory, known)
+
+    def _let_go(self, number: int, successor: Topic | None) -> None:
+        """`successor`: the topic whose log was begun anew; None: the topic was deleted."""
+        gone = self.partitions.pop(number)
+        self._ready.pop(number, None)
+        self._dirty.discard(number)
+        gone.fault = gone_log(gone.topic, successor)
+        gone.changed()
+        gone.log.close()
+        if successor is None:
+            self._dirs.remove(gone.log.path, gone.topic_id, gone.index)
+        else:
+            self._dirs.park(gone.log.path, gone.topic_id, gone.index)
+
+    # --- executing --------------------------------------------------------------------------------
+
+    def enqueue(self, merge: Merge) -> None:
+        """A merge instruction is committed."""
+        partition = self.partitions.get(merge.partition)
+        if partition is None:
+            raise InvariantError(f"instruction for unknown partition {merge.partition}")
+        partition.merger.enqueue(merge)
+        self.wake(merge.partition)
+
+    def wake(self, number: int) -> None:
+        """Something a partition may have waited for has come."""
+        partition = self.partitions.get(number)
+        if partition is None or partition.fault is not None:
+            return
+        self._ready[number] = partition
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """One slice of work: a range of each ready partition in turn, until it is used up."""
+        self._scheduled = False
+        budget = SLICE_BYTES
+        while self._ready and budget > 0:
+            number, partition = next(iter(self._ready.items()))
+            del self._ready[number]
+            done = self._step(number, partition)
+            if done == 0:
+                continue
+            budget -= done
+            self.merged_bytes += done
+            self.on_executed(partition.merger.newest_ms)
+            self._dirty.add(number)
+            partition.changed()
+            self._ready[number] = partition
+        if self._ready:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _step(self, number: int, partition: MergedPartition) -> int:
+        """Execute one range. A full disk is waited out, a failing one halts the partition."""
+        if partition.waits_for_room:
+            return 0
+        try:
+            return partition.merger.step()
+        except DiskFull as fault:
+            log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
+            partition.waits_for_room = True
+            asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
+        except LogFormatError as fault:
+            self.halt(number, str(fault))
+        return 0
+
+    def _try_again(self, number: int) -> None:
+        partition = self.partitions.get(number)
+        if partition is not None:
+            partition.waits_for_room = False
+            self.wake(number)
+
+    def drop_pending(self) -> None:
+        """Forget all queued instructions: a snapshot brings those that count."""
+        for partition in self.partitions.values():
+            partition.merger.drop_pending()
+
+    def compare(self, values: Sequence[tuple[int, int, int]]) -> None:
+        """A majority agrees on these checksums: a partition that differs here is begun anew."""
+        for number, offset, checksum in values:
+            partition = self.partitions.get(number)
+            own = None if partition is None else partition.merger.samples.get(offset)
+            if partition is None or own is None or own == checksum or partition.fault is not None:
+                continue
+            self.divergences += 1
+            reason = f"checksum at offset {offset} is {own:08x}, a majority has {checksum:08x}"
+            if number in self._rebuilt:
+                self.halt(number, f"{reason}, again")
+            else:
+                self._rebuild(number, partition, reason)
+
+    def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
+        """Set the files aside and begin anew: peers have what a majority agrees on."""
+        text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
+        self._rebuilt.add(number)
+        self._close(number, old, text)
+        aside = set_partition_aside(self._fs, old.log.path)
+        log.critical("%s; what was here is kept as %s", text, aside)
+        self._open_again(number, old)
+
+    def reopen(self, number: int, reason: str) -> None:
+        """Open a log anew, as after a start: what its files lack comes from peers. Raises
+        LogFormatError.
+        """
+        old = self.partitions[number]
+        text = f"partition {old.topic}-{old.index} is opened anew: {reason}"
+        self._close(number, old, text)
+        log.critical("%s", text)
+        self._open_again(number, old)
+
+    def _close(self, number: int, old: MergedPartition, why: str) -> None:
+        self._dirty.discard(number)
+        self._ready.pop(number, None)
+        old.fault = Refused(FaultCode.NOT_READY, why, "read from another node meanwhile")
+        old.changed()
+        old.log.close()
+
+    def _open_again(self, number: int, old: MergedPartition) -> None:
+        self._open(number, old.made_of, old.index)
+        self.on_opened(number)
+        self.partitions[number].merger.voids = old.merger.voids
+        for merge in old.merger.pending:
+            self.enqueue(merge)
+
+    def halt(self, number: int, reason: str) -> None:
+        """Stop executing and serving a partition; its files stay as they are."""
+        partition = self.partitions[number]
+        if partition.fault is None:
+            partition.fault = Refused(
+                FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
+            )
+            log.critical("partition %d of %s halted: %s", partition.index, partition.topic, reason)
+            partition.changed()
+
+    def copied(self, number: int) -> None:
+        """Merged bytes were copied from a peer."""
+        self._dirty.add(number)
+        self.partitions[number].changed()
+        self.wake(number)
+
+    # --- durability -------------------------------------------------------------------------------
+
+    async def run_syncer(self) -> None:
+        """Make merged logs durable at intervals, until cancelled."""
+        while True:
+            await asyncio.sleep(SYNC_INTERVAL_S)
+            if self._dirty:
+                await self.sync()
+
+    async def sync(self) -> None:
+        """Make everything merged so far durable; also what a round under way has taken on. Raises
+        DiskFault, and from then on always.
+        """
+        async with self._syncing:
+            if self._fault is not None:
+                raise self._fault
+            try:
+                await self._sync()
+            except DiskFault as fault:
+                self._fault = fault
+                raise
+
+    async def _sync(self) -> None:
+        numbers = [number for number in self._dirty if number in self.partitions]
+        self._dirty.clear()
+        logs = {number: self.partitions[number].log for number in numbers}
+        reached = {number: written.next_offset for number, written in logs.items()}
+        files: list[File] = []
+        for written in logs.values():
+            files.extend(written.take_dirty())
+        files.extend(self.more_dirty())
+        await self._syncer.sync(files)
+        for number, written in logs.items():
+            known = self.partitions.get(number)
+            if known is not None and known.log is written:  # it may be gone, or begun anew
+                written.mark_durable(reached[number])
+        self.on_durable()
+
+    def merged_durable(self) -> dict[int, int]:
+        """Partition -> offset up to which merged bytes are durable here."""
+        return {number: entry.log.durable_offset for number, entry in self.partitions.items()}
+
+    def samples(self) -> dict[tuple[int, int], int]:
+        """(partition, offset) -> running checksum, at offsets that are the same on every node."""
+        return {
+            (number, offset): checksum
+            for number, entry in self.partitions.items()
+            for offset, checksum in entry.merger.samples.items()
+        }
+
+    def save_marks(self) -> None:
+        """Persist the durable marks, lazily."""
+        for partition in self.partitions.values():
+            partition.log.save_marks()
+
+    def pending(self) -> list[Merge]:
+        """Committed instructions not executed yet, each partition's in order."""
+        return [merge for entry in self.partitions.values() for merge in entry.merger.pending]
+
+    def close(self) -> None:
+        """Persist the durable marks and close every file."""
+        self.save_marks()
+        for partition in self.partitions.values():
+            partition.log.close()
+
+
+def gone_log(name: str, successor: Topic | None) -> Refused:
+    """Why a log that somebody reads is not there any more."""
+    if successor is None:
+        return Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+    text = f"the log of topic {name!r} was begun anew by a hard reset"
+    return Refused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
+
+
+def _agrees(log: MergedLog, void: VoidRecords) -> bool:
+    """Whether a merged log begins behind a void, ends before it where it can go on, or has it."""
+    first = void.base_offset
+    if not log.start_offset <= first <= log.next_offset:
+        return True
+    segment, byte = log.locate(first)
+    if first == log.next_offset:
+        return void.segment in (segment, first)
+    try:
+        return is_void(log.read(segment, byte, HEADER_BYTES))
+    except LogFormatError:
+        return False

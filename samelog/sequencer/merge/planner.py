@@ -1,0 +1,484 @@
+"""The leader's planner: from positions and batch headers to merge instructions.
+
+It takes, per input, what a majority and the leader itself hold durably, cuts it at batch
+boundaries, drops what was merged before, and orders the inputs fairly: round robin, with a bound
+per input and per entry, so that a flood from one publisher delays the others by one entry at most.
+It proposes nothing it would have to wait for: when idle, one record is an instruction.
+
+Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied
+lives in `_places`, `_tails` and the dedup view, and is dropped with leadership (DESIGN §11.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
+from samelog.format.errors import DecompressionError, LogFormatError
+from samelog.sequencer.merge.dedup import (
+    BatchFacts,
+    DedupView,
+    judge_ids,
+    judge_sequence,
+    last_sequence,
+    unwrap,
+)
+from samelog.sequencer.state.commands import Merge, Place, Range, Sequence5, Verdict
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
+from samelog.sequencer.state.types import Input, Partition, Run
+
+_Judgement = tuple[Verdict, int, tuple[int, int]]
+
+DIGEST_FACTOR = 0x9E3779B97F4A7C15
+DIGEST_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerLimits:
+    """Bounds of one round; each bounds a node's memory and the time of a turn of its loop."""
+
+    entry_bytes: int = 4 << 20
+    input_bytes: int = 1 << 20
+    entry_ranges: int = 256
+    entry_sequences: int = 512
+    in_flight_entries: int = 2
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+
+
+class SessionBytes(Protocol):
+    """The leader's own session logs."""
+
+    def sealed_length(self, number: int, place: Place) -> int | None:
+        """The length of the file of `place`, if it will never grow."""
+
+    def read(self, number: int, place: Place, stop: int) -> bytes:
+        """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
+
+
+@dataclass(slots=True)
+class _Tail:
+    """A partition as it will be once everything proposed is applied."""
+
+    next_offset: int
+    segment_bytes: int
+    segment_started_ms: int
+    append_ms: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One partition's instruction in the making."""
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    ranges: list[Range] = field(default_factory=list)
+    sequences: dict[int, list[Sequence5]] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    unwrapped: dict[int, int] = field(default_factory=dict)
+
+    def add(self, part: Range) -> None:
+        self.ranges.append(part)
+        self.next_offset += part.records
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """(ranges, sequences): what the instruction's encoded size grows with."""
+        return len(self.ranges), sum(map(len, self.sequences.values()))
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one entry may still take."""
+
+    bytes: int
+    ranges: int
+    sequences: int
+
+    @property
+    def spent(self) -> bool:
+        return self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
+
+    def charge(self, taken: int, before: tuple[int, int], after: tuple[int, int]) -> None:
+        self.bytes -= taken
+        self.ranges -= after[0] - before[0]
+        self.sequences -= after[1] - before[1]
+
+
+class Planner:
+    """Plans merge instructions for one Raft group; lives on every node, used by the leader.
+
+    Nothing is booked (places, drafts, what dedup knows) before the bytes that it is about are read,
+    verified and, where need be, sliced: an error in between leaves what was booked consistent.
+    """
+
+    def __init__(self, machine: StateMachine, limits: PlannerLimits) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._dedup = DedupView(machine)
+        self._places: dict[int, Place] = {}
+        self._tails: dict[int, _Tail] = {}
+        self._in_flight: list[int] = []
+        self._given_up: set[int] = set()
+        self._closing: set[str] = set()
+        self._turn = 0
+        self.damaged: dict[int, str] = {}
+        """Inputs whose bytes here cannot be planned, and why."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another entry may be proposed."""
+        return len(self._in_flight) < self._limits.in_flight_entries
+
+    def reset(self) -> None:
+        """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
+        self._in_flight.clear()
+        self._given_up.clear()
+        self._closing.clear()
+        self.damaged.clear()
+        self._forget()
+
+    def begin_anew(self) -> None:
+        """All logs were begun anew: what is in flight was planned for the old ones, and will be
+        rejected, which says nothing of what is planned from now on.
+        """
+        given_up = {*self._given_up, *self._in_flight}
+        self.reset()
+        self._given_up = given_up
+
+    def expects_rejection(self, index: int) -> bool:
+        """Whether an entry was planned for logs that are gone."""
+        return index in self._given_up
+
+    def proposed(self, index: int) -> None:
+        """The last plan was proposed as the entry `index`."""
+        self._in_flight.append(index)
+
+    def applied(self, index: int) -> None:
+        """Entry `index` is applied; speculation ends when nothing proposed is left."""
+        self._given_up.discard(index)
+        if index in self._in_flight:
+            self._in_flight.remove(index)
+            if not self._in_flight:
+                self._forget()
+
+    def closing(self, session: str) -> None:
+        """A close of the session's run is proposed: plan none of its bytes any more."""
+        self._closing.add(session)
+
+    def run_changed(self, session: str) -> None:
+        """A run was closed or opened: its inputs are where the state machine says."""
+        self._closing.discard(session)
+        for entry in self._machine.inputs_of(session):
+            self._places.pop(entry.number, None)
+            self.damaged.pop(entry.number, None)
+
+    def place(self, entry: Input) -> Place:
+        """Up to where an input is planned."""
+        return self._places.get(entry.number, entry.place)
+
+    def plan(
+        self, available: Mapping[int, Place], source: SessionBytes, *, epoch: int, now_ms: int
+    ) -> list[Merge]:
+        """The next instructions, at most one for each partition; empty if there is nothing to
+        merge. An input that cannot be read, or not sliced, is left out from then on.
+        """
+        limits = self._limits
+        budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
+        drafts: dict[int, _Draft] = {}
+        for entry in self._in_turn(available):
+            if budget.spent:
+                break
+            draft = drafts.get(entry.partition)
+            if draft is None:
+                draft = drafts[entry.partition] = self._draft(entry.partition)
+            try:
+                self._take(entry, available[entry.number], source, draft, budget)
+            except LogFormatError as error:  # one input's trouble is not the others'
+                self.damaged[entry.number] = str(error)
+        return [
+            self._finish(draft, epoch=epoch, now_ms=now_ms)
+            for draft in drafts.values()
+            if draft.ranges
+        ]
+
+    # --- choosing ---------------------------------------------------------------------------------
+
+    def _in_turn(self, available: Mapping[int, Place]) -> Sequence[Input]:
+        """Inputs with something new, starting behind the one that was first last time."""
+        ready = [
+            entry
+            for number in available
+            if (entry := self._machine.state.inputs.get(number)) is not None
+            and available[number] > self.place(entry)
+            and self._is_mergeable(entry.session)
+            and entry.session not in self._closing
+            and number not in self.damaged
+        ]
+        if not ready:
+            return ready
+        self._turn = (self._turn + 1) % len(ready)
+        return ready[self._turn :] + ready[: self._turn]
+
+    def _is_mergeable(self, session: str) -> bool:
+        run = self._machine.open_run_of(session)
+        return run is not None and not run.is_held
+
+    def plan_stage(
+        self, staged: Iterable[tuple[int, Sequence[Range]]], *, epoch: int, now_ms: int
+    ) -> list[Merge]:
+        """Instructions that merge all of these ranges, by partition, each at most as large as any
+        other. Whoever proposes them as one entry says so by `proposed`, or calls `reset`.
+        """
+        merges = []
+        for partition, ranges in staged:
+            draft, size = self._draft(partition), 0
+            for part in ranges:
+                is_full = len(draft.ranges) >= self._limits.entry_ranges
+                if draft.ranges and (is_full or size + part.size > self._limits.entry_bytes):
+                    merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
+                    draft, size = self._draft(partition), 0
+                draft.add(part)
+                self._places[part.input] = Place(part.run, part.roll, part.stop)
+                size += part.size
+            merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
+        return merges
+
+    def _draft(self, partition: int) -> _Draft:
+        offset = self._tail(partition).next_offset
+        return _Draft(partition, offset, offset)
+
+    def _tail(self, number: int) -> _Tail:
+        tail = self._tails.get(number)
+        if tail is None:
+            known: Partition = self._machine.state.partitions[number]
+            tail = _Tail(
+                known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
+            )
+        return tail
+
+    def _take(
+        self, entry: Input, limit: Place, source: SessionBytes, draft: _Draft, budget: _Budget
+    ) -> None:
+        """Plan one input's share of the entry."""
+        share = full_share = min(self._limits.input_bytes, budget.bytes)
+        place = self.place(entry)
+        while share > 0 and not budget.spent and place.run == limit.run and place < limit:
+            stop = (
+                limit.byte
+                if place.roll == limit.roll
+                else source.sealed_length(entry.number, place)
+            )
+            if stop is None:
+                break
+            if place.byte >= stop:
+                place = Place(place.run, place.roll + 1, 0)
+                continue
+            before = draft.weight
+            data = self._read(entry, place, min(share, stop - place.byte), source)
+            if not data and share == full_share:
+                data = self._read_one(entry, place, stop, source)
+            taken = self._take_batches(entry, place, data, draft)
+            if taken == 0:
+                break
+            share -= taken
+            budget.charge(taken, before, draft.weight)
+            place = Place(place.run, place.roll, place.byte + taken)
+            self._places[entry.number] = place
+
+    def _read(self, entry: Input, place: Place, size: int, source: SessionBytes) -> bytes:
+        """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
+        data = source.read(entry.number, place, place.byte + size)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.error is not None and scan.end == 0:
+            self.damaged[entry.number] = scan.error
+        return data[: scan.end]
+
+    def _read_one(self, entry: Input, place: Place, stop: int, source: SessionBytes) -> bytes:
+        """The one batch at `place`, however large."""
+        size = min(stop - place.byte, HELD_BATCH_BYTES)
+        data = source.read(entry.number, place, place.byte + size)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
+        if scan.end == 0:
+            self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
+        return data[: scan.end]
+
+    def _take_batches(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
+        """Plan these whole batches; the bytes planned."""
+        if not data:
+            return 0
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.has_producer:
+            return self._take_judged(entry, place, data, draft)
+        draft.add(
+            Range(
+                entry.number,
+                place.run,
+                place.roll,
+                place.byte,
+                place.byte + scan.end,
+                scan.records,
+                scan.end,
+                scan.digest,
+            )
+        )
+        return scan.end
+
+    # --- dedup ------------------------------------------------------------------------------------
+
+    def _take_judged(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
+        """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
+        range.
+        """
+        taken = 0
+        for header in kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]:
+            start, size, crc = header[0], header[1], header[9]
+            facts = BatchFacts(header[2], header[6], header[7], header[8])
+            try:
+                verdict, detail, output = self._judge(
+                    entry, facts, draft, data[start : start + size]
+                )
+            except LogFormatError as error:
+                self.damaged[entry.number] = str(error)
+                break
+            part = Range(
+                entry.number,
+                place.run,
+                place.roll,
+                place.byte + start,
+                place.byte + start + size,
+                output[0],
+                output[1],
+                crc + 1,
+                int(verdict),
+                detail,
+            )
+            _append_joined(draft, part)
+            taken = start + size
+        return taken
+
+    def _judge(self, entry: Input, facts: BatchFacts, draft: _Draft, batch: bytes) -> _Judgement:
+        """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
+        run = self._machine.open_run_of(entry.session)
+        verdict, detail = Verdict.TAKE, -1
+        if run is not None and run.dedup_id is not None and facts.producer_id >= 0:
+            return self._judge_twin(entry, run, facts, draft, batch)
+        if facts.producer_id >= 0:
+            verdict, detail = self._judge_producer(entry, facts, draft)
+        output = (facts.records, len(batch)) if verdict is Verdict.TAKE else (0, 0)
+        return verdict, detail, output
+
+    def _judge_twin(
+        self, entry: Input, run: Run, facts: BatchFacts, draft: _Draft, batch: bytes
+    ) -> _Judgement:
+        dedup_id = run.dedup_id or ""
+        first = unwrap(self._dedup.last_id(entry.number, run.dedup_base or 0), facts.sequence)
+        last = first + facts.records - 1
+        judged = judge_ids(self._dedup.watermark(dedup_id, entry.partition), first, facts.records)
+        output = (facts.records, len(batch)) if judged.verdict is Verdict.TAKE else (0, 0)
+        if judged.verdict is Verdict.SLICE:
+            output = (facts.records - judged.detail, len(slice_batch(batch, judged.detail)))
+            if output[1] > HELD_BATCH_BYTES:
+                raise DecompressionError(f"what is new in a batch unpacks to {output[1]} bytes")
+        self._dedup.set_last_id(entry.number, last)
+        draft.unwrapped[entry.number] = last
+        if judged.verdict is not Verdict.DUPLICATE:
+            self._dedup.set_watermark(dedup_id, entry.partition, last)
+            draft.watermarks[dedup_id] = last
+        return judged.verdict, judged.detail, output
+
+    def _judge_producer(
+        self, entry: Input, facts: BatchFacts, draft: _Draft
+    ) -> tuple[Verdict, int]:
+        judged = judge_sequence(self._dedup.remembered(facts.producer_id, entry.partition), facts)
+        if judged.verdict is Verdict.TAKE:
+            sequence = Sequence5(
+                facts.producer_id,
+                facts.epoch,
+                facts.sequence,
+                last_sequence(facts.sequence, facts.records),
+                draft.next_offset,
+            )
+            self._dedup.add_sequence(entry.partition, sequence)
+            draft.sequences.setdefault(facts.producer_id, []).append(sequence)
+        return judged.verdict, judged.detail
+
+    # --- finishing --------------------------------------------------------------------------------
+
+    def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
+        """Resolve what remains, segment roll and append time, and move the speculative tail."""
+        tail = self._tail(draft.partition)
+        append_ms = max(tail.append_ms, now_ms)
+        size = sum(part.size for part in draft.ranges)
+        full = tail.segment_bytes + size > self._limit_bytes(draft.partition)
+        old = append_ms - tail.segment_started_ms > self._limits.segment_ms
+        roll = tail.segment_bytes > 0 and size > 0 and (full or old)
+        fresh = roll or tail.next_offset == 0
+        self._tails[draft.partition] = _Tail(
+            draft.next_offset,
+            size if fresh else tail.segment_bytes + size,
+            append_ms if fresh else tail.segment_started_ms,
+            append_ms,
+        )
+        return Merge(
+            draft.partition,
+            draft.base_offset,
+            epoch,
+            append_ms,
+            roll,
+            draft.ranges,
+            [known for batches in draft.sequences.values() for known in batches[-5:]],
+            list(draft.watermarks.items()),
+            list(draft.unwrapped.items()),
+            self._setting(draft.partition, TIMESTAMP_TYPE) == LOG_APPEND_TIME,
+        )
+
+    def _limit_bytes(self, partition: int) -> int:
+        setting = self._setting(partition, SEGMENT_BYTES)
+        return self._limits.segment_bytes if setting is None else int(setting)
+
+    def _setting(self, partition: int, key: str) -> str | None:
+        topic_id = self._machine.state.partitions[partition].topic_id
+        return self._machine.state.topics[topic_id].settings.get(key)
+
+    def _forget(self) -> None:
+        self._places.clear()
+        self._tails.clear()
+        self._dedup.clear()
+
+
+def _append_joined(draft: _Draft, part: Range) -> None:
+    """Add a range, growing the last one when both are taken whole and adjacent."""
+    last = draft.ranges[-1] if draft.ranges else None
+    adjacent = (
+        last is not None
+        and (last.input, last.run, last.roll, last.stop)
+        == (part.input, part.run, part.roll, part.start)
+        and last.verdict == part.verdict == Verdict.TAKE
+    )
+    if last is None or not adjacent:
+        draft.add(part)
+        return
+    draft.ranges[-1] = Range(
+        last.input,
+        last.run,
+        last.roll,
+        last.start,
+        part.stop,
+        last.records + part.records,
+        last.size + part.size,
+        (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
+    )
+    draft.next_offset += part.records
+
+
+def majority_place(places: Iterable[Place], voters: int) -> Place | None:
+    """The highest place that a majority of `voters` has reached; None if too few have reported."""
+    ranked = sorted(places, reverse=True)
+    needed = voters // 2 + 1
+    return ranked[needed - 1] if len(ranked) >= needed else None

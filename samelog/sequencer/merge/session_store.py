@@ -1,0 +1,241 @@
+"""The node's copies of session logs, by input number: the bytes that merge instructions speak of.
+
+Invariant: a file of an input is opened once; its durable position is only ever raised by a finished
+sync.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.sequencer.state.commands import Place, Range
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
+from samelog.store.disk.files import DiskFault, File, FileSystem
+from samelog.store.disk.quarantine import set_aside, set_partition_aside
+from samelog.store.merged.topic_dirs import TopicDirs
+from samelog.store.session.directory import SessionDirectory
+from samelog.store.session.log import InputLog
+from samelog.store.session.topic_file import read_topic_id
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GoneInput:
+    """An input whose topic was deleted, and where its files are."""
+
+    number: int
+    path: str
+    topic_id: str
+    index: int
+
+
+class SessionStore:
+    """Opens input logs on demand and reads ranges of them."""
+
+    def __init__(self, fs: FileSystem, directory: str, machine: StateMachine) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._machine = machine
+        self._logs: dict[int, InputLog] = {}
+        self.on_unsynced: Callable[[int], None] = lambda number: None
+        """An input was opened and holds more than is known to be durable."""
+        self._troubles: dict[int, str] = {}
+        """Input -> what was wrong with its files last."""
+        self._begun_anew: set[int] = set()
+        """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
+        self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
+        fs.make_directory(directory)
+
+    def log(self, number: int) -> InputLog:
+        """The log of an input, opened (and its torn tail repaired) when first asked for."""
+        known = self._logs.get(number)
+        if known is None:
+            known = self._logs[number] = self._open(self._machine.state.inputs[number])
+            if known.dirty():
+                self.on_unsynced(number)
+        return known
+
+    def _open(self, entry: Input) -> InputLog:
+        """What the files say of whose they are is in the replicated state too: where they are
+        unreadable, they are begun anew, and what cannot be told apart any more is set aside.
+        """
+        try:
+            self._claim_session(entry)
+        except CorruptLog as damage:
+            log.error("%s; it is now %s", damage, set_aside(self._fs, damage.path))
+            self._claim_session(entry)
+        try:
+            return self._open_input(entry)
+        except CorruptLog as damage:
+            log.error("%s; all is now %s", damage, set_partition_aside(self._fs, self.path(entry)))
+            return self._open_input(entry)
+
+    def _claim_session(self, entry: Input) -> None:
+        session = self._machine.state.sessions[entry.session]
+        SessionDirectory.open_or_create(
+            self._fs,
+            os.path.join(self._directory, session.name),
+            session=session.name,
+            session_id=session.session_id,
+            identity=session.identity,
+        )
+
+    def _open_input(self, entry: Input) -> InputLog:
+        partition = self._machine.state.partitions[entry.partition]
+        path = self.path(entry)
+        self._dirs.make_way(path, partition.topic_id, partition.index)
+        return InputLog.open(self._fs, path, topic_id=partition.topic_id)
+
+    def set_gaps_aside(self) -> None:
+        """Give up bytes that do not reach back to where an input is planned: a loss of power took
+        the names of the files before them, which were never durable, nor thus were these. Only to
+        be called when everything that was ever committed is applied. Publishers and nodes release
+        a file when something behind it is merged; what is committed and missing here, peers have.
+        """
+        for entry in self._machine.state.inputs.values():
+            held = self.log(entry.number)
+            if Place(entry.run, *held.start(entry.run)) > entry.place:
+                log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
+                held.set_run_aside(entry.run)
+                self._begun_anew.add(entry.number)
+
+    def path(self, entry: Input) -> str:
+        """The directory of an input."""
+        state = self._machine.state
+        partition = state.partitions[entry.partition]
+        topic = state.topics[partition.topic_id]
+        return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
+
+    def take_dirty(self, numbers: Iterable[int]) -> list[File]:
+        """The files of these inputs written since they were last asked for."""
+        return [file for n in numbers if n in self._logs for file in self._logs[n].take_dirty()]
+
+    def gone(self, entry: Input) -> GoneInput:
+        """What `remove` needs to know of an input, while its partition is known."""
+        partition = self._machine.state.partitions[entry.partition]
+        return GoneInput(entry.number, self.path(entry), partition.topic_id, partition.index)
+
+    def remove(self, gone: GoneInput) -> None:
+        """Remove an input's files: its topic was deleted, or it has expired."""
+        log = self._logs.pop(gone.number, None)
+        if log is not None:
+            log.close()
+        self._dirs.remove(gone.path, gone.topic_id, gone.index)
+
+    def forget_session(self, name: str) -> None:
+        """Remove the directory of a session that is not remembered, and has no inputs any more."""
+        path = os.path.join(self._directory, name)
+        if self._fs.exists(path):
+            self._fs.remove_tree(path)
+
+    def forget_deleted(self, known: Container[str]) -> None:
+        """Remove what is left of topics that are not among the known ones."""
+        for name in self._fs.list_directory(self._directory):
+            self._dirs.forget_others(os.path.join(self._directory, name), known)
+
+    def durable(self, entry: Input) -> Place:
+        """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
+        already.
+        """
+        roll, byte = self.log(entry.number).durable(entry.run)
+        return max(Place(entry.run, roll, byte), entry.place)
+
+    def written(self, entry: Input) -> Place:
+        """Up to where this node holds an input, durable or not."""
+        roll, byte = self.log(entry.number).end(entry.run)
+        return max(Place(entry.run, roll, byte), entry.place)
+
+    def held(self, entry: Input) -> Place:
+        """As `written`, but opens no file for it: what is not open holds nothing that is new."""
+        return self.written(entry) if entry.number in self._logs else entry.place
+
+    def ends(self, numbers: Iterable[int]) -> dict[int, list[Place]]:
+        """Where the files of these inputs end, in every run that is held: a node that was just
+        started may not know yet which one an input is in.
+        """
+        self._begun_anew.clear()
+        logs = {number: self._logs[number] for number in numbers if number in self._logs}
+        return {
+            number: [Place(run, *held.end(run)) for run in held.runs()]
+            for number, held in logs.items()
+        }
+
+    def mark_durable(self, ends: Mapping[int, Iterable[Place]]) -> None:
+        """Everything below these ends was synced."""
+        for number, places in ends.items():
+            held = self._logs.get(number)
+            if held is None or number in self._begun_anew:
+                continue
+            for place in places:
+                held.mark_durable(*place)
+
+    def unmerged_bytes(self, entry: Input) -> int:
+        """How much of an input's open run this node holds behind the merged position."""
+        if entry.number not in self._logs:
+            return 0
+        files = (file for file in self._logs[entry.number].files() if file.run == entry.run)
+        return sum(
+            max(0, file.size - (entry.byte if file.roll == entry.roll else 0))
+            for file in files
+            if file.roll >= entry.roll
+        )
+
+    def release(self, number: int, place: Place, *, is_over: bool) -> None:
+        """Remove the files of an input that lie wholly below `place`: nobody needs them. `is_over`:
+        its run ends there, and what lies behind does not count.
+        """
+        held = self._logs.get(number)
+        if held is None:
+            return
+        try:
+            for run in held.runs():
+                if run < place.run or (is_over and run == place.run):
+                    held.release_run(run)
+            held.release(place.run, place.roll - 1)
+        except DiskFault as fault:  # they are in nobody's way but the disk's
+            self._say_once(number, f"merged session files cannot be removed: {fault}")
+
+    # --- for the planner and the merger -----------------------------------------------------------
+
+    def sealed_length(self, number: int, place: Place) -> int | None:
+        """The length of the file `place` is in, if it will never grow."""
+        return self.log(number).sealed_length(place.run, place.roll)
+
+    def read(self, number: int, place: Place, stop: int) -> bytes:
+        """Bytes [place.byte, stop) of the file `place` is in."""
+        return self.log(number).read(place.run, place.roll, place.byte, stop)
+
+    def read_range(self, part: Range) -> bytearray | None:
+        """The range's bytes; None when this node does not hold all of them."""
+        if part.input not in self._machine.state.inputs:
+            return None
+        buffer = bytearray(part.stop - part.start)
+        try:
+            got = self.log(part.input).read_into(buffer, part.run, part.roll, part.start)
+        except LogFormatError as error:  # peers have the bytes, or what became of them
+            self._say_once(part.input, f"session bytes cannot be read: {error}")
+            return None
+        return buffer if got == len(buffer) else None
+
+    def _say_once(self, number: int, trouble: str) -> None:
+        if self._troubles.get(number) != trouble:
+            self._troubles[number] = trouble
+            log.error("%s", trouble)
+
+    def save_marks(self) -> None:
+        """Persist the durable marks, lazily."""
+        for log in self._logs.values():
+            log.save_marks()
+
+    def close(self) -> None:
+        """Persist the durable marks and close every file."""
+        self.save_marks()
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()

@@ -1,0 +1,1 @@
+"""Drives one Raft group: its files, its replica, its snapshots, its proposals."""

@@ -1,0 +1,371 @@
+"""What the leader does beyond Raft: gather positions, plan merges, close runs, agree on checksums.
+
+Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports
+bound to a node and its boot, repeated on every change, so a new leader knows as much within one
+exchange.
+
+Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never
+needs bytes the leader itself does not hold durably.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from samelog.consensus import Busy, NotLeader
+from samelog.runtime.clock import Clock
+from samelog.sequencer.merge.planner import Planner, majority_place
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    Checkpoint,
+    CloseRun,
+    Merge,
+    Place,
+    PublishStage,
+    Range,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Session
+from samelog.wire.bounds import Health
+
+CHECKPOINT_INTERVAL_S = 1.0
+
+Ends = dict[tuple[str, int], tuple[int, int]]
+"""(topic, partition) -> (roll, byte): where a sender says a run ends."""
+
+
+@dataclass(slots=True)
+class NodeView:
+    """What one node last said of itself."""
+
+    boot: int = 0
+    connected: bool = False
+    places: dict[int, Place] = field(default_factory=dict)
+    merged_durable: dict[int, int] = field(default_factory=dict)
+    samples: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(partition, offset) -> running checksum."""
+    health: Health | None = None
+    """None: it has not said."""
+
+
+class Coordinator:
+    """One node's view of the others, and the leader's decisions from it."""
+
+    def __init__(
+        self,
+        node: int,
+        voters: Callable[[], Sequence[int]],
+        *,
+        machine: StateMachine,
+        planner: Planner,
+        sessions: SessionStore,
+        group: Group,
+        clock: Clock,
+    ) -> None:
+        self._node = node
+        self._voters = voters
+        self._machine = machine
+        self._planner = planner
+        self._sessions = sessions
+        self._group = group
+        self._clock = clock
+        self._candidates: set[int] = set()
+        self._scheduled = False
+        self._next_checkpoint = 0.0
+        self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
+        self.views[node].connected = True
+        self.ended: dict[str, tuple[str, Ends]] = {}
+        """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
+        """
+        self.cursors: dict[int, int] = {}
+        """Partition -> offset that a majority has merged-durable, as the leader last said."""
+        self.on_cursors: Callable[[Mapping[int, int]], None] = lambda cursors: None
+        self.on_positions: Callable[[], None] = lambda: None
+
+    # --- what nodes say ---------------------------------------------------------------------------
+
+    def positions(self, node: int, boot: int, places: Mapping[int, Place]) -> None:
+        """A node's durable positions; those of an older boot are nothing, of a newer one replace
+        all.
+        """
+        view = self.views[node]
+        view.connected = True
+        if boot < view.boot:
+            return
+        if boot > view.boot:
+            view.places.clear()
+            view.boot = boot
+        view.places.update(places)
+        self._candidates.update(places)
+        self.plan_soon()
+        self.on_positions()
+
+    def merged(
+        self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
+    ) -> None:
+        """A node's merged-durable offsets and checksum samples."""
+        view = self.views[node]
+        view.merged_durable.update(durable)
+        view.samples = dict(samples)
+        if self._group.is_leader:
+            cursors = self.majority_merged()
+            if cursors != self.cursors:
+                self.on_cursors(cursors)
+
+    def heard(self, node: int, health: Health | None) -> None:
+        """A node's disk and clock, if it said so."""
+        if health is not None:
+            self.views[node].health = health
+
+    def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender has finished a run; it can be closed once everything of it is merged."""
+        run = self._machine.run_of(session, run_id)
+        if run is None or run.closed:
+            self.ended.pop(session, None)
+            return
+        self.ended[session] = (run_id, ends)
+        self.plan_soon()
+
+    def leadership_changed(self) -> None:
+        """Start from what is committed: speculation of another term is worth nothing."""
+        self._planner.reset()
+        self._candidates.update(self._machine.state.inputs)
+        self.plan_soon()
+
+    def logs_begun_anew(self) -> None:
+        """A hard reset is applied here."""
+        self._planner.begin_anew()
+        self._candidates.update(self._machine.state.inputs)
+        self.plan_soon()
+
+    # --- what the leader decides ------------------------------------------------------------------
+
+    def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
+        """An entry is applied here."""
+        if rejected and not self._planner.expects_rejection(index):
+            self._planner.reset()
+            self._candidates.update(self._machine.state.inputs)
+        self._planner.applied(index)
+        self.plan_soon()
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+        self._planner.run_changed(session)
+        known = self.ended.get(session)
+        run = None if known is None else self._machine.run_of(session, known[0])
+        if run is not None and run.closed:
+            del self.ended[session]
+        self._candidates.update(entry.number for entry in self._machine.inputs_of(session))
+
+    def plan_soon(self) -> None:
+        """Plan at the end of this turn of the loop, so that what arrives together is planned
+        together.
+        """
+        if not self._scheduled and self._group.is_leader:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def tick(self) -> None:
+        """Look again at what only time changes."""
+        if self._group.is_leader:
+            self._checkpoint()
+            if self._candidates or self.ended:
+                self.plan_soon()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if not self._group.is_leader:
+            return
+        while self._planner.has_room and self._plan_once():
+            pass
+        self._close_runs()
+
+    def _plan_once(self) -> bool:
+        available = self._available()
+        if not available:
+            return False
+        merges = self._planner.plan(
+            available,
+            self._sessions,
+            epoch=self._epoch,
+            now_ms=self._clock.wall_ms(),
+        )
+        if not merges:
+            self._candidates.clear()
+            return False
+        index = self._propose(merges)
+        if index is None:
+            self._planner.reset()
+            return False
+        if index > self._group.applied_index:
+            self._planner.proposed(index)
+        return True
+
+    def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
+        """The entry's index; None when this node may not propose now: it is looked at again."""
+        try:
+            index, future = self._group.propose(commands)
+        except (NotLeader, Busy):
+            return None
+        forget_outcome(future)
+        return index
+
+    @property
+    def _epoch(self) -> int:
+        """Of the batches that are merged now."""
+        return self._group.raft.term + self._machine.state.epoch_base
+
+    def _available(self) -> dict[int, Place]:
+        """Candidate inputs with more than is planned: what a majority and this node hold."""
+        available: dict[int, Place] = {}
+        own = self.views[self._node].places
+        views = self._voting_views()
+        for number in self._candidates:
+            entry = self._machine.state.inputs.get(number)
+            reach = None if entry is None else self._reach(entry, own, views)
+            if entry is not None and reach is not None and reach > self._planner.place(entry):
+                available[number] = reach
+        self._candidates.intersection_update(available)
+        return available
+
+    def _reach(
+        self, entry: Input, own: Mapping[int, Place], views: Sequence[NodeView]
+    ) -> Place | None:
+        """What a majority and this node hold of an input."""
+        here = own.get(entry.number)
+        if here is None:
+            return None
+        places = [view.places[entry.number] for view in views if entry.number in view.places]
+        agreed = majority_place(places, len(views))
+        return None if agreed is None else min(agreed, here)
+
+    # --- stages -----------------------------------------------------------------------------------
+
+    def holds(self, entry: Input, end: Place) -> bool:
+        """Whether a majority and this node hold an input up to `end`."""
+        reach = self._reach(entry, self.views[self._node].places, self._voting_views())
+        return reach is not None and reach >= end
+
+    def propose_stage(
+        self,
+        ranges: Mapping[int, Sequence[Range]],
+        make: Callable[[list[Merge]], PublishStage],
+    ) -> asyncio.Future[list[Any]]:
+        """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
+        now_ms = self._clock.wall_ms()
+        merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
+        try:
+            index, future = self._group.propose([make(merges)])
+        except (NotLeader, Busy):
+            self._planner.reset()
+            raise
+        if index > self._group.applied_index:
+            self._planner.proposed(index)
+        return future
+
+    def _voting_views(self) -> list[NodeView]:
+        """What counts toward a majority: the views of those who vote now."""
+        return [self.views[number] for number in self._voters()]
+
+    def follow(self, members: Container[int]) -> None:
+        """What nodes that are gone once said of themselves is nothing any more."""
+        for number in [number for number in self.views if number not in members]:
+            if number != self._node:
+                del self.views[number]
+
+    # --- closing runs -----------------------------------------------------------------------------
+
+    def _close_runs(self) -> None:
+        for name, (run_id, ends) in list(self.ended.items()):
+            session = self._machine.state.sessions.get(name)
+            run = self._machine.open_run_of(name)
+            if session is None or run is None or run.run_id != run_id:
+                continue
+            if self._wholly_merged(session, ends) and self._propose(
+                [CloseRun(name, run_id, self._clock.wall_ms())]
+            ):
+                self._planner.closing(name)
+                self.ended.pop(name, None)
+
+    def _wholly_merged(self, session: Session, ends: Ends) -> bool:
+        """Whether every byte of the open run that a reachable node holds, or the sender named, is
+        merged.
+        """
+        for entry in self._machine.inputs_of(session.name):
+            if self._planner.place(entry) != entry.place:
+                return False
+            for end in self._known_ends(entry, ends):
+                if not self._reached(entry, end):
+                    return False
+        return True
+
+    def _known_ends(self, entry: Input, ends: Ends) -> list[Place]:
+        partition = self._machine.state.partitions[entry.partition]
+        topic = self._machine.state.topics[partition.topic_id]
+        known = [
+            view.places[entry.number]
+            for view in self.views.values()
+            if view.connected and entry.number in view.places
+        ]
+        said = ends.get((topic.name, partition.index))
+        return known if said is None else [*known, Place(entry.run, *said)]
+
+    def _reached(self, entry: Input, end: Place) -> bool:
+        """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's
+        start.
+        """
+        place = entry.place
+        while place < end and place.run == end.run and place.roll < end.roll:
+            if self._sessions.sealed_length(entry.number, place) != place.byte:
+                return False
+            place = Place(place.run, place.roll + 1, 0)
+        return end <= place
+
+    # --- cursors and checksums --------------------------------------------------------------------
+
+    def damaged_inputs(self) -> dict[int, str]:
+        """Inputs that cannot be planned from this node's bytes, and why."""
+        return dict(self._planner.damaged)
+
+    def majority_merged(self) -> dict[int, int]:
+        """Partition -> offset that a majority has merged-durable."""
+        views = self._voting_views()
+        needed = len(views) // 2 + 1
+        cursors: dict[int, int] = {}
+        for number in self._machine.state.partitions:
+            ranked = sorted((view.merged_durable.get(number, 0) for view in views), reverse=True)
+            cursors[number] = ranked[needed - 1] if views else 0
+        return cursors
+
+    def _checkpoint(self) -> None:
+        now = self._clock.now()
+        if now < self._next_checkpoint:
+            return
+        self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
+        values = self._agreed_samples()
+        if values:
+            self._propose([Checkpoint(values)])
+
+    def _agreed_samples(self) -> list[tuple[int, int, int]]:
+        """The newest sample of each partition that a majority reports alike, if newer than the
+        recorded one.
+        """
+        views = self._voting_views()
+        needed = len(views) // 2 + 1
+        votes: dict[tuple[int, int, int], int] = {}
+        for view in views:
+            for (partition, offset), checksum in view.samples.items():
+                key = (partition, offset, checksum)
+                votes[key] = votes.get(key, 0) + 1
+        best: dict[int, tuple[int, int, int]] = {}
+        for key in sorted(key for key, count in votes.items() if count >= needed):
+            known = self._machine.state.partitions.get(key[0])
+            if known is not None and key[1] > known.checked_offset:
+                best[key[0]] = key
+        return list(best.values())

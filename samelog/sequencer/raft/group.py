@@ -1,0 +1,371 @@
+"""The driver of one Raft group: it feeds the pure core, makes its effects durable, sends and
+applies.
+
+Saves are written to the log file in the order the core asks for them and made durable in rounds;
+what depends on a save (votes, acknowledgements) leaves only behind it. With `fsync=interval` only
+term and vote wait for the disk.
+
+Invariant: effects are carried out in the order the core gave them, and nothing marked "after save"
+leaves before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from samelog.consensus import (
+    Configuration,
+    Effects,
+    Entry,
+    HardState,
+    NotLeader,
+    Raft,
+    Role,
+    Snapshot,
+)
+from samelog.format.errors import InvariantError
+from samelog.runtime.clock import Clock
+from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.histogram import FAST_S, Histogram
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
+from samelog.store.disk.files import DiskFault
+
+SHORTEST_TICK_S = 0.002
+"""Deadlines are kept no more exactly than this."""
+
+
+class Applier(Protocol):
+    """The state machine side of a group."""
+
+    def apply(self, entry: Entry) -> list[Any]:
+        """Apply a committed entry; one outcome for each of its commands."""
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace the state by a leader's snapshot, which is durable already."""
+
+    def role_changed(self) -> None:
+        """The node became or ceased to be leader, or learnt of another leader."""
+
+
+@dataclass(slots=True)
+class _Save:
+    """Effects whose messages wait for the disk."""
+
+    effects: Effects
+    needs_sync: bool
+
+
+class ProposalLost(Exception):
+    """Leadership ended before the proposal was known to be committed: it may or may not be."""
+
+
+class Group:
+    """Runs one Raft core on the event loop."""
+
+    def __init__(
+        self,
+        raft: Raft,
+        store: RaftStore,
+        *,
+        syncer: Syncer,
+        clock: Clock,
+        send: Callable[[int, Sequence[Any]], None],
+        applier: Applier,
+        sync_always: bool,
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
+        takes no part any more.
+        """
+        self.raft = raft
+        self.applied_index = store.applied_index
+        self._store = store
+        self._syncer = syncer
+        self._clock = clock
+        self._send = send
+        self._applier = applier
+        self._sync_always = sync_always
+        self._saves: deque[_Save] = deque()
+        self._wake_saver = asyncio.Event()
+        self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
+        self._proposed: deque[tuple[int, float]] = deque()
+        """(index, when) of what was proposed here and is not applied."""
+        self.commit_times = Histogram(FAST_S)
+        """From proposing to applying, in seconds."""
+        self.elections = 0
+        """Leaders seen elected since the start."""
+        self._known_leader: tuple[int, int] | None = None
+        self._reads: dict[int, asyncio.Future[int | None]] = {}
+        self._next_read = 0
+        self._hard_state: HardState | None = store.hard_state
+        self._pumping = False
+        self._on_fault = on_fault
+        self._is_broken = False
+        self._fault: DiskFault | None = None
+        """The sync that failed: nothing written before it may ever be called durable."""
+        self._syncing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_at = 0.0
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads and may plan: its own term's no-op is applied."""
+        leads = self.raft.role is Role.LEADER and self.raft.applied_own_noop
+        return leads and not self._is_broken
+
+    @property
+    def unsaved(self) -> int:
+        """Batches of effects that wait for the disk."""
+        return len(self._saves)
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, messages: Sequence[Any]) -> None:
+        """Messages of a peer."""
+        now = self._clock.now()
+        for message in messages:
+            self.raft.step(sender, message, now)
+        self.pump()
+
+    def tick(self) -> None:
+        """Let time pass; `run_ticks` does, whenever the core has something to do."""
+        self.raft.tick(self._clock.now())
+        self.pump()
+
+    def leader_lost(self) -> None:
+        """The connection to the leader broke."""
+        self.raft.leader_lost(self._clock.now())
+        self.pump()
+
+    def propose(self, commands: Sequence[AnyCommand]) -> tuple[int, asyncio.Future[list[Any]]]:
+        """Propose one entry: its index, and a future of its commands' outcomes.
+
+        Raises NotLeader. The future fails with ProposalLost when another leader's entry takes the
+        index.
+        """
+        if not self.is_leader:
+            raise NotLeader(self.raft.leader)
+        now = self._clock.now()
+        index = self.raft.propose([encode_commands(commands)], now)
+        self._proposed.append((index, now))
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[index] = (self.raft.term, future)
+        self.pump()
+        return index, future
+
+    def propose_members(self, command: SetMembers) -> asyncio.Future[list[Any]]:
+        """Propose other members, which hold for Raft at once. Raises what the core raises."""
+        voters = tuple(member.number for member in command.members if member.voter)
+        learners = tuple(member.number for member in command.members if not member.voter)
+        configuration = Configuration(voters, learners, encode_commands([command]))
+        index = self.raft.propose_configuration(configuration, self._clock.now())
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[index] = (self.raft.term, future)
+        self.pump()
+        return future
+
+    async def read_index(self) -> int | None:
+        """An index that, once applied here, makes this node's state current; None if no leader
+        confirms.
+        """
+        context, self._next_read = self._next_read, self._next_read + 1
+        future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._reads[context] = future
+        try:
+            self.raft.read_index(context, self._clock.now())
+            self.pump()
+            async with asyncio.timeout(2.0):  # wait_for may lose a cancellation (Python 3.11)
+                return await future
+        except (TimeoutError, NotLeader):
+            return None
+        finally:
+            self._reads.pop(context, None)
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Carry out whatever the core wants done, until it wants nothing more."""
+        if self._pumping or self._is_broken:
+            return
+        self._pumping = True
+        try:
+            while effects := self.raft.take_effects():
+                self._carry_out(effects)
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the seam: whoever called is not at fault
+            self._is_broken = True
+            self._on_fault(error)
+        finally:
+            self._pumping = False
+        if self._timer is not None and self.raft.next_deadline() < self._tick_at:
+            self._set_timer()
+
+    def _carry_out(self, effects: Effects) -> None:
+        self._send_all(effects.send)
+        saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
+        if saves:
+            self._store.write(effects)
+        if saves or effects.send_after_save:
+            self._queue_save(effects)
+        if effects.snapshot is not None:
+            self._applier.install(effects.snapshot)
+            self.applied_index = effects.snapshot.last_index
+        for entry in effects.apply:
+            self._apply(entry)
+        for context, index in effects.reads:
+            future = self._reads.get(context)
+            if future is not None and not future.done():
+                future.set_result(index)
+        if effects.role_changed:
+            self._fail_lost_proposals()
+            self._note_leader()
+            self._applier.role_changed()
+
+    def _note_leader(self) -> None:
+        leader = self.raft.leader
+        if leader is not None and self._known_leader != (self.raft.term, leader):
+            self._known_leader = self.raft.term, leader
+            self.elections += 1
+
+    def _queue_save(self, effects: Effects) -> None:
+        always = self._must_always_sync(effects)
+        needs_sync = effects.must_sync and (self._sync_always or always)
+        self._saves.append(_Save(effects, needs_sync))
+        if needs_sync or len(self._saves) > 1:
+            self._wake_saver.set()
+        else:
+            self._finish(self._saves.popleft())
+
+    def _must_always_sync(self, effects: Effects) -> bool:
+        """Term and vote, and installed snapshots, are durable in every mode."""
+        hard_state, known = effects.hard_state, self._hard_state
+        if hard_state is not None:
+            self._hard_state = hard_state
+        if effects.snapshot is not None:
+            return True
+        if hard_state is None:
+            return False
+        return known is None or (known.term, known.vote) != (hard_state.term, hard_state.vote)
+
+    def _finish(self, save: _Save) -> None:
+        self.raft.saved(save.effects.token)
+        self._send_all(save.effects.send_after_save)
+
+    def _send_all(self, messages: Sequence[tuple[int, Any]]) -> None:
+        if len(messages) == 1:
+            self._send(messages[0][0], [messages[0][1]])
+            return
+        by_peer: dict[int, list[Any]] = defaultdict(list)
+        for to, message in messages:
+            by_peer[to].append(message)
+        for to, grouped in by_peer.items():
+            self._send(to, grouped)
+
+    def _apply(self, entry: Entry) -> None:
+        outcomes = self._applier.apply(entry)
+        self.applied_index = entry.index
+        while self._proposed and self._proposed[0][0] <= entry.index:
+            index, at = self._proposed.popleft()
+            if index == entry.index:
+                self.commit_times.observe(self._clock.now() - at)
+        waiting = self._waiting.pop(entry.index, None)
+        if waiting is None or waiting[1].done():
+            return
+        if waiting[0] == entry.term:
+            waiting[1].set_result(outcomes)
+        else:
+            waiting[1].set_exception(ProposalLost())
+
+    def _fail_lost_proposals(self) -> None:
+        """A proposal of an older term than ours cannot be told committed from lost by waiting for
+        it.
+        """
+        if self.raft.role is Role.LEADER:
+            return
+        for _, future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ProposalLost())
+        self._waiting.clear()
+        self._proposed.clear()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    async def run_ticks(self) -> None:
+        """Keep the core's deadlines, until cancelled: between them an idle node sleeps."""
+        self._set_timer()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick_at = self.raft.next_deadline()
+        delay = max(SHORTEST_TICK_S, self._tick_at - self._clock.now())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick_now)
+
+    def _tick_now(self) -> None:
+        try:
+            self.tick()
+        except Exception as error:  # noqa: BLE001 - a timer's error would end nothing
+            self._on_fault(error)
+        else:
+            self._set_timer()
+
+    # --- durability -------------------------------------------------------------------------------
+
+    async def run_saver(self) -> None:
+        """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk
+        fails.
+        """
+        while True:
+            await self._wake_saver.wait()
+            self._wake_saver.clear()
+            while self._saves:
+                round_size = len(self._saves)
+                if any(save.needs_sync for save in self._saves):
+                    await self.sync_now()
+                for _ in range(round_size):
+                    self._finish(self._saves.popleft())
+                self.pump()
+
+    async def sync_now(self) -> None:
+        """Make everything written to the log durable. Raises DiskFault, and from then on always:
+        the group takes no part any more.
+        """
+        async with self._syncing:
+            if self._fault is not None:
+                raise self._fault
+            try:
+                await self._sync()
+            except DiskFault as fault:
+                self._fault = fault
+                self._is_broken = True
+                raise
+
+    async def _sync(self) -> None:
+        files, mark = self._store.take_dirty()
+        if files:
+            await self._syncer.sync(files)
+            self._store.synced(mark)
+
+
+def forget_outcome(future: asyncio.Future[list[Any]]) -> None:
+    """Nobody waits for it: the applied entry itself says everything, what is lost is proposed
+    again.
+    """
+    future.add_done_callback(_retrieve)
+
+
+def _retrieve(future: asyncio.Future[list[Any]]) -> None:
+    if not future.cancelled():
+        future.exception()

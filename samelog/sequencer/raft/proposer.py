@@ -1,0 +1,116 @@
+"""Proposing from any node: locally when it leads, else through the leader, until the outcome is
+known.
+
+Commands proposed here are idempotent, so a proposal whose fate is unknown (leadership moved) is
+simply repeated. The outcome is the one of this node's own state machine: by the time it is
+returned, the command is applied here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from samelog.consensus import Busy, NotLeader
+from samelog.runtime.clock import Clock
+from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    CommandError,
+    decode_commands,
+    encode_commands,
+)
+from samelog.sequencer.state.types import Rejection
+from samelog.wire.messages import Forward, Forwarded
+
+PROPOSE_TIMEOUT_S = 10.0
+ATTEMPT_TIMEOUT_S = 2.0
+RETRY_S = 0.05
+
+
+class Proposer:
+    """Gets single commands committed."""
+
+    def __init__(
+        self,
+        group: Group,
+        replica: Replica,
+        clock: Clock,
+        send: Callable[[int, Forward | Forwarded], bool],
+    ) -> None:
+        self.clock = clock
+        self._group = group
+        self._replica = replica
+        self._send = send
+        self._ids = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Forwarded]] = {}
+
+    async def propose(self, command: AnyCommand) -> Any:
+        """The command's outcome, applied here. Raises TimeoutError when no leader answers."""
+        async with asyncio.timeout(PROPOSE_TIMEOUT_S):
+            while True:
+                try:
+                    return await self._attempt(command)
+                except (NotLeader, ProposalLost, Busy, TimeoutError):
+                    await asyncio.sleep(RETRY_S)
+
+    async def catch_up(self) -> None:
+        """Wait until what was committed before this call is applied here. Raises TimeoutError when
+        no leader answers.
+        """
+        async with asyncio.timeout(PROPOSE_TIMEOUT_S):
+            while (index := await self._group.read_index()) is None:  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
+            await self._replica.wait_applied(index)
+
+    async def _attempt(self, command: AnyCommand) -> Any:
+        if self._group.is_leader:
+            _, future = self._group.propose([command])
+            return (await future)[0]
+        leader = self._group.raft.leader
+        if leader is None or leader == self._group.raft.node_id:
+            raise NotLeader(None)  # nobody leads, or this node does not yet: its no-op is under way
+        return await self._forward(leader, command)
+
+    async def _forward(self, leader: int, command: AnyCommand) -> Any:
+        request = next(self._ids)
+        future: asyncio.Future[Forwarded] = asyncio.get_running_loop().create_future()
+        self._asked[request] = future
+        try:
+            if not self._send(leader, Forward(request, encode_commands([command]))):
+                raise NotLeader(None)
+            async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
+                answer = await future
+                if answer.index is None:
+                    raise NotLeader(None)
+                await self._replica.wait_applied(answer.index)
+        finally:
+            del self._asked[request]
+        return True if answer.code == "" else Rejection(answer.code, answer.message)
+
+    # --- as asked by and answered to peers --------------------------------------------------------
+
+    def answered(self, message: Forwarded) -> None:
+        """The leader's answer to one of our requests."""
+        future = self._asked.get(message.id)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def serve(self, node: int, message: Forward) -> None:
+        """Propose for a peer, and tell it where the command stands in the log."""
+        try:
+            async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
+                index, future = self._group.propose(decode_commands(message.command))
+                outcome = (await future)[0]
+        except (NotLeader, ProposalLost, Busy, TimeoutError):
+            self._send(node, Forwarded(message.id, None, "", ""))
+            return
+        except (CommandError, IndexError) as error:  # of a newer version, perhaps
+            refusal = Rejection("UNSUPPORTED", f"the leader does not know this command: {error}")
+            self._send(node, Forwarded(message.id, 0, refusal.code, refusal.message))
+            return
+        refusal = outcome if isinstance(outcome, Rejection) else Rejection("", "")
+        self._send(node, Forwarded(message.id, index, refusal.code, refusal.message))

@@ -1,0 +1,320 @@
+"""One node's replica of the cluster's state: applies entries and passes on what they mean here.
+
+Two cursors stay apart: the state machine advances as soon as an entry is committed, the mergers
+when the bytes are there. Between the two lie the pending instructions, which every snapshot
+carries.
+
+Invariant: entries are applied once, in order; a snapshot body read back gives the same state and
+the same pending instructions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from samelog.consensus import Entry, Snapshot
+from samelog.format.errors import InvariantError
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.merge.session_store import GoneInput, SessionStore
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    Archive,
+    Checkpoint,
+    CloseRun,
+    CreateTopic,
+    DeleteTopic,
+    Expire,
+    Merge,
+    OpenRun,
+    Place,
+    PublishStage,
+    RetireSession,
+    SetMembers,
+    VoidRecords,
+    decode_commands,
+)
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.types import Input, Rejection
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
+    """What a snapshot holds: the state machine, and the instructions committed but not executed."""
+
+    state: bytes
+    pending: list[Merge]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Once a majority has merged up to `offset`, the inputs are released up to these places."""
+
+    offset: int
+    places: tuple[tuple[int, Place], ...]
+
+
+class Replica:
+    """The state machine with what hangs on it. Implements group.Applier."""
+
+    def __init__(self, machine: StateMachine, sessions: SessionStore, merging: Merging) -> None:
+        self.machine = machine
+        self.applied_index = 0
+        self.released: dict[int, Place] = {}
+        """Input -> place up to which a majority has it merged-durable."""
+        self._sessions = sessions
+        self._merging = merging
+        self._marks: dict[int, deque[_Mark]] = {}
+        self._cursors: dict[int, int] = {}
+        """Partition -> offset that a majority is known to have merged-durable."""
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._next_waiter = 0
+        self.on_applied: Callable[[int, list[AnyCommand], bool], None] = lambda *args: None
+        self.on_run_changed: Callable[[str], None] = lambda session: None
+        self.on_committed: Callable[[Merge], None] = lambda merge: None
+        self.on_released: Callable[[list[int]], None] = lambda inputs: None
+        self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
+        self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
+        self.on_deleted_known: Callable[[Container[str]], None] = lambda known: None
+        self.on_archived: Callable[[Archive], None] = lambda command: None
+        self.on_role_changed: Callable[[], None] = lambda: None
+        self.on_installed: Callable[[], None] = lambda: None
+        self.on_reset: Callable[[SoftReset | HardReset], None] = lambda command: None
+        self.on_members_changed: Callable[[], None] = lambda: None
+
+    # --- starting and snapshots -------------------------------------------------------------------
+
+    def start(self, pending: list[Merge], index: int) -> None:
+        """Take up what a snapshot left: open the logs, queue the pending instructions."""
+        self.applied_index = index
+        self._merging.follow(self.machine)
+        for merge in pending:
+            self._merging.enqueue(merge)
+        self._mark_planned()
+
+    def _mark_planned(self) -> None:
+        """What was planned so far is released together."""
+        state, places = self.machine.state, defaultdict(list)
+        for entry in state.inputs.values():
+            places[entry.partition].append((entry.number, entry.place))
+        self._marks = {
+            number: deque([_Mark(partition.next_offset, tuple(places[number]))])
+            for number, partition in state.partitions.items()
+        }
+
+    def body(self) -> bytes:
+        """The body of a snapshot of this moment."""
+        return msgspec.msgpack.encode(SnapshotBody(self.machine.encode(), self._merging.pending()))
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace the state by the leader's: this node is too far behind for entries."""
+        body = decode_body(snapshot.data)
+        machine = StateMachine.decode(body.state)
+        self.machine.state = machine.state
+        self.machine.reindex()
+        self._merging.drop_pending()
+        self.start(body.pending, snapshot.last_index)
+        self._release(self._cursors)
+        self.on_installed()
+        self._wake_waiters()
+
+    # --- applying ---------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> list[Any]:
+        """Apply one committed entry."""
+        if entry.index <= self.applied_index:
+            raise InvariantError(f"entry {entry.index} applied twice")
+        commands = decode_commands(entry.data)
+        outcomes = [self._apply(command) for command in commands]
+        self.applied_index = entry.index
+        rejected = any(
+            isinstance(command, Merge | PublishStage) and isinstance(outcome, Rejection)
+            for command, outcome in zip(commands, outcomes, strict=True)
+        )
+        self.on_applied(entry.index, commands, rejected)
+        if self._waiters:
+            self._wake_waiters()
+        return outcomes
+
+    def _apply(self, command: AnyCommand) -> Any:
+        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else []
+        before = self._newest_run(command)
+        outcome = self.machine.apply(command)
+        if isinstance(outcome, Rejection):
+            if isinstance(command, Merge):
+                log.warning("merge instruction rejected: %s", outcome.message)
+            return outcome
+        if isinstance(command, Merge):
+            self._merged(command)
+        elif isinstance(command, CreateTopic | DeleteTopic | AddPartitions):
+            self._topic_changed(gone)
+        elif isinstance(command, OpenRun | CloseRun | RetireSession):
+            if self._newest_run(command) != before:
+                self.on_run_changed(command.session)
+        elif isinstance(command, SetMembers):
+            self.on_members_changed()
+        elif isinstance(command, Checkpoint):
+            self._merging.compare(command.values)
+        elif isinstance(command, VoidRecords):
+            self._merging.follow_voids(self.machine, command.partition)
+        elif isinstance(command, Archive):
+            self.on_archived(command)
+        elif isinstance(command, PublishStage):
+            self._published(command)
+        elif isinstance(command, Expire):
+            self._inputs_expired(command, outcome)
+        elif isinstance(command, SoftReset | HardReset):
+            self._reset(command)
+        return outcome
+
+    def _published(self, command: PublishStage) -> None:
+        for merge in command.merges:
+            self._merged(merge)
+        for session, _ in command.runs:
+            self.on_run_changed(session)
+
+    def _reset(self, command: SoftReset | HardReset) -> None:
+        """After a hard one nobody needs the bytes of what was merged before: none are waited for,
+        and all of it is released.
+        """
+        if isinstance(command, HardReset):
+            self._merging.follow(self.machine)
+            self._mark_planned()
+            self._release(list(self._marks))
+        self.on_reset(command)
+
+    def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
+        """(run id, closed) of the newest run of the session that a command is about."""
+        if not isinstance(command, OpenRun | CloseRun | RetireSession):
+            return None
+        session = self.machine.state.sessions.get(command.session)
+        run = session.runs[-1] if session is not None and session.runs else None
+        return None if run is None else (run.run_id, run.closed)
+
+    def _merged(self, merge: Merge) -> None:
+        places = {part.input: Place(part.run, part.roll, part.stop) for part in merge.ranges}
+        marks = self._marks.setdefault(merge.partition, deque())
+        marks.append(_Mark(merge.next_offset, tuple(places.items())))
+        self._merging.enqueue(merge)
+        self.on_committed(merge)
+        self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
+
+    def needed(self, entry: Input) -> Place:
+        """From where on bytes of an input's run may still have to be executed here."""
+        partition = self._merging.partitions.get(entry.partition)
+        waiting = None if partition is None else partition.merger.needed(entry.number, entry.run)
+        return entry.place if waiting is None else waiting
+
+    def is_released(self, entry: Input) -> bool:
+        """Whether a majority has all of an input merged durably that was ever planned."""
+        return self.released.get(entry.number, Place(-1, 0, 0)) >= entry.place
+
+    def releasable(self, entry: Input) -> Place | None:
+        """Below this a majority has an input merged-durable, and nothing here waits for bytes."""
+        released = self.released.get(entry.number)
+        return (
+            None if released is None else min(released, next(iter(self._waiting(entry)), released))
+        )
+
+    def _waiting(self, entry: Input) -> Iterable[Place]:
+        """Where the ranges of an input start that instructions wait for, in its order."""
+        partition = self._merging.partitions.get(entry.partition)
+        return () if partition is None else partition.merger.starts(entry.number)
+
+    def _inputs_of_topic(self, command: DeleteTopic) -> list[GoneInput]:
+        """The inputs of a topic that is about to go."""
+        state = self.machine.state
+        topic = state.topics.get(command.topic_id)
+        numbers = set() if topic is None else set(topic.partition_numbers)
+        return [
+            self._sessions.gone(entry)
+            for entry in state.inputs.values()
+            if entry.partition in numbers
+        ]
+
+    def _topic_changed(self, gone: list[GoneInput]) -> None:
+        self.on_topic_gone([entry.number for entry in gone])
+        self._forget(gone)
+        self._merging.follow(self.machine)
+
+    def _inputs_expired(self, command: Expire, inputs: list[Input]) -> None:
+        """A majority has all of these merged durably: who has not copies merged bytes."""
+        self._forget([self._sessions.gone(entry) for entry in inputs])
+        for session, _ in command.sessions:
+            if session not in self.machine.state.sessions:
+                self._sessions.forget_session(session)
+
+    def _forget(self, gone: list[GoneInput]) -> None:
+        self.on_inputs_gone([entry.number for entry in gone])
+        for entry in gone:
+            self._sessions.remove(entry)
+            self.released.pop(entry.number, None)
+
+    def forget_deleted(self) -> None:
+        """Everything that was ever committed is applied: what is left of other topics may go."""
+        topics = self.machine.state.topics
+        logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
+        self._sessions.forget_deleted(topics)
+        self._merging.forget_deleted(logs)
+        self.on_deleted_known(logs)
+
+    def role_changed(self) -> None:
+        """Pass on that leadership moved."""
+        self.on_role_changed()
+
+    # --- cursors ----------------------------------------------------------------------------------
+
+    def merged_by_majority(self, cursors: Mapping[int, int]) -> None:
+        """A majority has merged-durable up to these offsets: release the inputs below."""
+        for number, offset in cursors.items():
+            self._cursors[number] = max(offset, self._cursors.get(number, 0))
+        self._release(cursors)
+
+    def _release(self, partitions: Iterable[int]) -> None:
+        moved: list[int] = []
+        for number in partitions:
+            marks, cursor = self._marks.get(number), self._cursors.get(number, 0)
+            while marks and marks[0].offset <= cursor:
+                for entry, place in marks.popleft().places:
+                    if place > self.released.get(entry, Place(-1, 0, 0)):
+                        self.released[entry] = place
+                        moved.append(entry)
+        if moved:
+            self.on_released(moved)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def wait_applied(self, index: int) -> None:
+        """Return once entry `index` is applied here."""
+        if index <= self.applied_index:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._next_waiter += 1
+        heapq.heappush(self._waiters, (index, self._next_waiter, future))
+        await future
+
+    def _wake_waiters(self) -> None:
+        while self._waiters and self._waiters[0][0] <= self.applied_index:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)
+
+
+def decode_body(data: bytes) -> SnapshotBody:
+    """The body of a snapshot. Raises ValueError on one that this version cannot read."""
+    if not data:
+        return SnapshotBody(StateMachine().encode(), [])
+    try:
+        return msgspec.msgpack.decode(data, type=SnapshotBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"unreadable snapshot body: {error}") from error

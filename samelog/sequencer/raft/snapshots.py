@@ -1,0 +1,162 @@
+"""Takes a snapshot of the replica every few seconds, when something changed, and cuts the Raft log
+behind it.
+
+A snapshot counts only once the merged bytes it implies are on disk; the log is cut only behind the
+older of the two kept snapshots, and only behind what a majority has merged-durable (DESIGN §11.4).
+The interval grows with the snapshot's size, so that writing them never takes more than a small
+share of the node's time.
+
+Invariant: at any moment one of the kept snapshots, the log behind it and the merged files give the
+whole state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+from samelog.consensus import Busy, NotLeader, Snapshot
+from samelog.format.errors import InvariantError
+from samelog.runtime.log import log_event
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.raft.store import RaftStore
+from samelog.store.disk.files import DiskFull
+
+log = logging.getLogger(__name__)
+
+BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
+TAIL_ENTRIES = 10_000
+"""Entries kept behind the cut, so that a follower that was away for moments needs no snapshot."""
+
+NUDGES = 4
+"""So many rounds after a soft reset the leader adds an entry that does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A durable snapshot, and the offsets a majority must have merged-durable before the log is cut
+    at it.
+    """
+
+    snapshot: Snapshot
+    offsets: dict[int, int]
+
+
+class Snapshotter:
+    """The periodic snapshots of one group."""
+
+    def __init__(
+        self,
+        group: Group,
+        replica: Replica,
+        merging: Merging,
+        store: RaftStore,
+        coordinator: Coordinator,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._group = group
+        self._replica = replica
+        self._merging = merging
+        self._store = store
+        self._coordinator = coordinator
+        self._interval_s = interval_s
+        self._last_index = replica.applied_index
+        self._taken: deque[_Taken] = deque(maxlen=2)
+        self._anew_at = 0
+        """The log up to this entry is not kept, once it is not needed."""
+        self._woken = asyncio.Event()
+        self._nudges = 0
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Take snapshots until cancelled."""
+        interval_s = self._interval_s
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._woken.wait()
+            try:
+                if self._woken.is_set():
+                    self._begin_log()
+                if self._nudges:
+                    self._nudge()
+                if self._replica.applied_index > self._last_index:
+                    size = await self.take()
+                    interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
+                self._cut()
+            except DiskFull as fault:
+                log_event(log, logging.ERROR, "no snapshot taken", error=fault)
+
+    def begin_anew(self) -> None:
+        """Let go of the whole log that there is, as soon as both kept snapshots are of its end or
+        later: the older one must never need what is gone (a soft reset).
+        """
+        self._woken.set()
+
+    def _begin_log(self) -> None:
+        self._woken.clear()
+        self._store.roll()
+        self._anew_at = self._group.raft.last_index
+        self._nudges = NUDGES
+
+    def _nudge(self) -> None:
+        """Snapshots are of different entries, and an idle cluster has none."""
+        self._nudges -= 1
+        with suppress(NotLeader, Busy):
+            forget_outcome(self._group.propose([])[1])
+
+    async def take(self) -> int:
+        """Write one snapshot of this moment, once the one that is being written is; its size in
+        bytes.
+        """
+        async with self._turn:
+            index = self._replica.applied_index
+            if not self._taken or self._taken[-1].snapshot.last_index < index:
+                await self._write(index)
+            return len(self._taken[-1].snapshot.data)
+
+    async def _write(self, index: int) -> None:
+        raft = self._group.raft
+        term = raft.term_at(index)
+        if term is None:
+            raise InvariantError(f"applied entry {index} has no term")
+        members = raft.membership_at(index)
+        body = self._replica.body()
+        snapshot = Snapshot(index, term, members.voters, members.learners, body)
+        offsets = {
+            number: partition.next_offset
+            for number, partition in self._replica.machine.state.partitions.items()
+        }
+        await self._merging.sync()
+        await self._store.save_snapshot(snapshot)
+        self._last_index = index
+        self._taken.append(_Taken(snapshot, offsets))
+
+    def _cut(self) -> None:
+        """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
+        covers.
+        """
+        if len(self._taken) < 2:
+            return
+        older = self._taken[0]
+        cursors = self._coordinator.cursors
+        if any(
+            cursors.get(number, 0) < offset
+            for number, offset in older.offsets.items()
+            if number in self._replica.machine.state.partitions
+        ):
+            return
+        last = older.snapshot.last_index
+        index = last - TAIL_ENTRIES
+        if last >= self._anew_at:
+            index = max(index, self._anew_at)
+        if index > self._group.raft.first_index:
+            self._group.raft.compact(index, self._taken[-1].snapshot)
+            self._store.cut(index)

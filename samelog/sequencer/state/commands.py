@@ -1,0 +1,341 @@
+"""The commands that Raft orders: everything the replicated state machine can be told.
+
+An entry's payload is a MessagePack list of commands, so that one round of consensus carries as many
+as are ready. Commands hold no payload bytes of records, only names, positions and verdicts, and
+every merge instruction is fully resolved: applying it needs no clock, no file and no choice
+(docs/state-machine.md).
+
+Invariant: decoding what `encode_commands` wrote gives equal commands; field order is the format,
+fields are only ever added at the end, with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.setting_commands import SettingCommand
+
+
+class Verdict(IntEnum):
+    """What becomes of a range of session bytes."""
+
+    TAKE = 0
+    DUPLICATE = 1
+    OUT_OF_ORDER = 2
+    FENCED = 3
+    SLICE = 4
+
+
+class Place(NamedTuple):
+    """Where one input stands: byte `byte` of file `log.<run>.<roll>`. Ordered as the bytes are."""
+
+    run: int
+    roll: int
+    byte: int
+
+
+class CommandError(Exception):
+    """A Raft entry's payload that no version of samelog known here has written."""
+
+
+class CreateTopic(Command, frozen=True, tag=1):
+    """Bind a new topic id to a name that no living topic has."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    settings: dict[str, str]
+    at_ms: int
+
+
+class DeleteTopic(Command, frozen=True, tag=2):
+    """End a topic: its inputs are let go, its name is free again."""
+
+    topic_id: str
+
+
+class OpenRun(Command, frozen=True, tag=3):
+    """Claim a run number for a run id; the first claim wins, later ones get the next free one."""
+
+    session: str
+    session_id: str
+    identity: str
+    number: int
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+    stage: str | None = None
+
+
+class OpenInput(Command, frozen=True, tag=4):
+    """Give a session's part of one partition its input number."""
+
+    session: str
+    topic_id: str
+    partition: int
+
+
+class CloseRun(Command, frozen=True, tag=5):
+    """End a session's open run where it is merged: later bytes of that run never count."""
+
+    session: str
+    run_id: str
+    at_ms: int = -1
+
+
+class Range(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes [start, stop) of `log.<run>.<roll>` of one input, and what to do with them.
+
+    `records` and `size` are of the output (0 unless taken or sliced); `digest` is the batch digest
+    of the input bytes (docs/formats.md); `detail` is the offset a duplicate repeats (-1 unknown),
+    or the records to drop of a sliced batch.
+    """
+
+    input: int
+    run: int
+    roll: int
+    start: int
+    stop: int
+    records: int
+    size: int
+    digest: int
+    verdict: int = 0
+    detail: int = -1
+
+
+class Sequence5(msgspec.Struct, frozen=True, array_like=True):
+    """One batch of an idempotent producer, as remembered to recognise its repetition."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+    offset: int
+
+
+class Merge(Command, frozen=True, tag=6):
+    """Append ranges to one partition at `base_offset`: a merge instruction.
+
+    `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls
+    within a partition, `roll` starts a new segment first, `stamp` puts `append_ms` into the batches
+    (the topic's message.timestamp.type at that moment). `sequences` and `watermarks` (dedup id,
+    highest id merged) and `unwrapped` (input, last full dedup id) are what dedup learns from these
+    ranges.
+    """
+
+    partition: int
+    base_offset: int
+    epoch: int
+    append_ms: int
+    roll: bool
+    ranges: list[Range]
+    sequences: list[Sequence5] = msgspec.field(default_factory=list)
+    watermarks: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    unwrapped: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    stamp: bool = False
+
+    @property
+    def records(self) -> int:
+        """Records this instruction adds to the partition."""
+        return sum(part.records for part in self.ranges)
+
+    @property
+    def size(self) -> int:
+        """Bytes this instruction adds to the merged log."""
+        return sum(part.size for part in self.ranges)
+
+    @property
+    def next_offset(self) -> int:
+        """The partition's next offset once this is executed."""
+        return self.base_offset + self.records
+
+
+class Checkpoint(Command, frozen=True, tag=7):
+    """Checksums that a majority agrees on: (partition, offset, running checksum up to it)."""
+
+    values: list[tuple[int, int, int]]
+
+
+class RetireSession(Command, frozen=True, tag=8):
+    """Fence a session's directory `session_id` (empty: the present one) and close its runs: another
+    directory may take the name over.
+    """
+
+    session: str
+    session_id: str = ""
+    at_ms: int = -1
+
+
+class NodeStarted(Command, frozen=True, tag=9):
+    """A node's durable boot counter, so that an older copy of its directory is recognised."""
+
+    node: str
+    boot: int
+    number: int = -1
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """One node of the cluster, under a number that no other node ever has.
+
+    `promote`: a learner that becomes a voter when it has caught up; `replaces`: the number of the
+    node that is removed after that, -1 if none.
+    """
+
+    number: int
+    name: str
+    address: str
+    identity: str
+    voter: bool
+    promote: bool = True
+    replaces: int = -1
+
+
+class SetMembers(Command, frozen=True, tag=10):
+    """All members; always the state machine's share of a configuration entry of Raft, whose voters
+    and learners are these.
+    """
+
+    members: list[Member]
+
+
+class SetMaintenance(Command, frozen=True, tag=11):
+    """A node is worked on until a time (wall clock, ms), and not failed; 0 ends that."""
+
+    node: str
+    until_ms: int
+
+
+class RecordEvent(Command, frozen=True, tag=12):
+    """Something an operator must be able to read years later, such as what a recovery may have
+    lost.
+    """
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+class VoidRecords(Command, frozen=True, tag=13):
+    """Offsets [base_offset, next_offset) of a partition are filled with void batches, in the
+    segment that begins at `segment`, with the epoch and highest timestamp of the batch before: no
+    node has the records that committed instructions put there.
+    """
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    segment: int
+    epoch: int
+    timestamp: int
+    at_ms: int
+
+    @property
+    def records(self) -> int:
+        """How many records are given up."""
+        return self.next_offset - self.base_offset
+
+
+class Expire(Command, frozen=True, tag=14):
+    """Forget idle producer ids (with their newest append time) and the runs and inputs of idle
+    sessions (with the time their last run was closed): those that are still as old as that.
+    """
+
+    producers: list[tuple[int, int]]
+    sessions: list[tuple[str, int]]
+
+
+class GoneFile(msgspec.Struct, frozen=True, array_like=True):
+    """One segment as it was when it was archived; times in ms, -1: none, or not known.
+    `copied_ms`: since when the target of the command has a verified copy, -1: it has none.
+    """
+
+    base: int
+    next_offset: int
+    size: int
+    first_ms: int
+    last_ms: int
+    rolled_ms: int
+    sha256: bytes
+    copied_ms: int = -1
+
+
+class Archive(Command, frozen=True, tag=15):
+    """Records of a partition below `offset` are archived: nobody reads them any more. Every node
+    truncates the segments below `segment`, where the running checksum is `checksum`: these
+    `files`, one behind the other, from the first one that was kept so far. Those that were copied
+    are at `copy_url`, in `copy_formats`.
+    """
+
+    partition: int
+    offset: int
+    segment: int
+    checksum: int
+    at_ms: int
+    reason: str
+    files: list[GoneFile] = msgspec.field(default_factory=list)
+    copy_url: str = ""
+    copy_formats: list[str] = msgspec.field(default_factory=list)
+
+
+class PublishStage(Command, frozen=True, tag=16):
+    """Publish what was staged as `stage` for one batch of a writer: the open runs (session, run id)
+    that hold it are merged by these instructions, all of them or none, and closed.
+    """
+
+    stage: str
+    writer: str
+    batch: int
+    runs: list[tuple[str, str]]
+    merges: list[Merge]
+    at_ms: int
+
+
+AnyCommand = (
+    CreateTopic
+    | DeleteTopic
+    | OpenRun
+    | OpenInput
+    | CloseRun
+    | Merge
+    | Checkpoint
+    | RetireSession
+    | NodeStarted
+    | SetMembers
+    | SetMaintenance
+    | RecordEvent
+    | VoidRecords
+    | Expire
+    | Archive
+    | PublishStage
+    | SettingCommand
+    | ResetCommand
+    | GroupCommand
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[AnyCommand])
+
+
+def encode_commands(commands: Sequence[AnyCommand]) -> bytes:
+    """The payload of one Raft entry."""
+    return _encoder.encode(list(commands))
+
+
+def decode_commands(data: bytes) -> list[AnyCommand]:
+    """The commands of one Raft entry, a configuration's share included. Raises CommandError."""
+    if not data:
+        return []
+    try:
+        if is_configuration(data):
+            return decode_commands(decode_configuration(data).context)
+        return _decoder.decode(data)
+    except (MalformedMessage, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CommandError(f"unreadable Raft entry: {error}") from error

@@ -1,0 +1,53 @@
+"""What is idle for so long that the cluster need not remember it: producer ids and sessions.
+
+The leader looks, by its clock; what is forgotten is in a Raft entry, so that all nodes forget the
+same (DESIGN §11.12). A session with an open run never expires: its publisher may come back with
+records. Of one that expires, its name, its owner and a number above all its runs stay, so that a
+late sender of an old run and another directory are refused as before. What was staged goes as soon
+as its run is closed, and nothing stays of it.
+
+Invariant: nothing is named that was used after the times given, or that has bytes which a majority
+has not merged durably.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from samelog.config.types import Expiry
+from samelog.sequencer.state.commands import Expire
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Session
+
+LIMIT = 1_000
+"""Of each kind in one entry; more go with the next."""
+
+
+def due(
+    machine: StateMachine, now_ms: int, expiry: Expiry, *, is_released: Callable[[Input], bool]
+) -> Expire | None:
+    """What may be forgotten now; None: nothing."""
+    seen_before = now_ms - 1000 * expiry.producers_s
+    producers = (
+        (producer, seen_ms)
+        for producer, seen_ms in machine.state.producers_seen.items()
+        if seen_ms < seen_before
+    )
+    idle_before = now_ms - 1000 * expiry.sessions_s
+    sessions = (
+        (session.name, session.idle_since_ms)
+        for session in machine.state.sessions.values()
+        if session.idle_since_ms >= 0
+        and (session.is_staged or session.idle_since_ms < idle_before)
+        and all(map(is_released, _merged(machine, session)))
+    )
+    command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
+    return command if command.producers or command.sessions else None
+
+
+def _merged(machine: StateMachine, session: Session) -> Iterator[Input]:
+    """The inputs of which something was merged; what was staged and not published never is."""
+    for entry in machine.inputs_of(session.name):
+        if not session.is_staged or entry.place[1:] != (0, 0):
+            yield entry

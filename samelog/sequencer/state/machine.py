@@ -1,0 +1,486 @@
+"""The replicated state machine: the same commands in the same order give the same state on every
+node.
+
+It holds topics, sessions and their runs, the merged position of every input, the next offset of
+every partition and what dedup must remember. It knows nothing of files: whether merged bytes are
+already written here is the merger's cursor, not this one (docs/ARCHITECTURE.md, "Two cursors").
+
+Invariant: a command whose preconditions do not hold changes nothing and answers with a Rejection,
+on every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from samelog.format.errors import InvariantError
+from samelog.sequencer.state.archive_state import archive
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    Archive,
+    Checkpoint,
+    CloseRun,
+    CreateTopic,
+    DeleteTopic,
+    Expire,
+    Merge,
+    NodeStarted,
+    OpenInput,
+    OpenRun,
+    Place,
+    PublishStage,
+    Range,
+    RecordEvent,
+    RetireSession,
+    Verdict,
+    VoidRecords,
+)
+from samelog.sequencer.state.group_commands import GroupCommand
+from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.reset_commands import ResetCommand
+from samelog.sequencer.state.reset_state import RESETS, event_of
+from samelog.sequencer.state.sequences import remember
+from samelog.sequencer.state.setting_commands import SettingCommand
+from samelog.sequencer.state.setting_state import CHANGES
+from samelog.sequencer.state.stage_state import problem_with, release_runs
+from samelog.sequencer.state.types import (
+    READABLE_VERSIONS,
+    STATE_VERSION,
+    Input,
+    Partition,
+    Rejection,
+    Run,
+    Session,
+    State,
+    Topic,
+)
+
+EVENTS_REMEMBERED = 256
+RUNS_REMEMBERED = 64
+"""Closed runs kept per session, so that a late sender learns where its run ended."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+class StateMachine:
+    """Applies commands. `apply` returns the value the proposer waits for, or a Rejection."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state if state is not None else State()
+        self._by_place: dict[tuple[str, int], int] = {}
+        self._by_log: dict[str, str] = {}
+        self.reindex()
+
+    def reindex(self) -> None:
+        """Rebuild the lookups; to be called when `state` was replaced."""
+        self._by_place = {
+            (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
+        }
+        self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+
+    def encode(self) -> bytes:
+        """The whole state, for a snapshot."""
+        return _encoder.encode(self.state)
+
+    @classmethod
+    def decode(cls, data: bytes) -> StateMachine:
+        """The state machine of a snapshot. Raises ValueError on a body this version cannot read."""
+        try:
+            state = _decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ValueError(f"unreadable state: {error}") from error
+        if state.version not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
+            raise ValueError(f"state version {state.version}, this program reads {readable}")
+        state.version = STATE_VERSION
+        return cls(state)
+
+    def apply(self, command: AnyCommand) -> Any:
+        """Apply one committed command: the value its proposer waits for, or a Rejection."""
+        return _APPLY[type(command)](self, command)
+
+    # --- lookups ----------------------------------------------------------------------------------
+
+    def topic_named(self, name: str) -> Topic | None:
+        """The living topic of that name."""
+        topic_id = self.state.names.get(name)
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def topic_of_log(self, log_id: str) -> Topic | None:
+        """The living topic whose present log has that id."""
+        topic_id = self._by_log.get(log_id)
+        return None if topic_id is None else self.state.topics[topic_id]
+
+    def partition_of(self, topic_id: str, index: int) -> Partition | None:
+        """The partition of a living topic."""
+        topic = self.state.topics.get(topic_id)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        return self.state.partitions[topic.partition_numbers[index]]
+
+    def input_of(self, session: str, partition: int) -> Input | None:
+        """A session's input of one partition number."""
+        number = self._by_place.get((session, partition))
+        return None if number is None else self.state.inputs[number]
+
+    def inputs_of(self, session: str) -> list[Input]:
+        """All inputs of a session."""
+        return [entry for entry in self.state.inputs.values() if entry.session == session]
+
+    def open_run_of(self, session: str) -> Run | None:
+        """The session's run that is not closed, if any: there is at most one, the newest."""
+        known = self.state.sessions.get(session)
+        if known is None or not known.runs or known.runs[-1].closed:
+            return None
+        return known.runs[-1]
+
+    def run_of(self, session: str, run_id: str) -> Run | None:
+        """A run by its id."""
+        known = self.state.sessions.get(session)
+        runs = () if known is None else known.runs
+        return next((run for run in runs if run.run_id == run_id), None)
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    def _create_topic(self, command: CreateTopic) -> Topic | Rejection:
+        known = self.state.topics.get(command.topic_id)
+        if known is not None:  # proposed twice, because its fate was not known
+            return known
+        if command.name in self.state.names:
+            return Rejection("TOPIC_EXISTS", f"topic {command.name!r} exists already")
+        if command.partitions < 1:
+            return Rejection("INVALID_TOPIC", f"topic {command.name!r} would have no partitions")
+        topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
+        for _ in range(command.partitions):
+            self.state.add_partition(topic)
+        self.state.topics[command.topic_id] = topic
+        self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
+        return topic
+
+    def _delete_topic(self, command: DeleteTopic) -> Topic | Rejection:
+        topic = self.state.topics.pop(command.topic_id, None)
+        if topic is None:
+            return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
+        del self.state.names[topic.name]
+        del self._by_log[topic.log_id]
+        gone = set(topic.partition_numbers)
+        for number in gone:
+            del self.state.partitions[number]
+        for entry in [entry for entry in self.state.inputs.values() if entry.partition in gone]:
+            del self.state.inputs[entry.number]
+            del self._by_place[entry.session, entry.partition]
+        for number in gone:
+            for batches in self.state.producers.values():
+                batches.pop(number, None)
+            for watermarks in self.state.watermarks.values():
+                watermarks.pop(number, None)
+        self.state.groups.forget_partitions(gone)
+        return topic
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def _open_run(self, command: OpenRun) -> Run | Rejection:
+        session = self.state.sessions.get(command.session)
+        refusal = self._claim_session(session, command)
+        if refusal is not None:
+            return refusal
+        if session is None:
+            session = Session(command.session, command.session_id, command.identity, [])
+            self.state.sessions[command.session] = session
+        known = self.run_of(command.session, command.run_id)
+        if known is not None:
+            return known
+        if command.number <= session.forgotten:
+            return Rejection(
+                "RUN_FORGOTTEN", f"run {command.number} of {command.session!r} was closed long ago"
+            )
+        if session.runs and (command.stage is not None or session.is_staged):
+            text = f"session {command.session!r} has had a run: what is staged has one of its own"
+            return Rejection("SESSION_CONFLICT", text)
+        if session.runs and not session.runs[-1].closed:
+            return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
+        return self._start_run(session, command)
+
+    def _claim_session(self, session: Session | None, command: OpenRun) -> Rejection | None:
+        """Whether this directory may speak for the session; takes over a retired one."""
+        if session is None:
+            return None
+        if command.session_id in session.fenced_ids:
+            return Rejection("SESSION_FENCED", f"this directory of {command.session!r} was retired")
+        if session.identity != command.identity:
+            return Rejection(
+                "SESSION_CONFLICT", f"session {command.session!r} belongs to {session.identity}"
+            )
+        if session.session_id == command.session_id:
+            return None
+        if not session.retired:
+            return Rejection(
+                "SESSION_CONFLICT",
+                f"another directory (id {session.session_id}) has the session {command.session!r}",
+            )
+        session.session_id, session.retired = command.session_id, False
+        session.forgotten = -1  # another directory, with numbers of its own
+        return None
+
+    def _start_run(self, session: Session, command: OpenRun) -> Run:
+        free = session.runs[-1].number + 1 if session.runs else session.next_run
+        run = Run(
+            run_id=command.run_id,
+            number=max(free, command.number),
+            dedup_id=command.dedup_id,
+            dedup_base=command.dedup_base,
+            asked=command.number,
+            stage=command.stage,
+        )
+        session.runs.append(run)
+        session.idle_since_ms = -1
+        for old in session.runs[:-RUNS_REMEMBERED]:
+            session.forgotten = max(session.forgotten, old.asked)
+        del session.runs[:-RUNS_REMEMBERED]
+        for entry in self.inputs_of(session.name):
+            entry.run, entry.roll, entry.byte = run.number, 0, 0
+            entry.last_id = None
+        return run
+
+    def _open_input(self, command: OpenInput) -> Input | Rejection:
+        partition = self.partition_of(command.topic_id, command.partition)
+        run = self.open_run_of(command.session)
+        if partition is None:
+            return Rejection(
+                "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
+            )
+        if run is None:
+            return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        known = self.input_of(command.session, partition.number)
+        if known is not None:
+            return known
+        number = self.state.next_input
+        self.state.next_input += 1
+        entry = Input(number, command.session, partition.number, run=run.number)
+        self.state.inputs[number] = entry
+        self._by_place[command.session, partition.number] = number
+        return entry
+
+    def _close_run(self, command: CloseRun) -> Run | Rejection:
+        run = self.run_of(command.session, command.run_id)
+        if run is None:
+            return Rejection("UNKNOWN_RUN", f"session {command.session!r}: no run {command.run_id}")
+        if not run.closed:
+            run.closed = True
+            run.ends = [
+                (entry.number, entry.roll, entry.byte)
+                for entry in self.inputs_of(command.session)
+                if entry.run == run.number
+            ]
+            self.state.sessions[command.session].idle_since_ms = command.at_ms
+        return run
+
+    def _retire_session(self, command: RetireSession) -> Session | Rejection:
+        session = self.state.sessions.get(command.session)
+        if session is None:
+            return Rejection("UNKNOWN_SESSION", f"no session {command.session!r}")
+        if command.session_id not in ("", session.session_id):
+            return session  # retired before, and taken over by another directory meanwhile
+        run = self.open_run_of(command.session)
+        if run is not None:
+            self._close_run(CloseRun(command.session, run.run_id, command.at_ms))
+        if not session.retired:
+            session.retired = True
+            session.fenced_ids.append(session.session_id)
+        return session
+
+    def _node_started(self, command: NodeStarted) -> int | Rejection:
+        known = self.state.boots.get(command.node, 0)
+        if command.boot < known:
+            return Rejection("STALE_BOOT", f"{command.node}: boot {command.boot} after {known}")
+        self.state.boots[command.node] = command.boot
+        if command.number >= 0:
+            self.state.started[command.number] = command.boot
+        return command.boot
+
+    def _expire(self, command: Expire) -> list[Input]:
+        """The inputs that are gone."""
+        for producer, seen_ms in command.producers:
+            if self.state.producers_seen.get(producer) == seen_ms:
+                del self.state.producers_seen[producer]
+                self.state.producers.pop(producer, None)
+        gone = []
+        for name, idle_since_ms in command.sessions:
+            session = self.state.sessions.get(name)
+            if session is not None and session.idle_since_ms == idle_since_ms >= 0:
+                gone += self._forget_runs(session)
+        return gone
+
+    def _forget_runs(self, session: Session) -> list[Input]:
+        """Keep of a session only what refuses a late sender and an impostor."""
+        session.forgotten = max([session.forgotten, *(run.asked for run in session.runs)])
+        was_staged = session.runs[-1].stage is not None
+        session.next_run = session.runs[-1].number + 1
+        session.runs, session.idle_since_ms = [], -1
+        gone = self.inputs_of(session.name)
+        for entry in gone:
+            del self.state.inputs[entry.number]
+            del self._by_place[entry.session, entry.partition]
+        if was_staged:  # a late sender's records would be staged again, and never published
+            del self.state.sessions[session.name]
+        return gone
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def _change_settings(self, command: SettingCommand) -> SettingCommand | Rejection:
+        problem = CHANGES[type(command)](self.state, command)
+        return command if problem is None else Rejection(*problem)
+
+    def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
+        if not RESETS[type(command)](self.state, command):
+            return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
+        self.reindex()
+        self._record_event(event_of(command, len(self.state.topics)))
+        return command
+
+    def _record_event(self, command: RecordEvent) -> RecordEvent:
+        self.state.events.append(command)
+        del self.state.events[:-EVENTS_REMEMBERED]
+        return command
+
+    # --- merging ----------------------------------------------------------------------------------
+
+    def _merge(self, command: Merge) -> Merge | Rejection:
+        partition = self.state.partitions.get(command.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        if partition.next_offset != command.base_offset:
+            return Rejection("PRECONDITION", f"base offset {command.base_offset}")
+        places = self.places_after(command, {})
+        if places is None:
+            return Rejection("PRECONDITION", f"positions of partition {command.partition}")
+        for number, place in places.items():
+            entry = self.state.inputs[number]
+            entry.run, entry.roll, entry.byte = place
+        self._advance(partition, command)
+        self._learn(command)
+        return command
+
+    def places_after(
+        self, command: Merge, before: Mapping[int, Place], *, staged: bool = False
+    ) -> dict[int, Place] | None:
+        """Where each input stands after the instruction; None if a range starts elsewhere, or its
+        run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
+        by then.
+        """
+        places = dict(before)
+        for part in command.ranges:
+            entry = self.state.inputs.get(part.input)
+            if entry is None or entry.partition != command.partition:
+                return None
+            if part.input not in places and not self._takes(entry.session, staged=staged):
+                return None
+            if not follows(places.get(part.input, entry.place), part):
+                return None
+            places[part.input] = Place(part.run, part.roll, part.stop)
+        return places
+
+    def _takes(self, session: str, *, staged: bool) -> bool:
+        run = self.open_run_of(session)
+        return run is not None and run.is_held is staged
+
+    def _publish_stage(self, command: PublishStage) -> PublishStage | Rejection:
+        problem = problem_with(self, command)
+        if problem is not None:
+            return problem
+        release_runs(self, command)
+        for merge in command.merges:
+            self._merge(merge)
+        for session, run_id in command.runs:
+            self._close_run(CloseRun(session, run_id, command.at_ms))
+        return command
+
+    def _advance(self, partition: Partition, command: Merge) -> None:
+        if command.roll and partition.next_offset > 0:
+            partition.rolls.append((command.base_offset, command.append_ms))
+        if command.roll or partition.next_offset == 0:
+            partition.segment_bytes = 0
+            partition.segment_started_ms = command.append_ms
+        partition.segment_bytes += command.size
+        partition.next_offset = command.next_offset
+        partition.append_ms = max(partition.append_ms, command.append_ms)
+
+    def _learn(self, command: Merge) -> None:
+        """Take over what dedup learns from an instruction."""
+        for sequence in command.sequences:
+            per_partition = self.state.producers.setdefault(sequence.producer_id, {})
+            remember(per_partition.setdefault(command.partition, []), sequence)
+            self.state.producers_seen[sequence.producer_id] = command.append_ms
+        for dedup_id, watermark in command.watermarks:
+            self.state.watermarks.setdefault(dedup_id, {})[command.partition] = watermark
+        for number, last_id in command.unwrapped:
+            self.state.inputs[number].last_id = last_id
+
+    def _void_records(self, command: VoidRecords) -> VoidRecords | Rejection:
+        partition = self.state.partitions.get(command.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        first, behind = command.base_offset, command.next_offset
+        if not 0 <= first < behind <= partition.next_offset:
+            return Rejection("PRECONDITION", f"offsets {first} to {behind} are not all planned")
+        for known in partition.voids:
+            if (known.base_offset, known.next_offset) == (first, behind):
+                return known  # proposed twice, because its fate was not known
+            if first < known.next_offset and known.base_offset < behind:
+                return Rejection("PRECONDITION", f"some offsets from {first} to {behind} are void")
+        partition.voids.append(command)
+        name = f"{self.state.topics[partition.topic_id].name}-{partition.index}"
+        text = f"{name}: offsets {first} to {behind - 1} are void: no node had their records"
+        self._record_event(RecordEvent(command.at_ms, "void", text))
+        return command
+
+    def _archive(self, command: Archive) -> Archive | Rejection:
+        partition = self.state.partitions.get(command.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
+        problem = archive(partition, self.state.copy_targets, command)
+        return command if problem is None else Rejection("PRECONDITION", problem)
+
+    def _checkpoint(self, command: Checkpoint) -> Checkpoint:
+        for number, offset, checksum in command.values:
+            partition = self.state.partitions.get(number)
+            if partition is not None and offset > partition.checked_offset:
+                partition.checked_offset, partition.checked_sum = offset, checksum
+        return command
+
+    def _change_groups(self, command: GroupCommand) -> GroupCommand | Rejection:
+        problem = self.state.groups.apply(command, self.state.partitions)
+        return command if problem is None else Rejection("PRECONDITION", problem)
+
+
+def follows(place: Place, part: Range) -> bool:
+    """Whether a range starts at `place`, or with a later file: those in between are empty."""
+    if part.stop < part.start or part.verdict not in Verdict.__members__.values():
+        raise InvariantError(f"malformed range {part}")
+    goes_on = (part.roll, part.start) == (place.roll, place.byte)
+    return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
+
+
+_APPLY: dict[type, Any] = {
+    CreateTopic: StateMachine._create_topic,
+    DeleteTopic: StateMachine._delete_topic,
+    OpenRun: StateMachine._open_run,
+    OpenInput: StateMachine._open_input,
+    CloseRun: StateMachine._close_run,
+    Merge: StateMachine._merge,
+    Checkpoint: StateMachine._checkpoint,
+    RetireSession: StateMachine._retire_session,
+    NodeStarted: StateMachine._node_started,
+    RecordEvent: StateMachine._record_event,
+    VoidRecords: StateMachine._void_records,
+    Expire: StateMachine._expire,
+    Archive: StateMachine._archive,
+    PublishStage: StateMachine._publish_stage,
+    **dict.fromkeys(RESETS, StateMachine._reset),
+    **dict.fromkeys(CHANGES, StateMachine._change_settings),
+    **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),
+}

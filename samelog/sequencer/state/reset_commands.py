@@ -1,0 +1,32 @@
+"""Commands that begin something anew in the whole cluster, for administrators only.
+
+Invariant: applying a command needs nothing but the state; field order is the format, fields are
+only ever added at the end, with a default (docs/state-machine.md).
+"""
+
+from __future__ import annotations
+
+from samelog.sequencer.state.command_base import Command
+
+
+class SoftReset(Command, frozen=True, tag=30):
+    """Every node takes a snapshot and lets go of the Raft log before it; nothing that clients see
+    changes. `reset_id` is chosen by who asks.
+    """
+
+    reset_id: str
+    at_ms: int
+
+
+class HardReset(Command, frozen=True, tag=31):
+    """Every topic's log begins anew at offset 0: the old ones are set aside on every node, under
+    the ids they had. The new ids follow from `reset_id`, which is chosen by who asks; `term` is
+    that of the leader who proposed it.
+    """
+
+    reset_id: str
+    at_ms: int
+    term: int
+
+
+ResetCommand = SoftReset | HardReset

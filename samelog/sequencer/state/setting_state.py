@@ -1,0 +1,77 @@
+"""What commands about settings change in the replicated state: of members, and of topics.
+
+Invariant: a command whose preconditions do not hold changes nothing, and says why as a stable code
+and a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from samelog.sequencer.state.commands import SetMaintenance, SetMembers
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopic, SetListeners
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.types import State
+
+Problem = tuple[str, str] | None
+
+
+def _set_members(state: State, command: SetMembers) -> Problem:
+    """Raft has accepted them already, so there is nothing to refuse."""
+    state.members = {member.number: member for member in command.members}
+    state.members_version += 1
+    state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
+    state.started = {n: boot for n, boot in state.started.items() if n in state.members}
+    state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
+    names = {member.name for member in command.members}
+    state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
+    return None
+
+
+def _set_maintenance(state: State, command: SetMaintenance) -> Problem:
+    if command.node not in {member.name for member in state.members.values()}:
+        return "UNKNOWN_NODE", f"no node is called {command.node!r}"
+    if command.until_ms:
+        state.maintenance[command.node] = command.until_ms
+    else:
+        state.maintenance.pop(command.node, None)
+    return None
+
+
+def _set_listeners(state: State, command: SetListeners) -> Problem:
+    if state.members and command.node not in state.members:
+        return "UNKNOWN_NODE", f"no node has the number {command.node}"
+    state.listeners[command.node] = command.listeners
+    return None
+
+
+def _alter_topic(state: State, command: AlterTopic) -> Problem:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    topic.settings.update(command.settings)
+    for key in command.unset:
+        topic.settings.pop(key, None)
+    return None
+
+
+def _add_partitions(state: State, command: AddPartitions) -> Problem:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    if command.partitions < topic.partitions:
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
+    while topic.partitions < command.partitions:
+        state.add_partition(topic)
+    return None
+
+
+CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
+    SetMembers: _set_members,
+    SetMaintenance: _set_maintenance,
+    SetListeners: _set_listeners,
+    AlterTopic: _alter_topic,
+    AddPartitions: _add_partitions,
+}

@@ -1,0 +1,80 @@
+"""What publishing a stage changes in the replicated state.
+
+Invariant: the instructions of a batch are applied all or none, once; what was staged for a batch
+that is published already never is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samelog.sequencer.state.commands import Merge, Place, PublishStage
+from samelog.sequencer.state.types import Rejection, Run, Stage, State
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.machine import StateMachine
+
+
+def problem_with(machine: StateMachine, command: PublishStage) -> Rejection | None:
+    """Why the batch cannot be published; None if it can."""
+    refusal = refused_batch(machine.state, command.stage, command.writer, command.batch)
+    if refusal is not None:
+        return refusal
+    for session, run_id in command.runs:
+        run = machine.open_run_of(session)
+        if run is None or run.run_id != run_id or run.stage != command.stage:
+            text = f"run {run_id} of {session!r} does not hold anything for stage {command.stage!r}"
+            return Rejection("UNKNOWN_RUN", text)
+    return _unmergeable(machine, command)
+
+
+def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejection | None:
+    """Why no batch of this number is published: it is already, or a writer has begun anew under a
+    name of which later batches are published.
+    """
+    known = state.stages.get(stage)
+    if known is None or batch > known.batch:
+        return None
+    if known.writer == writer:
+        return Rejection("STAGE_PUBLISHED", f"batch {batch} of stage {stage!r} is published")
+    text = (
+        f"{writer!r} would publish batch {batch} of stage {stage!r}, of which {known.writer!r} has "
+        f"published batches up to {known.batch}"
+    )
+    return Rejection("STAGE_BACKWARDS", text)
+
+
+def _unmergeable(machine: StateMachine, command: PublishStage) -> Rejection | None:
+    """The first instruction that could not be applied behind those before it."""
+    sessions = {session for session, _ in command.runs}
+    offsets: dict[int, int] = {}
+    places: dict[int, Place] = {}
+    for merge in command.merges:
+        partition = machine.state.partitions.get(merge.partition)
+        if partition is None:
+            return Rejection("UNKNOWN_TOPIC", f"partition {merge.partition} is gone")
+        if offsets.get(merge.partition, partition.next_offset) != merge.base_offset:
+            return Rejection("PRECONDITION", f"base offset {merge.base_offset}")
+        if not _places_follow(machine, merge, sessions, places):
+            return Rejection("PRECONDITION", f"positions of partition {merge.partition}")
+        offsets[merge.partition] = merge.next_offset
+    return None
+
+
+def _places_follow(
+    machine: StateMachine, merge: Merge, sessions: set[str], places: dict[int, Place]
+) -> bool:
+    after = machine.places_after(merge, places, staged=True)
+    if after is None:
+        return False
+    places.update(after)
+    return all(machine.state.inputs[part.input].session in sessions for part in merge.ranges)
+
+
+def release_runs(machine: StateMachine, command: PublishStage) -> list[Run]:
+    """The runs that the batch is in, from now on published."""
+    runs = [run for name, _ in command.runs if (run := machine.open_run_of(name)) is not None]
+    for run in runs:
+        run.published = True
+    machine.state.stages[command.stage] = Stage(command.writer, command.batch, command.at_ms)
+    return runs

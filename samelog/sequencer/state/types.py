@@ -1,0 +1,196 @@
+"""What the replicated state machine holds: one value, whose MessagePack encoding is the body of a
+snapshot.
+
+Invariant: fields are only ever added at the end, with a default, so that older snapshots can be
+read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from samelog.sequencer.state.commands import Member, Place, RecordEvent, Sequence5, VoidRecords
+from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.setting_commands import Advertised
+
+STATE_VERSION = 4
+READABLE_VERSIONS = (1, 2, 3, 4)
+"""Version 2 added the log starts: a program that passes over them would serve what is archived.
+Version 3 added stages and the ids of logs: one that passes over them would merge what is not
+published, and go on in the logs before a reset.
+Version 4 added the targets of copies: one that passes over them would number new ones otherwise.
+"""
+
+
+class Topic(msgspec.Struct):
+    """A living topic; `partition_numbers[i]` is the cluster-wide number of partition i."""
+
+    topic_id: str
+    name: str
+    settings: dict[str, str]
+    created_ms: int
+    partition_numbers: list[int]
+    present_log: str = ""
+    """The id of its log; empty: that of the topic, whose log was never begun anew."""
+    former_logs: list[str] = []
+    """The ids that its log had before each hard reset."""
+
+    @property
+    def log_id(self) -> str:
+        """The id of its merged log: what readers go by."""
+        return self.present_log or self.topic_id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.partition_numbers)
+
+
+class Partition(msgspec.Struct):
+    """One merged log: what comes next in it, and its last agreed checksum."""
+
+    number: int
+    topic_id: str
+    index: int
+    next_offset: int = 0
+    segment_bytes: int = 0
+    segment_started_ms: int = 0
+    append_ms: int = -1
+    checked_offset: int = 0
+    checked_sum: int = 0
+    voids: list[VoidRecords] = []
+    """Records that no node had any more, as given up."""
+    log_start: int = 0
+    """Records below this offset are archived."""
+    start_segment: int = 0
+    """The first segment that is kept: it holds `log_start`."""
+    start_checksum: int = 0
+    """The running checksum where it begins."""
+    rolls: list[tuple[int, int]] = []
+    """(base offset, append time in ms of its first instruction) of the later segments, in order."""
+
+
+class Run(msgspec.Struct):
+    """One run of a session, under the number the cluster gave it."""
+
+    run_id: str
+    number: int
+    closed: bool = False
+    dedup_id: str | None = None
+    dedup_base: int | None = None
+    ends: list[tuple[int, int, int]] = []
+    """(input, roll, byte) per input, once closed."""
+    asked: int = -1
+    """The publisher's own number of it."""
+    stage: str | None = None
+    """What its records are staged for: nothing of it is merged before that is published."""
+    published: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its records are staged, and not published."""
+        return self.stage is not None and not self.published
+
+
+class Session(msgspec.Struct):
+    """A publisher's name, the directory that owns it, and its newest runs in number order."""
+
+    name: str
+    session_id: str
+    identity: str
+    runs: list[Run] = []
+    retired: bool = False
+    fenced_ids: list[str] = []
+    forgotten: int = -1
+    """The highest own number of a run of this directory that is not remembered any more."""
+    next_run: int = 0
+    """The lowest number the cluster may give the next run, if no run is remembered."""
+    idle_since_ms: int = -1
+    """When its last run was closed; -1: a run is open, or has expired."""
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether its newest run is, or was, staged: then all are."""
+        return bool(self.runs) and self.runs[-1].stage is not None
+
+
+class Stage(msgspec.Struct):
+    """The last batch that was published of what is staged under one name, and whose it was."""
+
+    writer: str
+    batch: int
+    at_ms: int
+
+
+class Input(msgspec.Struct):
+    """A session's part of one partition, merged up to (run, roll, byte)."""
+
+    number: int
+    session: str
+    partition: int
+    run: int = 0
+    roll: int = 0
+    byte: int = 0
+    last_id: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """The merged position."""
+        return Place(self.run, self.roll, self.byte)
+
+
+class State(msgspec.Struct):
+    """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
+
+    version: int = STATE_VERSION
+    topics: dict[str, Topic] = {}
+    names: dict[str, str] = {}
+    partitions: dict[int, Partition] = {}
+    sessions: dict[str, Session] = {}
+    inputs: dict[int, Input] = {}
+    producers: dict[int, dict[int, list[Sequence5]]] = {}
+    """Producer id -> partition -> its last batches, oldest first."""
+    watermarks: dict[str, dict[int, int]] = {}
+    """Dedup id -> partition -> highest id merged."""
+    boots: dict[str, int] = {}
+    started: dict[int, int] = {}
+    """Member -> boot with which it last started; one that is missing never has."""
+    members: dict[int, Member] = {}
+    """Empty until the first leader has written down whom the configuration files name."""
+    members_version: int = 0
+    next_member: int = 0
+    maintenance: dict[str, int] = {}
+    events: list[RecordEvent] = []
+    next_partition: int = 1
+    next_input: int = 1
+    producers_seen: dict[int, int] = {}
+    """Producer id -> append time (ms) of its newest batch."""
+    groups: Groups = msgspec.field(default_factory=Groups)
+    listeners: dict[int, list[Advertised]] = {}
+    """Member -> where Kafka clients reach it."""
+    stages: dict[str, Stage] = {}
+    epoch_base: int = 0
+    """Added to Raft's term it is the leader epoch: it rises with every hard reset."""
+    first_epoch: int = 0
+    """The leader epochs of the present logs are at least this."""
+    resets: list[str] = []
+    """The ids of the newest ones: one that is proposed twice is done once."""
+    copy_targets: list[str] = []
+    """Where copies of archived segments are; histories name them by their place here."""
+
+    def add_partition(self, topic: Topic) -> None:
+        """Give a topic one more partition, with a number that none ever had."""
+        number = self.next_partition
+        self.next_partition += 1
+        self.partitions[number] = Partition(number, topic.topic_id, topic.partitions)
+        topic.partition_numbers.append(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a command changed nothing: a stable code and a sentence."""
+
+    code: str
+    message: str

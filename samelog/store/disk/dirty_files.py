@@ -1,0 +1,81 @@
+"""What a log has written and not yet handed to a sync: files, and the directory with its names.
+
+A group of logs is synced together, by others: this only says what there is to sync. The marks file
+is among it, so that marks reach the disk one round after they are written, at no cost of their own.
+
+Invariant: whatever was touched is handed out by the next `take`, once.
+"""
+
+from __future__ import annotations
+
+import os
+
+from samelog.format.errors import LogFormatError
+from samelog.store.disk.file_cache import FileCache
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.marks import MARKS_FILE, Marks, encode_marks
+
+
+class ReadOnly(LogFormatError):
+    """A log that is open for reading only was asked to change, or one for writing to refresh."""
+
+
+class DirtyFiles:
+    """The dirty files of one log directory."""
+
+    def __init__(self, fs: FileSystem, directory: str, files: FileCache) -> None:
+        self._fs = fs
+        self._path = directory
+        self._files = files
+        self._dirty: dict[File, None] = {}
+        self._directory: File | None = None
+        self._marks: bytes | None = None
+        """What the marks file holds, if this wrote it."""
+
+    def __len__(self) -> int:
+        return len(self._dirty)
+
+    def touch(self, file: File) -> None:
+        """A file was written to."""
+        self._dirty[file] = None
+
+    def touch_directory(self) -> None:
+        """A name was made or changed."""
+        if self._directory is None:
+            self._directory = self._fs.open_directory(self._path)
+        self._dirty[self._directory] = None
+
+    def forget(self, path: str) -> None:
+        """A file is gone."""
+        for file in [file for file in self._dirty if file.path == path]:
+            del self._dirty[file]
+
+    def take(self) -> list[File]:
+        """All of it, to be synced together."""
+        files = list(self._dirty)
+        self._dirty.clear()
+        return files
+
+    def write_marks(self, marks: Marks) -> None:
+        """Replace the marks file, if it would change. Raises DiskFault."""
+        data = encode_marks(marks)
+        if data == self._marks:
+            return
+        path = os.path.join(self._path, MARKS_FILE)
+        self._fs.write_atomically(path, data, durable=False)
+        self._marks = data
+        file = self._fs.open(path)
+        self._files.hold(MARKS_FILE, file)
+        self.touch(file)
+        self.touch_directory()
+
+    def clear(self) -> None:
+        """Nothing is to be synced any more."""
+        self._dirty.clear()
+        self._marks = None
+
+    def close(self) -> None:
+        """The log is closed."""
+        self._dirty.clear()
+        if self._directory is not None:
+            self._directory.close()

@@ -1,0 +1,340 @@
+"""The narrow seam between the log directories and a file system; a simulated twin takes its place
+in simulations.
+
+What a data directory holds may have been planted there: nothing but regular files and real
+directories is ever opened, no symbolic link is followed, and no open waits for the other end of a
+pipe.
+
+Invariant: errors of the operating system leave this seam as typed errors, translated once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from contextlib import suppress
+from typing import Protocol, TypeAlias
+
+from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.store.disk.disk_errors import (
+    DirectoryGone,
+    DiskFault,
+    DiskFull,
+    NoSuchFile,
+    fault_of,
+    translated,
+)
+from samelog.store.disk.os_file import OsFile, SyncTarget
+
+__all__ = [
+    "Bytes",
+    "DiskFault",
+    "DiskFull",
+    "File",
+    "FileSystem",
+    "NoSuchFile",
+    "OsFileSystem",
+    "StrPath",
+    "SyncTarget",
+]
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+TEMPORARY_SUFFIX = ".tmp"
+
+_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class File(Protocol):
+    """An open file. Only `datasync` may be called from another thread than the owner's."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+    def size(self) -> int:
+        """Bytes in the file; what is reserved beyond does not count."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def pread_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        """Fill the buffer; the number of bytes read, fewer only at the end of the file."""
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        """Write all of `data`. Raises DiskFull, DiskFault: a part may have been written."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size`, and give back what is reserved beyond it."""
+
+    def preallocate(self, position: int, length: int) -> None:
+        """Reserve blocks without changing the size; does nothing where that cannot be done."""
+
+    def datasync(self) -> None:
+        """Return when what was written is durable; on a directory, when its names are.
+
+        On a closed file it does nothing: its owner gave the file up. Raises DiskFault; the file is
+        then never usable again.
+        """
+
+    def begin_sync(self) -> SyncTarget | None:
+        """`datasync` in two halves, for who has the descriptor synced elsewhere; None: the file is
+        closed, there is nothing to do. Raises DiskFault after an earlier failure.
+        """
+
+    def end_sync(self, error: int) -> None:
+        """The sync that `begin_sync` began is over; `error` is its errno, 0 for success. Raises
+        DiskFault; the file is then never usable again.
+        """
+
+    def close(self) -> None:
+        """Let go of the file; a sync under way in another thread is finished first."""
+
+
+class FileSystem(Protocol):
+    """What the log directories need of a file system. Names are durable once their directory is
+    synced.
+    """
+
+    def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> File:
+        """Open a regular file; `create` makes it if it is not there. Raises NoSuchFile, CorruptLog,
+        DiskFault.
+        """
+
+    def open_directory(self, path: StrPath) -> File:
+        """Open a directory for syncing the names in it."""
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether the name is taken, by whatever."""
+
+    def list_directory(self, path: StrPath) -> list[str]:
+        """The names in a directory, sorted. Raises NoSuchFile, CorruptLog when it is not a real
+        directory.
+        """
+
+    def make_directory(self, path: StrPath) -> None:
+        """Make a directory, private and durable, if it is not there; its parent must be."""
+
+    def rename(self, source: StrPath, target: StrPath) -> None:
+        """Give a file another name in the same file system, replacing what has it."""
+
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
+        """Remove a name; if `within` is given, only from the directory that has this identity.
+        Raises NoSuchFile; DirectoryGone: another directory is in its place.
+        """
+
+    def remove_tree(self, path: StrPath) -> None:
+        """Remove a directory and all in it, durably; no link is followed."""
+
+    def sync_directory(self, path: StrPath) -> None:
+        """Make the names in a directory durable."""
+
+    def size(self, path: StrPath) -> int:
+        """The size of a file in bytes. Raises NoSuchFile."""
+
+    def modified_ns(self, path: StrPath) -> int:
+        """When a file or the names in a directory last changed, as coarse as the file system's
+        clock.
+        """
+
+    def identity(self, path: StrPath) -> tuple[int, int]:
+        """What tells a file or directory from another one of the same name, as long as it is there.
+        Raises NoSuchFile.
+        """
+
+    def free_bytes(self, path: StrPath) -> int:
+        """What may still be written to the file system of `path`."""
+
+    def read_file(self, path: StrPath, limit_bytes: int) -> bytes:
+        """A small file whole. Raises NoSuchFile, CorruptLog when it is longer."""
+
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
+        """Replace a small file: after a crash it holds the old or the new contents (only if
+        `durable`).
+        """
+
+    def lock(self, path: StrPath) -> File:
+        """Hold a lock until the file is closed or the process ends, also on a full disk. Raises
+        DirectoryInUse naming the holder.
+        """
+
+
+def make_surely(fs: FileSystem, directory: str) -> None:
+    """Make a directory, as the file system does; if it is there, make sure that it is durable:
+    whoever made it may have died, or failed, before that. Raises DiskFault, CorruptLog.
+    """
+    if fs.exists(directory):
+        fs.sync_directory(os.path.dirname(directory) or ".")
+    fs.make_directory(directory)
+
+
+class OsFileSystem:
+    """The real file system."""
+
+    def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> OsFile:
+        """Open a regular file."""
+        flags = os.O_RDWR if writable or create else os.O_RDONLY
+        return self._open(os.fspath(path), flags | (os.O_CREAT if create else 0))
+
+    def _open(self, path: str, flags: int) -> OsFile:
+        with translated(path, "open"):
+            descriptor = os.open(path, flags | _SAFE, FILE_MODE)
+        file = OsFile(path, descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            file.close()
+            raise CorruptLog(path, 0, "is not a regular file")
+        return file
+
+    def open_directory(self, path: StrPath) -> OsFile:
+        """Open a directory for syncing the names in it."""
+        name = os.fspath(path)
+        with translated(name, "open"):
+            descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
+        return OsFile(name, descriptor, is_directory=True)
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether the name is taken."""
+        return os.path.lexists(path)
+
+    def list_directory(self, path: StrPath) -> list[str]:
+        """The names in a directory, sorted."""
+        directory = self.open_directory(path)
+        try:
+            with translated(directory.path, "list"):
+                return sorted(os.listdir(directory.fileno()))
+        finally:
+            directory.close()
+
+    def make_directory(self, path: StrPath) -> None:
+        """Make a directory, private and durable."""
+        name = os.fspath(path)
+        try:
+            os.mkdir(name, DIRECTORY_MODE)
+        except FileExistsError:
+            self.open_directory(name).close()
+        except OSError as error:
+            raise fault_of(name, "make", error) from error
+        else:
+            self.sync_directory(os.path.dirname(name) or ".")
+
+    def rename(self, source: StrPath, target: StrPath) -> None:
+        """Give a file another name."""
+        name = os.fspath(source)
+        with translated(name, "rename"):
+            os.replace(name, target)
+
+    def unlink(self, path: StrPath, *, within: tuple[int, int] | None = None) -> None:
+        """Remove a name."""
+        name = os.fspath(path)
+        if within is not None:
+            return self._unlink_within(*os.path.split(name), within)
+        with translated(name, "remove"):
+            os.unlink(name)
+        return None
+
+    def _unlink_within(self, parent: str, name: str, identity: tuple[int, int]) -> None:
+        """By the descriptor that was looked at: whatever takes the directory's place is safe."""
+        directory = self.open_directory(parent)
+        try:
+            with translated(os.path.join(parent, name), "remove"):
+                facts = os.fstat(directory.fileno())
+                if (facts.st_dev, facts.st_ino) != identity:
+                    raise DirectoryGone(parent)
+                os.unlink(name, dir_fd=directory.fileno())
+        finally:
+            directory.close()
+
+    def remove_tree(self, path: StrPath) -> None:
+        """Remove a directory and all in it, durably."""
+        name = os.fspath(path)
+        self.open_directory(name).close()
+        with translated(name, "remove"):
+            shutil.rmtree(name)
+        self.sync_directory(os.path.dirname(name) or ".")
+
+    def sync_directory(self, path: StrPath) -> None:
+        """Make the names in a directory durable."""
+        directory = self.open_directory(path)
+        try:
+            directory.datasync()
+        finally:
+            directory.close()
+
+    def size(self, path: StrPath) -> int:
+        """The size of a file in bytes."""
+        return self._facts(os.fspath(path)).st_size
+
+    def modified_ns(self, path: StrPath) -> int:
+        """When a file or the names in a directory last changed."""
+        return self._facts(os.fspath(path)).st_mtime_ns
+
+    @staticmethod
+    def _facts(path: str) -> os.stat_result:
+        with translated(path, "look at"):
+            return os.lstat(path)
+
+    def identity(self, path: StrPath) -> tuple[int, int]:
+        """What tells a file or directory from another one of the same name."""
+        facts = self._facts(os.fspath(path))
+        return facts.st_dev, facts.st_ino
+
+    def free_bytes(self, path: StrPath) -> int:
+        """What may still be written to the file system of `path`."""
+        name = os.fspath(path)
+        with translated(name, "look at"):
+            facts = os.statvfs(name)
+        return facts.f_bavail * facts.f_frsize
+
+    def read_file(self, path: StrPath, limit_bytes: int) -> bytes:
+        """A small file whole."""
+        file = self._open(os.fspath(path), os.O_RDONLY)
+        try:
+            data = file.pread(limit_bytes + 1, 0)
+        finally:
+            file.close()
+        if len(data) > limit_bytes:
+            raise CorruptLog(file.path, limit_bytes, f"is longer than {limit_bytes} bytes")
+        return data
+
+    def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
+        """Replace a small file."""
+        name = os.fspath(path)
+        temporary = name + TEMPORARY_SUFFIX
+        with translated(temporary, "replace"):
+            if os.path.lexists(temporary):
+                os.unlink(temporary)  # left by a crash, or planted
+        self._write_new(temporary, data, durable=durable)
+        self.rename(temporary, name)
+        if durable:
+            self.sync_directory(os.path.dirname(name) or ".")
+
+    def _write_new(self, path: str, data: Bytes, *, durable: bool) -> None:
+        file = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            file.pwrite(data, 0)
+            if durable:
+                file.datasync()
+        finally:
+            file.close()
+
+    def lock(self, path: StrPath) -> OsFile:
+        """Hold a lock until the file is closed or the process ends."""
+        file = self.open(path, create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = file.pread(32, 0).decode("ascii", "replace").strip() or "unknown"
+            file.close()
+            raise DirectoryInUse(f"{file.path} is held by process {holder}") from error
+        with suppress(DiskFull):  # the lock holds all the same, and may be what makes room
+            file.truncate(0)
+            file.pwrite(f"{os.getpid()}\n".encode(), 0)
+        return file

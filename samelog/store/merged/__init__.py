@@ -1,0 +1,1 @@
+"""Merged logs: one directory for each partition, at nodes and at subscribers."""

@@ -1,0 +1,109 @@
+"""Archiving: the oldest segments of a merged log become empty files, which keep their names.
+
+A segment's bytes go by giving its name to a new, empty file, so that nobody who reads the old one
+has pages pulled from under them. Which segments those are is decided elsewhere and written to
+`partition.json` first: an empty file above that is damage, whatever its size says.
+
+Invariant: nothing at or above the start that partition.json names is ever truncated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from struct import Struct
+from typing import NamedTuple
+
+from samelog.format.errors import CorruptLog
+from samelog.store.disk.files import FileSystem
+from samelog.store.merged.names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
+
+PIECE_BYTES = 4 << 20
+_BASE_TIMESTAMP = Struct(">27xq")  # of a batch
+
+
+class LogStart(NamedTuple):
+    """From where on a log is kept. Records below `offset` are archived; `segment` is the base
+    offset of the first segment that is kept, `checksum` the running one where it begins.
+    """
+
+    offset: int
+    segment: int
+    checksum: int
+
+
+def describe_segment(fs: FileSystem, path: str, size: int) -> tuple[int, bytes]:
+    """The first timestamp (ms) and the SHA-256 of a segment's bytes, all of which are read.
+
+    Raises:
+        CorruptLog: it does not have so many bytes.
+        NoSuchFile, DiskFault
+    """
+    facts = SegmentFacts(fs, path, size)
+    while facts.read():
+        pass
+    return facts.first_ms, facts.sha256
+
+
+class SegmentFacts:
+    """The same, piece by piece."""
+
+    def __init__(self, fs: FileSystem, path: str, size: int) -> None:
+        self._fs = fs
+        self._path = path
+        self._size = size
+        self._position = 0
+        self._digest = hashlib.sha256()
+        self.first_ms = -1
+
+    @property
+    def sha256(self) -> bytes:
+        """Of what was read."""
+        return self._digest.digest()
+
+    def read(self) -> int:
+        """Take in the next piece: its bytes; 0: there is no more. Raises as `describe_segment`."""
+        if self._position >= self._size:
+            return 0
+        file = self._fs.open(self._path)
+        try:
+            data = file.pread(min(PIECE_BYTES, self._size - self._position), self._position)
+        finally:
+            file.close()
+        if not data:
+            text = f"ends here; it had {self._size} bytes"
+            raise CorruptLog(self._path, self._position, text)
+        if self._position == 0:
+            self.first_ms = _BASE_TIMESTAMP.unpack_from(data)[0]
+        self._digest.update(data)
+        self._position += len(data)
+        return len(data)
+
+
+def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:
+    """The segments below an offset that are not empty yet, oldest first. As the oldest are
+    truncated first, the newest empty one has none before it. Raises DiskFault.
+    """
+    found: list[int] = []
+    for base in reversed(segment_bases(fs.list_directory(directory))):
+        if base >= below:
+            continue
+        if fs.size(os.path.join(directory, segment_name(base, LOG))) == 0:
+            break
+        found.append(base)
+    return found[::-1]
+
+
+def truncate_segments(fs: FileSystem, directory: str, bases: list[int]) -> None:
+    """Empty archived segments, durably; their indexes go. Takes as long as the disk needs to free
+    them. Raises DiskFault.
+    """
+    for base in bases:
+        path = os.path.join(directory, segment_name(base, LOG))
+        fs.write_atomically(path, b"", durable=False)
+        for suffix in (INDEX, TIME_INDEX):
+            index = os.path.join(directory, segment_name(base, suffix))
+            if fs.exists(index):
+                fs.unlink(index)
+    if bases:
+        fs.sync_directory(directory)

@@ -1,0 +1,449 @@
+"""One merged partition's directory, at a node (offsets are assigned here) or a subscriber (a copy).
+
+The segments are Kafka's: `<base offset>.log`, `.index`, `.timeindex`; `partition.json` says whose
+they are, `marks` up to where they are durable. A reader in another process (`read_only=True`) tails
+the same files.
+
+Invariant: offsets are dense; the same batches give the same files, however they arrived. Nothing
+below the durable mark is ever cut or deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import msgspec
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.errors import (
+    CorruptBatch,
+    CorruptLog,
+    NotContiguous,
+)
+from samelog.format.void_batch import void_batches
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly
+from samelog.store.disk.files import Bytes, DiskFull, File, FileSystem, StrPath
+from samelog.store.disk.held_directory import HeldDirectory
+from samelog.store.disk.marks import MARKS_FILE, read_marks
+from samelog.store.disk.quarantine import copy_bytes
+from samelog.store.merged.archive import LogStart
+from samelog.store.merged.marks import Checkpoint, Checkpoints, MergedMarks
+from samelog.store.merged.names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
+from samelog.store.merged.partition_file import PartitionFile, claim, write_partition_file
+from samelog.store.merged.reader import MergedReader
+from samelog.store.merged.repair import MergedRepair
+from samelog.store.merged.restore import put_back
+from samelog.store.merged.segment import GrowingSegment, Growth, Segment
+from samelog.store.merged.segment_reader import OffsetNotHeld
+from samelog.store.merged.spares import Spares
+from samelog.store.merged.tail import MergedTail
+
+__all__ = ["PARTITION_FILE", "MergedLog", "OffsetNotHeld", "PartitionFile", "Segment"]
+
+SAVE_MARKS_EVERY_BYTES = 64 << 20
+
+
+class _Writer:
+    """The three files of the growing segment."""
+
+    __slots__ = ("index", "log", "time_index")
+
+    def __init__(self, log: AppendFile, index: File, time_index: File) -> None:
+        self.log = log
+        self.index = index
+        self.time_index = time_index
+
+    def store_indexes(self, segment: GrowingSegment) -> None:
+        """Write new entries; those that find no room are made again from the log when needed."""
+        with suppress(DiskFull):
+            segment.offsets.store(self.index)
+            segment.times.store(self.time_index)
+
+
+class MergedLog(MergedReader):
+    """Opened by `open`; see the module."""
+
+    def __init__(self, fs: FileSystem, path: str, whose: PartitionFile, *, read_only: bool) -> None:
+        super().__init__(fs, path, whose, read_only=read_only)
+        self.damaged: list[CorruptLog] = []
+        """What was found damaged and set aside."""
+        self.spares = Spares(fs, path)
+        self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
+        self._checkpoints = Checkpoints(self._chain.start)
+        self._unsynced: set[int] = set()
+        """Segments whose files stay open until a sync of them is known to be done."""
+        self._writer: _Writer | None = None
+        self._dirty = DirtyFiles(fs, path, self._files)
+        self._unsaved_bytes = 0
+        self._held: HeldDirectory | None = None
+        """Its directory, where that may be replaced under this process."""
+
+    # --- opening -------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        read_only: bool = False,
+        hold: bool = False,
+    ) -> MergedLog:
+        """Open a partition's directory; unless `read_only`, make it if needed, and repair it.
+
+        With `hold` no file is made any more, and DirectoryGone raised instead, once another
+        directory is in its place.
+
+        Raises:
+            OtherTopic: the directory belongs to another topic id.
+            UnsupportedFormat: it is another partition's, or of another version of the format.
+            NoSuchFile: it is not there (`read_only`).
+            CorruptLog: a file is not a regular one, or partition.json is missing or unreadable.
+            DiskFault, DiskFull: the disk fails.
+        """
+        name = os.fspath(path)
+        wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        whose = claim(fs, name, wanted, read_only=read_only)
+        log = cls(fs, name, whose, read_only=read_only)
+        try:
+            if hold:
+                log._held = HeldDirectory(fs, name)
+            marks = read_marks(fs, log._path(MARKS_FILE), MergedMarks)
+            if log._tail is not None:
+                log._tail.begin(marks)
+            else:
+                log._repair(marks)
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _repair(self, marks: MergedMarks | None) -> None:
+        held = segment_bases(self._fs.list_directory(self.path))
+        bases = [base for base in held if base >= self._chain.start.base]
+        repair = MergedRepair(self._fs, self._chain, self._reader, marks, self.damaged)
+        repair.repair(bases)
+        self._checkpoints = Checkpoints(repair.durable)
+        if bases:
+            self._open_segment()
+        for base in repair.unsynced:
+            for suffix in (LOG, INDEX, TIME_INDEX):
+                self._dirty.touch(self._hold(base, suffix))
+            self._dirty.touch_directory()
+        self._unsynced = set(repair.unsynced)
+        if marks is None or self.damaged:
+            self.save_marks()
+
+    # --- tailing -------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Take up what the writer has added since; whether anything changed. For readers only."""
+        if self._tail is None:
+            raise ReadOnly(f"{self.path} is open for writing: nobody else changes it")
+        return self._tail.refresh()
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(self, data: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> int:
+        """Give whole batches their offsets, in place, and write them; the next offset.
+
+        Raises:
+            NotContiguous: `base_offset` is not the next offset.
+            CorruptBatch: a header is invalid; nothing was written.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        growing = self._chain.growing
+        if base_offset != growing.next_offset:
+            raise NotContiguous(
+                f"{self.path}: records for offset {base_offset}, the next is {growing.next_offset}"
+            )
+        return self._write(data, growing.assign(data, len(data), leader_epoch))
+
+    def append_copy(self, segment_base: int, byte: int, data: Bytes) -> int:
+        """Write batches that have their offsets, as another copy of this log has them.
+
+        Byte 0 of a segment that starts at the next offset seals the one before.
+
+        Raises:
+            NotContiguous: (segment_base, byte) is not the end, or an offset is not the next one.
+            CorruptBatch: a batch is not whole or not valid; nothing was written.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        size = len(data)
+        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.end != size:
+            raise CorruptBatch(scan.end, scan.error or "the last batch is cut")
+        if byte == 0 and segment_base == self.next_offset != self.end()[0]:
+            growth = GrowingSegment(segment_base).measure(data, size)
+            self.roll()
+            return self._write(data, growth)
+        if (segment_base, byte) != self.end():
+            raise NotContiguous(
+                f"{self.path}: bytes for {segment_base}:{byte}, the end is {self.end()}"
+            )
+        return self._write(data, self._chain.growing.measure(data, size))
+
+    def append_spare(self) -> bool:
+        """Append a piece of what `spares` has seen, if it goes on exactly here; whether any did.
+        For records that no other copy has any more. Raises as `append_copy`.
+        """
+        found = self.spares.find(self.next_offset, self.end())
+        if found is None:
+            return False
+        base, data = found
+        begins_segment = base == self.next_offset != self.end()[0]
+        return self._append_sound(*((base, 0) if begins_segment else self.end()), data)
+
+    def append_void(self, records: int, *, segment_base: int, epoch: int, timestamp: int) -> int:
+        """Put void batches in the place of records that no copy has; their bytes. `segment_base`:
+        the segment they are in, which they may begin.
+
+        Raises:
+            NotContiguous: another segment is growing.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        if segment_base == self.next_offset != self.end()[0]:
+            self.roll()
+        if segment_base != self.end()[0]:
+            raise NotContiguous(f"{self.path}: void in {segment_base}, the end is {self.end()}")
+        data = void_batches(records, timestamp)
+        self.append(data, base_offset=self.next_offset, leader_epoch=epoch)
+        return len(data)
+
+    def _append_sound(self, base: int, byte: int, data: bytes) -> bool:
+        """Append up to the first wrong offset, which no CRC covers; whether there was anything."""
+        try:
+            self.append_copy(base, byte, data)
+        except CorruptBatch as error:
+            if error.position == 0:
+                return False
+            self.append_copy(base, byte, data[: error.position])
+        return True
+
+    def _write(self, data: Bytes, growth: Growth) -> int:
+        writer = self._writer or self._open_segment()
+        position = writer.log.append(data)
+        growing = self._chain.growing
+        growing.grow(data, growth)
+        self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
+        self._last_append = (growing.base_offset, position)
+        self._unsynced.add(growing.base_offset)
+        self._dirty.touch(writer.log.file)
+        return growth.next_offset
+
+    def _open_segment(self) -> _Writer:
+        """Open the files of the growing segment, and make them if they are not there."""
+        self._check_writable()
+        growing = self._chain.growing
+        base = growing.base_offset
+        if not self._fs.exists(self._reader.path(base, LOG)):
+            self._dirty.touch_directory()
+        log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
+        growing.offsets.store_all(index)
+        growing.times.store_all(time_index)
+        self._writer = _Writer(AppendFile(log, growing.size), index, time_index)
+        return self._writer
+
+    def _hold(self, base: int, suffix: str) -> File:
+        """A file open for writing, which stays open until a sync of it is known to be done."""
+        file = self._files.held((base, suffix))
+        if file is None:
+            file = self._fs.open(self._reader.path(base, suffix), create=True)
+            self._files.hold((base, suffix), file)
+        return file
+
+    def roll(self) -> None:
+        """Seal the growing segment, and start one at the next offset. Nothing if it is empty."""
+        growing = self._chain.growing
+        if growing.size == 0:
+            return
+        self._check_writable()
+        writer = self._writer or self._open_segment()
+        writer.log.seal()
+        self._writer = None
+        self._chain.seal()
+        writer.store_indexes(growing)
+        for file in (writer.log.file, writer.index, writer.time_index):
+            self._dirty.touch(file)
+        self._open_segment()
+
+    def start_at(self, base_offset: int, *, checksum: int) -> None:
+        """Let an empty copy begin at a later segment; `checksum` is the running one there.
+
+        Raises:
+            NotContiguous: the copy is not empty.
+            DiskFault: the disk fails.
+        """
+        self._check_writable()
+        if self.next_offset != self.start_offset:
+            raise NotContiguous(f"{self.path} holds records: it cannot begin at {base_offset}")
+        self._whose = msgspec.structs.replace(
+            self._whose, start_offset=base_offset, start_checksum=checksum
+        )
+        write_partition_file(self._fs, self.path, self._whose)
+        self._writer = None
+        self._files.close()
+        self._dirty.clear()
+        if self._fs.exists(self._reader.path(self.start_offset, LOG)):
+            self._reader.cut(self.start_offset, 0)
+        self._chain.start = Checkpoint(base_offset, base_offset, 0, checksum)
+        self._chain.restart_at(base_offset)
+        self._checkpoints = Checkpoints(self._chain.start)
+
+    # --- archiving -----------------------------------------------------------------------------
+
+    def hide_below(self, offset: int) -> None:
+        """Records below `offset` are archived: hand them out no more."""
+        self._chain.log_start = max(self._chain.log_start, offset)
+
+    def archive(self, start: LogStart) -> None:
+        """Let the log begin at `start`, durably; a log that ends before it goes on there. The files
+        of what is archived can be truncated then (`merged_archive`).
+
+        Raises:
+            DiskFull, DiskFault: perhaps only until the log is opened again, nothing is archived.
+        """
+        self._check_writable()
+        self.hide_below(start.offset)
+        whose = msgspec.structs.replace(self._whose, log_start=self._chain.log_start)
+        begin = self._chain.start
+        if start.segment > begin.base:
+            is_held = self._chain.segment(start.segment) is not None
+            checksum = self._chain.checksums(start.segment)[0] if is_held else start.checksum
+            begin = Checkpoint(start.segment, start.segment, 0, checksum)
+            whose = msgspec.structs.replace(
+                whose, start_offset=begin.base, start_checksum=begin.checksum
+            )
+        if whose == self._whose:
+            return
+        write_partition_file(self._fs, self.path, whose)
+        self._whose = whose
+        if begin != self._chain.start:
+            self._begin_at(begin)
+
+    def _begin_at(self, start: Checkpoint) -> None:
+        if start.base > self._chain.growing.base_offset:
+            self._writer, self._last_append = None, None
+        for base in self._chain.begin_at(start):
+            self._unsynced.discard(base)
+            for suffix in (LOG, INDEX, TIME_INDEX):
+                self._dirty.forget(self._reader.path(base, suffix))
+                self._files.drop((base, suffix))
+        self._reader.forget()
+        if self.durable_offset < start.offset:
+            self._checkpoints = Checkpoints(start)
+
+    # --- files that somebody else removed ------------------------------------------------------
+
+    def open_file(self, base: int) -> File | None:
+        """A segment's log file, if it is open: it can be read even if its name is gone."""
+        return self._files.opened((base, LOG))
+
+    def look_at_file_again(self, base: int) -> None:
+        """Another file has a segment's name now."""
+        self._files.drop((base, LOG))
+        self._reader.forget()
+
+    def take_restored(self, base: int, path: str, size: int) -> None:
+        """The first `size` bytes of a segment whose name is gone are at `path`, durably: add what
+        it has grown by meanwhile, and give it its name. Raises DiskFault.
+        """
+        opened = self.open_file(base)
+        end = self._chain.size_of(base)
+        if opened is not None and end > size:
+            file = self._fs.open(path, writable=True)
+            try:
+                copy_bytes(opened, file, size, end, shift=0)
+                file.datasync()
+            finally:
+                file.close()
+        put_back(self._fs, self.path, base)
+        if base != self._chain.growing.base_offset:
+            return self.look_at_file_again(base)
+        self._writer = None
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            self._dirty.forget(self._reader.path(base, suffix))
+            self._files.drop((base, suffix))
+        self._dirty.touch(self._open_segment().log.file)
+        return None
+
+    # --- durability ----------------------------------------------------------------------------
+
+    @property
+    def durable_offset(self) -> int:
+        """Records below this offset are known to be on disk."""
+        return self._checkpoints.durable.offset
+
+    def dirty(self) -> bool:
+        """Whether anything was written since the last `take_dirty`."""
+        return bool(self._dirty)
+
+    def take_dirty(self) -> list[File]:
+        """The files (and directory) written since the last call, to be synced together."""
+        self._store_indexes()
+        self._checkpoints.note(self._chain.end)
+        return self._dirty.take()
+
+    def mark_durable(self, offset: int) -> None:
+        """What was taken by `take_dirty` when `offset` was the next offset is synced."""
+        before = self._checkpoints.durable
+        if offset == self.next_offset:
+            self._checkpoints.note(self._chain.end)
+        if not self._checkpoints.mark(offset):
+            return
+        durable = self._checkpoints.durable
+        for base in [base for base in self._unsynced if base < durable.base]:
+            self._unsynced.discard(base)
+            self._files.let_go((base, LOG))
+            self._files.drop((base, INDEX))
+            self._files.drop((base, TIME_INDEX))
+        grown = durable.byte - before.byte if durable.base == before.base else durable.byte
+        self._unsaved_bytes += grown
+        if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
+            self._unsaved_bytes = 0
+            with suppress(DiskFull):  # marks may lag until there is room
+                self.save_marks()
+
+    def save_marks(self) -> None:
+        """Write the durable marks; they reach the disk with the next round of syncs."""
+        self._check_writable()
+        self._store_indexes()
+        self._dirty.write_marks(self._marks())
+        self._unsaved_bytes = 0
+
+    def _marks(self) -> MergedMarks:
+        durable = self._checkpoints.durable
+        sealed = [
+            known for known in self._chain.sealed.values() if known.next_offset <= durable.offset
+        ]
+        first = sealed[-1].next_offset if sealed else self._chain.start.base
+        indexes = [self._chain.index_mark(base) for base in self._chain.bases if base >= first]
+        return MergedMarks(durable=durable, sealed=sealed, indexes=indexes)
+
+    def _store_indexes(self) -> None:
+        if self._writer is not None:
+            self._writer.store_indexes(self._chain.growing)
+
+    def close(self) -> None:
+        """Close all files; nothing is synced or marked."""
+        self._writer = None
+        self._files.close()
+        self._dirty.close()
+        if self._held is not None:
+            self._held.close()
+
+    def is_in_place(self) -> bool:
+        """Whether its directory is still found where it was; always so unless it is held."""
+        return self._held is None or self._held.is_in_place()
+
+    def _check_writable(self) -> None:
+        if self._tail is not None:
+            raise ReadOnly(f"{self.path} is open for reading only")
+        if self._held is not None:
+            self._held.check()

@@ -1,0 +1,207 @@
+"""One segment of a merged log: what is known of it, and how it grows.
+
+Index entries follow Kafka's rule for every batch (LogSegment.append): before a batch, if more than
+4096 bytes were written since the last entry, note the batch's last offset and its position, and the
+highest timestamp so far if it rose. The rule looks at batches only, so that the indexes are the
+same bytes on every node, however the log's bytes arrived.
+
+Invariant: a `GrowingSegment` equals the one that a walk over the segment's bytes from the start
+would give.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from samelog.format import _kernels as kernels
+from samelog.format.errors import CorruptBatch
+from samelog.store.disk.files import Bytes
+from samelog.store.merged.index import OffsetIndex, TimeIndex
+
+INDEX_INTERVAL_BYTES = 4096
+
+Point = tuple[int, int, int, int]
+"""(last offset of a batch, its position, highest timestamp up to it in the call, its offset)."""
+
+
+_BASE_OFFSET = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment as others see it; offsets [base_offset, next_offset)."""
+
+    base_offset: int
+    size: int
+    sealed: bool
+    next_offset: int
+    max_timestamp: int
+    """ms; -1 if no record has a timestamp."""
+
+
+class SealedSegment(msgspec.Struct, frozen=True, array_like=True):
+    """A segment that will never grow; the checksums say that its files are still the same."""
+
+    base_offset: int
+    size: int
+    next_offset: int
+    max_timestamp: int
+    checksum: int
+    """CRC-32C of all merged bytes up to the end of this segment."""
+    index_entries: int
+    index_checksum: int
+    time_entries: int
+    time_checksum: int
+
+
+class Growth(NamedTuple):
+    """What an append does to a segment, kept apart until the bytes are written."""
+
+    size: int
+    next_offset: int
+    bytes_since_index: int
+    points: list[Point]
+
+
+class GrowingSegment:
+    """The newest segment: its extent, and the state of Kafka's index rule."""
+
+    __slots__ = (
+        "base_offset",
+        "bytes_since_index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offsets",
+        "size",
+        "times",
+    )
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.bytes_since_index = 0
+        self.offsets = OffsetIndex(base_offset)
+        self.times = TimeIndex(base_offset)
+        self.max_timestamp, self.max_timestamp_offset = self.times.last
+
+    def assign(self, data: Bytes, size: int, leader_epoch: int) -> Growth:
+        """Give the batches in the writable `data` their offsets. Raises CorruptBatch."""
+        points: list[Point] = []
+        next_offset, since = kernels.assign_offsets(
+            data,
+            0,
+            size,
+            self.next_offset,
+            leader_epoch,
+            file_position=self.size,
+            bytes_since_index=self.bytes_since_index,
+            index_interval=INDEX_INTERVAL_BYTES,
+            points=points,
+        )
+        return Growth(size, next_offset, since, points)
+
+    def measure(self, data: Bytes, size: int) -> Growth:
+        """The same for batches that have the next offsets already. Raises CorruptBatch."""
+        points: list[Point] = []
+        next_offset, since = walk_offsets(
+            data,
+            0,
+            size,
+            self.next_offset,
+            file_position=self.size,
+            bytes_since_index=self.bytes_since_index,
+            index_interval=INDEX_INTERVAL_BYTES,
+            points=points,
+        )
+        return Growth(size, next_offset, since, points)
+
+    def grow(self, data: Bytes, growth: Growth) -> None:
+        """The bytes of a growth are written."""
+        for last_offset, position, timestamp, timestamp_offset in growth.points:
+            self._raise_timestamp(timestamp, timestamp_offset)
+            self.offsets.append(last_offset, position)
+            self.times.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self._raise_by_rest(data, growth)
+        self.size += growth.size
+        self.next_offset = growth.next_offset
+        self.bytes_since_index = growth.bytes_since_index
+
+    def _raise_by_rest(self, data: Bytes, growth: Growth) -> None:
+        """The batches from the last point on: few, as the next point would come after 4 KiB."""
+        start = growth.points[-1][1] - self.size if growth.points else 0
+        headers = kernels.batch_headers(data, start, growth.size)
+        offset = growth.next_offset
+        for header in headers:
+            offset -= header[2]
+        for header in headers:
+            offset += header[2]
+            self._raise_timestamp(header[5], offset - 1)
+
+    def _raise_timestamp(self, timestamp: int, offset: int) -> None:
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, offset
+
+    def resume(self, offsets: OffsetIndex, times: TimeIndex, next_offset: int) -> None:
+        """Go on from the last batch that has an index entry, and starts with `next_offset`.
+
+        `offsets` must not be empty. The state right behind the entry follows from the indexes: no
+        byte since the entry, and the highest timestamp is the last time entry's.
+        """
+        last_offset, self.size = offsets.last
+        self.next_offset = next_offset
+        times.keep_up_to(last_offset)
+        self.offsets, self.times = offsets, times
+        self.max_timestamp, self.max_timestamp_offset = times.last
+        self.bytes_since_index = 0
+
+    def seal(self, checksum: int) -> SealedSegment:
+        """The segment ends here; as in Kafka, the last time entry covers the whole segment."""
+        self.times.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        return SealedSegment(
+            self.base_offset,
+            self.size,
+            self.next_offset,
+            self.max_timestamp,
+            checksum,
+            len(self.offsets),
+            self.offsets.checksum,
+            len(self.times),
+            self.times.checksum,
+        )
+
+
+def walk_offsets(
+    data: Bytes,
+    start: int,
+    stop: int,
+    base_offset: int,
+    *,
+    file_position: int,
+    bytes_since_index: int,
+    index_interval: int,
+    points: list[Point],
+) -> tuple[int, int]:
+    """What kernels.assign_offsets does, for batches that have dense offsets from `base_offset`.
+
+    Raises:
+        CorruptBatch: a header is invalid, or an offset is not the next one.
+    """
+    timestamp = timestamp_offset = -1
+    for header in kernels.batch_headers(data, start, stop):
+        position = file_position + header[0] - start
+        if _BASE_OFFSET.unpack_from(data, header[0])[0] != base_offset:
+            raise CorruptBatch(header[0], f"its offset is not {base_offset}")
+        base_offset += header[2]
+        if header[0] == start or header[5] > timestamp:
+            timestamp, timestamp_offset = header[5], base_offset - 1
+        if bytes_since_index > index_interval:
+            points.append((base_offset - 1, position, timestamp, timestamp_offset))
+            bytes_since_index = 0
+        bytes_since_index += header[1]
+    return base_offset, bytes_since_index

@@ -1,0 +1,143 @@
+"""The segments of a merged log in order, and its running checksum: the state that all parts share.
+
+Invariant: each segment starts at the offset where the one before ends; only the last one grows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from samelog.store.disk.files import NoSuchFile
+from samelog.store.merged.marks import Checkpoint, IndexMark
+from samelog.store.merged.segment import GrowingSegment, SealedSegment, Segment
+
+
+class SegmentChain:
+    """Sealed segments by base offset, and the growing one."""
+
+    def __init__(self, start: Checkpoint) -> None:
+        self.start = start
+        """Where the log begins here: offset = base, byte 0."""
+        self.sealed: dict[int, SealedSegment] = {}
+        self.growing = GrowingSegment(start.base)
+        self.checksum = start.checksum
+        """CRC-32C of all merged bytes since offset 0."""
+        self.log_start = 0
+        """Records below this offset are archived; it may lie inside a segment, or ahead."""
+        self._bases: list[int] = []
+
+    def begin_later(self, first: int, known: Sequence[SealedSegment]) -> bool:
+        """Let an empty chain begin at `first`, if the checksum there is known; whether it does."""
+        before = next((segment for segment in known if segment.next_offset == first), None)
+        if first <= self.start.base or before is None:
+            return False
+        self.start = Checkpoint(first, first, 0, before.checksum)
+        self.restart_at(first)
+        return True
+
+    def begin_at(self, start: Checkpoint) -> list[int]:
+        """Let the log begin at a later segment, which may be ahead of it; the bases of those that
+        are no part of it any more.
+        """
+        gone = [base for base in self.bases if base < start.base]
+        for base in gone:
+            self.sealed.pop(base, None)
+        self._bases = list(self.sealed)
+        self.start = start
+        if self.growing.base_offset < start.base:
+            self.restart_at(start.base)
+        return gone
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that may be read: the end, if all that is held is archived."""
+        return min(max(self.start.offset, self.log_start), self.growing.next_offset)
+
+    def add_sealed(self, segment: SealedSegment) -> None:
+        """The next segment is a sealed one; the one behind it is empty so far."""
+        self.sealed[segment.base_offset] = segment
+        self._bases.append(segment.base_offset)
+        self.checksum = segment.checksum
+        self.growing = GrowingSegment(segment.next_offset)
+
+    def seal(self) -> SealedSegment:
+        """The growing segment ends here, and an empty one follows."""
+        segment = self.growing.seal(self.checksum)
+        self.add_sealed(segment)
+        return segment
+
+    def restart_at(self, base: int) -> None:
+        """Forget the segment `base` and all behind it; an empty one takes its place."""
+        for later in [later for later in self._bases if later >= base]:
+            del self.sealed[later]
+        self._bases = list(self.sealed)
+        last = self.sealed[self._bases[-1]] if self._bases else None
+        self.checksum = self.start.checksum if last is None else last.checksum
+        self.growing = GrowingSegment(base)
+
+    @property
+    def end(self) -> Checkpoint:
+        """Where the log ends."""
+        growing = self.growing
+        return Checkpoint(growing.next_offset, growing.base_offset, growing.size, self.checksum)
+
+    @property
+    def bases(self) -> list[int]:
+        """The base offsets of all segments."""
+        return [*self._bases, self.growing.base_offset]
+
+    def base_of(self, offset: int) -> int:
+        """The base of the segment that holds `offset`, or would."""
+        if offset >= self.growing.base_offset:
+            return self.growing.base_offset
+        return self._bases[bisect_right(self._bases, offset) - 1]
+
+    def size_of(self, base: int) -> int:
+        """The bytes of a segment. Raises NoSuchFile."""
+        if base == self.growing.base_offset:
+            return self.growing.size
+        sealed = self.sealed.get(base)
+        if sealed is None:
+            raise NoSuchFile(f"there is no segment {base} here")
+        return sealed.size
+
+    def checksums(self, base: int) -> tuple[int, int | None]:
+        """The running checksums where a segment begins, and where it ends (None: it grows)."""
+        at = bisect_left(self._bases, base)
+        sealed = self.sealed.get(base)
+        begin = self.sealed[self._bases[at - 1]].checksum if at else self.start.checksum
+        return begin, None if sealed is None else sealed.checksum
+
+    def segment(self, base: int) -> Segment | None:
+        """One segment; None if there is none."""
+        is_sealed = base != self.growing.base_offset
+        found = self.sealed.get(base) if is_sealed else self.growing
+        if found is None:
+            return None
+        return Segment(
+            base,
+            found.size,
+            sealed=is_sealed,
+            next_offset=found.next_offset,
+            max_timestamp=found.max_timestamp,
+        )
+
+    def segments(self) -> list[Segment]:
+        """All segments, in order."""
+        found = (self.segment(base) for base in self.bases)
+        return [segment for segment in found if segment is not None]
+
+    def index_mark(self, base: int) -> IndexMark:
+        """What the index files of a segment hold now."""
+        sealed = self.sealed.get(base)
+        if sealed is not None:
+            return IndexMark(
+                base,
+                sealed.index_entries,
+                sealed.index_checksum,
+                sealed.time_entries,
+                sealed.time_checksum,
+            )
+        offsets, times = self.growing.offsets, self.growing.times
+        return IndexMark(base, len(offsets), offsets.checksum, len(times), times.checksum)

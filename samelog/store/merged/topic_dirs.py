@@ -1,0 +1,77 @@
+"""Directories that bear a topic's name but belong to a topic id, which is what counts.
+
+A name can be used again. A node that replays its log after a restart meets the older topic of a
+name first, while the directory is the newer one's already: so a directory that belongs to another
+id is never removed, but parked under that id until its topic is met, or known to be deleted.
+
+Invariant: a directory is removed only for the id it belongs to, once that topic's deletion is
+committed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container
+
+from samelog.store.disk.files import FileSystem
+
+PARKED = "replaced"
+
+
+class TopicDirs:
+    """Directories `<topic>-<partition>` of one kind; `read_id` tells whose one is (None: nobody's).
+
+    All methods raise DiskFault, and CorruptLog when whose a directory is cannot be read.
+    """
+
+    def __init__(self, fs: FileSystem, read_id: Callable[[str], str | None]) -> None:
+        self._fs = fs
+        self._read_id = read_id
+
+    def make_way(self, path: str, topic_id: str, index: int) -> None:
+        """Park another topic's directory at `path`; put this topic's there if it was parked."""
+        owner = self._owner(path)
+        if owner is not None and owner != topic_id:
+            self.park(path, owner, index)
+        parked = _parked(path, topic_id, index)
+        if owner != topic_id and self._fs.exists(parked):
+            if self._fs.exists(path):
+                self._fs.remove_tree(path)  # made, but never given to anybody
+            self._move(parked, path)
+
+    def park(self, path: str, topic_id: str, index: int) -> str:
+        """Keep this topic's directory, but out of the way of a newer one's: where."""
+        parked = _parked(path, topic_id, index)
+        if self._owner(path) == topic_id:
+            self._fs.make_directory(os.path.join(os.path.dirname(path), PARKED))
+            self._move(path, parked)
+        return parked
+
+    def remove(self, path: str, topic_id: str, index: int) -> None:
+        """The topic was deleted: remove its directory, wherever it is."""
+        for place in (path, _parked(path, topic_id, index)):
+            if self._owner(place) == topic_id:
+                self._fs.remove_tree(place)
+
+    def forget_others(self, folder: str, known: Container[str]) -> None:
+        """Remove what is parked in `folder` of topics that are not among the known ones; to be
+        called when everything that was ever committed is applied.
+        """
+        parked = os.path.join(folder, PARKED)
+        if not self._fs.exists(parked):
+            return
+        for name in self._fs.list_directory(parked):
+            if name.rpartition("-")[0] not in known:
+                self._fs.remove_tree(os.path.join(parked, name))
+
+    def _owner(self, path: str) -> str | None:
+        return self._read_id(path) if self._fs.exists(path) else None
+
+    def _move(self, source: str, target: str) -> None:
+        self._fs.rename(source, target)
+        self._fs.sync_directory(os.path.dirname(target))
+        self._fs.sync_directory(os.path.dirname(source))
+
+
+def _parked(path: str, topic_id: str, index: int) -> str:
+    return os.path.join(os.path.dirname(path), PARKED, f"{topic_id}-{index}")

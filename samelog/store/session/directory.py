@@ -1,0 +1,238 @@
+"""A session's directory: whose it is, its runs, and the inputs below it; at a publisher or a node.
+
+    session.json                    whose directory this is; the id tells it from others of its name
+    run.<X>.json                    one life of the publisher: written durably before its first byte
+    session.lock                    held by the process that writes
+    <topic>-<partition>/            one input (see input_log.py)
+
+Invariant: a run's number and random id are durable before a byte of it exists, and never change, so
+that a copied or restored directory can never put other bytes under an old position.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+
+from samelog.format.errors import CorruptLog, InvalidName, LogFormatError, UnsupportedFormat
+from samelog.format.names import check_session_name, check_topic_name
+from samelog.store.disk.disk_errors import DirectoryGone
+from samelog.store.disk.files import File, FileSystem, NoSuchFile, StrPath, make_surely
+from samelog.store.disk.json_files import Versioned, read_json_file, write_json_file
+from samelog.store.session.names import parse_names
+
+SESSION_FILE = "session.json"
+LOCK_FILE = "session.lock"
+
+_RUN_FILE = re.compile(r"run\.(0|[1-9][0-9]{0,18})\.json")
+_INPUT = re.compile(r"(.+)-(0|[1-9][0-9]{0,8})")
+
+
+class RunExists(LogFormatError):
+    """The number of a new run is taken by another run."""
+
+
+class SessionFile(Versioned, frozen=True, kw_only=True):
+    """The contents of session.json."""
+
+    session: str
+    id: str
+    """A UUID, made with the directory."""
+    identity: str | None = None
+    cluster: str | None = None
+
+
+class RunFile(Versioned, frozen=True, kw_only=True):
+    """The contents of run.<X>.json."""
+
+    run: int
+    run_id: str
+    """32 hexadecimal digits, random."""
+    dedup_id: str | None = None
+    dedup_base: int | None = None
+    started_ms: int
+    end: dict[str, tuple[int, int]] | None = None
+    """Input name -> (roll, byte), once the run has ended; inputs that are not named have nothing.
+    """
+    stage: str | None = None
+    """What its records are staged for."""
+
+
+def input_name(topic: str, partition: int) -> str:
+    """The name of an input's directory."""
+    return f"{topic}-{partition}"
+
+
+def parse_input_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of an input's directory; None for other names."""
+    match = _INPUT.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        return check_topic_name(match[1]), int(match[2])
+    except InvalidName:
+        return None
+
+
+class SessionDirectory:
+    """One session's directory; `lock` it before writing."""
+
+    def __init__(self, fs: FileSystem, path: str, record: SessionFile) -> None:
+        self.path = path
+        self.record = record
+        self._fs = fs
+        self._lock: File | None = None
+        self._locked: tuple[int, int] | None = None
+        """What tells the file that is locked from others of its name."""
+
+    @classmethod
+    def open(cls, fs: FileSystem, path: StrPath) -> Self:
+        """Open an existing directory.
+
+        Raises:
+            NoSuchFile: it has no session.json (yet).
+            UnsupportedFormat: it was written by another version of the format.
+            CorruptLog: session.json is unreadable, or not a regular file.
+        """
+        name = os.fspath(path)
+        record = read_json_file(fs, os.path.join(name, SESSION_FILE), SessionFile)
+        if record is None:
+            raise NoSuchFile(f"{name} has no {SESSION_FILE}")
+        return cls(fs, name, record)
+
+    @classmethod
+    def open_or_create(
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        session: str,
+        session_id: str,
+        identity: str | None = None,
+        cluster: str | None = None,
+    ) -> Self:
+        """Open a directory, or make it with this id; the id of an existing one stays.
+
+        Raises:
+            InvalidName: the session's name breaks the grammar.
+            UnsupportedFormat: the directory is another session's, or of another format version.
+            CorruptLog, DiskFault: as `open`.
+        """
+        name = os.fspath(path)
+        check_session_name(session)
+        make_surely(fs, name)
+        file = os.path.join(name, SESSION_FILE)
+        record = read_json_file(fs, file, SessionFile)
+        if record is None:
+            record = SessionFile(session=session, id=session_id, identity=identity, cluster=cluster)
+            write_json_file(fs, file, record)
+        if record.session != session:
+            raise UnsupportedFormat(
+                f"{name} belongs to session {record.session!r}, not {session!r}"
+            )
+        return cls(fs, name, record)
+
+    def lock(self) -> None:
+        """Become the one process that writes here. Raises DirectoryInUse naming the other's pid."""
+        if self._lock is None:
+            path = os.path.join(self.path, LOCK_FILE)
+            self._lock = self._fs.lock(path)
+            self._locked = self._fs.identity(path)
+
+    def check_place(self) -> None:
+        """Raise DirectoryGone unless what was locked is still found where it was."""
+        try:
+            found = self._fs.identity(os.path.join(self.path, LOCK_FILE))
+        except NoSuchFile:
+            found = None
+        if found != self._locked:
+            raise DirectoryGone(self.path)
+
+    def close(self) -> None:
+        """Release the lock, if it is held."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def runs(self) -> list[RunFile]:
+        """All runs, by number. Raises UnsupportedFormat, CorruptLog."""
+        names = self._fs.list_directory(self.path)
+        numbers = sorted(int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name)))
+        return [found for number in numbers if (found := self.run(number)) is not None]
+
+    def run(self, number: int) -> RunFile | None:
+        """One run; None if there is none of this number. Raises UnsupportedFormat, CorruptLog."""
+        path = self._run_path(number)
+        found = read_json_file(self._fs, path, RunFile)
+        if found is not None and found.run != number:
+            raise CorruptLog(path, 0, f"says it is run {found.run}")
+        return found
+
+    def next_run(self) -> int:
+        """A number above all runs that have a file or bytes here."""
+        numbers = [run.run for run in self.runs()]
+        for topic, partition in self.inputs():
+            numbers.extend(parse_names(self._fs.list_directory(self.input_path(topic, partition))))
+        return max(numbers, default=-1) + 1
+
+    def begin_run(
+        self,
+        number: int,
+        *,
+        run_id: str,
+        started_ms: int,
+        dedup_id: str | None = None,
+        dedup_base: int | None = None,
+        stage: str | None = None,
+    ) -> RunFile:
+        """Note a run durably; no byte of it may be written before.
+
+        Raises:
+            RunExists: the number is taken.
+            DiskFault, DiskFull: the disk fails.
+        """
+        if self._fs.exists(self._run_path(number)):
+            raise RunExists(f"{self._run_path(number)} exists")
+        run = RunFile(
+            run=number,
+            run_id=run_id,
+            dedup_id=dedup_id,
+            dedup_base=dedup_base,
+            started_ms=started_ms,
+            stage=stage,
+        )
+        write_json_file(self._fs, self._run_path(number), run)
+        return run
+
+    def end_run(self, number: int, ends: Mapping[str, tuple[int, int]]) -> RunFile:
+        """Note durably where a run's inputs end (by input name). Raises NoSuchFile, DiskFault."""
+        known = self.run(number)
+        if known is None:
+            raise NoSuchFile(f"{self._run_path(number)} is not there")
+        run = msgspec.structs.replace(known, end=dict(ends))
+        write_json_file(self._fs, self._run_path(number), run)
+        return run
+
+    def forget_run(self, number: int) -> None:
+        """Remove the record of a run whose bytes are released. Raises NoSuchFile."""
+        self._fs.unlink(self._run_path(number))
+
+    def _run_path(self, number: int) -> str:
+        return os.path.join(self.path, f"run.{number}.json")
+
+    # --- inputs --------------------------------------------------------------------------------
+
+    def inputs(self) -> list[tuple[str, int]]:
+        """(topic, partition) of every input, sorted."""
+        names = self._fs.list_directory(self.path)
+        return sorted(found for name in names if (found := parse_input_name(name)) is not None)
+
+    def input_path(self, topic: str, partition: int) -> str:
+        """The directory of an input. Raises InvalidName."""
+        return os.path.join(self.path, input_name(check_topic_name(topic), partition))

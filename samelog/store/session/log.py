@@ -1,0 +1,327 @@
+"""One input directory, at a publisher or a node: the record batches of one session for one
+partition.
+
+A run is one life of the publisher; its files follow each other by roll. Its one owner appends,
+seals and releases.
+
+Invariant: a run's bytes are contiguous from where it starts; nothing below the durable mark is ever
+cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_aside`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from samelog.format.errors import CorruptLog, NotContiguous
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.dirty_files import DirtyFiles
+from samelog.store.disk.files import Bytes, DiskFull, File, FileSystem, StrPath, make_surely
+from samelog.store.disk.marks import MARKS_FILE, encode_marks, read_marks
+from samelog.store.disk.quarantine import set_aside
+from samelog.store.session.names import data_name, from_name, parse_names, sealed_name
+from samelog.store.session.reader import InputReader
+from samelog.store.session.repair import RunRepair
+from samelog.store.session.run import HeldFile, InputFile, InputMarks, Run
+from samelog.store.session.topic_file import TOPIC_FILE, bind_topic, read_topic_id
+
+__all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
+
+SAVE_MARKS_EVERY_BYTES = 64 << 20
+
+
+class InputLog(InputReader):
+    """Opened by `open`; see the module."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        super().__init__(fs, path)
+        self.topic_id: str | None = None
+        self.damaged: list[CorruptLog] = []
+        """What was found damaged and set aside."""
+        self._dirty = DirtyFiles(fs, path, self._files)
+        self._unsaved_bytes = 0
+
+    @classmethod
+    def open(cls, fs: FileSystem, path: StrPath, *, topic_id: str | None = None) -> InputLog:
+        """Open an input directory; make it if needed, and repair it.
+
+        A publisher may not know the topic id yet: see `bind_topic`.
+
+        Raises:
+            OtherTopic: the directory belongs to another topic id.
+            UnsupportedFormat: it was written by another version of the format.
+            CorruptLog: a file is not a regular one, or topic.json is unreadable.
+            DiskFault, DiskFull: the disk fails.
+        """
+        log = cls(fs, os.fspath(path))
+        try:
+            log._open(topic_id)
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _open(self, topic_id: str | None) -> None:
+        make_surely(self._fs, self.path)
+        self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
+        if topic_id is not None:
+            self.bind_topic(topic_id)
+        names = parse_names(self._fs.list_directory(self.path))
+        marks = read_marks(self._fs, self._path(MARKS_FILE), InputMarks)
+        marked = {} if marks is None else {mark.run: mark for mark in marks.runs}
+        repair = RunRepair(self._fs, self.path, marks is None, self.damaged)
+        for number in sorted(names):
+            run = repair.repair(number, names[number], marked.get(number))
+            if run is not None:
+                self._runs[number] = run
+                self._hold_unsynced(run)
+        if marks is None or self.damaged:
+            self.save_marks()
+
+    def _hold_unsynced(self, run: Run) -> None:
+        """What reaches above the mark must be synced before it can be marked durable; so must the
+        name of a file that nothing was written to: it may be as new as that.
+        """
+        for held in run.files.values():
+            if (held.roll, held.size) > run.durable:
+                self._dirty.touch(self._hold(run.number, held.roll))
+        newest = run.newest
+        is_new = newest is not None and newest.size == run.begin_of(newest.roll)
+        if run.end > run.durable or is_new:
+            self._dirty.touch_directory()
+
+    def bind_topic(self, topic_id: str) -> None:
+        """Note durably which topic the directory belongs to. Raises OtherTopic."""
+        bind_topic(self._fs, self.path, topic_id)
+        self.topic_id = topic_id
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(self, run: int, roll: int, byte: int, data: Bytes) -> None:
+        """Write whole batches at the end of a run.
+
+        Raises:
+            NotContiguous: (roll, byte) is not the end of the run.
+            DiskFull, DiskFault: nothing counts as written.
+        """
+        state = self._runs.get(run) or self._begin_run(run, roll, byte)
+        held = state.newest
+        if held is None or held.roll != roll or held.size != byte or held.is_sealed:
+            held = self._next_file(state, roll, byte)
+        appender = held.appender or self._open_appender(state, held)
+        appender.append(data)
+        held.size = appender.size
+        state.last_append, state.last = (roll, byte), None
+        self._dirty.touch(appender.file)
+
+    def _begin_run(self, number: int, roll: int, byte: int) -> Run:
+        if (roll, byte) != (0, 0):
+            raise self._not_contiguous(number, roll, byte)
+        run = self._runs[number] = Run(number, (0, 0), durable=(0, 0))
+        return run
+
+    def _next_file(self, run: Run, roll: int, byte: int) -> HeldFile:
+        """The next file of a run, if that is where the bytes are to go."""
+        is_due = run.newest is None or run.newest.is_sealed
+        if (roll, byte) != run.end or not is_due:
+            raise self._not_contiguous(run.number, roll, byte)
+        return self._add_file(run, roll)
+
+    def _not_contiguous(self, run: int, roll: int, byte: int) -> NotContiguous:
+        end = self.end(run)
+        return NotContiguous(
+            f"{self.path}: bytes for {roll}:{byte} of run {run}, which ends at {end[0]}:{end[1]}"
+        )
+
+    def _add_file(self, run: Run, roll: int) -> HeldFile:
+        self._fs.open(self._path(data_name(run.number, roll)), create=True).close()
+        self._dirty.touch_directory()
+        return run.add(HeldFile(roll, run.begin_of(roll)))
+
+    def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
+        held.appender = AppendFile(self._hold(run.number, held.roll), held.size)
+        return held.appender
+
+    def _hold(self, run: int, roll: int) -> File:
+        """A file open for writing, which stays open until a sync of it is known to be done."""
+        file = self._files.held((run, roll))
+        if file is None:
+            file = self._fs.open(self._path(data_name(run, roll)), writable=True)
+            self._files.hold((run, roll), file)
+        return file
+
+    def seal(self, run: int, roll: int, length: int) -> None:
+        """The file ends here; the run goes on at (roll + 1, 0).
+
+        Raises:
+            NotContiguous: (roll, length) is not the end of the run.
+            DiskFault: the disk fails.
+        """
+        state = self._runs.get(run) or self._begin_run(run, roll, length)
+        held = state.newest
+        if held is None or (held.roll, held.size) != (roll, length) or held.is_sealed:
+            held = self._next_file(state, roll, length)
+        appender = held.appender or self._open_appender(state, held)
+        appender.seal()
+        self._dirty.touch(appender.file)
+        self._create(sealed_name(run, roll, length))
+        self._create(data_name(run, roll + 1))
+        held.appender, held.is_sealed = None, True  # only now: a full disk may have come before
+        state.add(HeldFile(roll + 1, state.begin_of(roll + 1)))
+
+    def start_at(self, run: int, roll: int, byte: int) -> None:
+        """Give up what is held of a run: it goes on at (roll, byte), and is held from there.
+
+        Raises:
+            NotContiguous: the run already reaches further.
+            DiskFault: the disk fails.
+        """
+        state = self._runs.get(run) or self._begin_run(run, 0, 0)
+        if (roll, byte) < state.end:
+            raise self._not_contiguous(run, roll, byte)
+        old = state.start
+        if (roll, byte) == old and not state.files:
+            self._add_file(state, roll)
+            return
+        self._create(from_name(run, roll, byte))  # from here on, whatever happens
+        for lower in [lower for lower in state.files if lower < roll]:
+            self._remove_file(state, lower)
+        state.start = state.durable = (roll, byte)
+        state.hint, state.last, state.last_append = byte, None, None
+        held = state.files.get(roll) or self._add_file(state, roll)
+        if held.appender is not None:
+            held.appender.start_at(byte)
+        held.size = byte
+        if old != (roll, byte):
+            self._remove_marker(from_name(run, *old))
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def dirty(self) -> bool:
+        """Whether anything was written since the last `take_dirty`."""
+        return bool(self._dirty)
+
+    def take_dirty(self) -> list[File]:
+        """The files (and directory) written since the last call, to be synced together."""
+        return self._dirty.take()
+
+    def mark_durable(self, run: int, roll: int, byte: int) -> None:
+        """Everything up to this batch boundary was synced."""
+        state = self._runs.get(run)
+        if state is None:
+            return
+        before = state.durable
+        if not state.advance_mark((roll, byte)):
+            return
+        for lower in range(before[0], roll):
+            self._files.let_go((run, lower))
+        self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
+        if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
+            self._unsaved_bytes = 0
+            with suppress(DiskFull):  # marks may lag until there is room
+                self.save_marks()
+
+    def save_marks(self) -> None:
+        """Write the durable marks; they reach the disk with the next round of syncs."""
+        marks = InputMarks(runs=[run.mark() for run in self._runs.values()])
+        self._dirty.write_marks(marks)
+        self._unsaved_bytes = 0
+
+    def settle(self) -> None:
+        """Make everything durable now and mark it, waiting for the disk. Raises DiskFault."""
+        for file in self.take_dirty():
+            file.datasync()
+        for number, run in self._runs.items():
+            self.mark_durable(number, *run.end)
+        self.save_marks()
+
+    # --- releasing -----------------------------------------------------------------------------
+
+    def release(self, run: int, roll: int) -> None:
+        """Remove the sealed files of a run up to `roll`: all is merged. Raises DiskFault.
+
+        Each is gone for good before the next one goes: a loss of power that kept an older file, or
+        one without its marker, would leave a hole, and what is behind holes is not trusted.
+        """
+        state = self._runs.get(run)
+        if state is None:
+            return
+        gone = [held.roll for held in state.files.values() if held.roll <= roll and held.is_sealed]
+        if len(gone) == len(state.files) > 0:
+            self._add_file(state, gone[-1] + 1)  # says where the run goes on
+        for number in gone:
+            self._remove_file(state, number, for_good=True)
+        if gone and state.start < (gone[-1] + 1, 0):
+            self._remove_marker(from_name(run, *state.start))
+            state.start, state.last = (gone[-1] + 1, 0), None
+            if state.durable < state.start:
+                state.durable, state.hint = state.start, 0
+
+    def release_run(self, run: int) -> None:
+        """Remove all of a closed run. Raises DiskFault."""
+        state = self._runs.pop(run, None)
+        if state is None:
+            return
+        for roll in list(state.files):
+            self._remove_file(state, roll)
+        self._remove_marker(from_name(run, *state.start))
+
+    def set_run_aside(self, run: int) -> None:
+        """Give up what is held of a run; the files are kept under other names. Raises DiskFault."""
+        state = self._runs.pop(run, None)
+        if state is None:
+            return
+        for roll in list(state.files):
+            held, path = state.remove(roll), self._path(data_name(run, roll))
+            self._dirty.forget(path)
+            self._files.drop((run, roll))
+            aside = set_aside(self._fs, path)
+            self.damaged.append(CorruptLog(path, 0, f"follows a gap; it is now {aside}"))
+            if held.is_sealed:
+                self._remove_marker(sealed_name(run, roll, held.size))
+        self._remove_marker(from_name(run, *state.start))
+        self._fs.sync_directory(self.path)
+
+    def _remove_file(self, run: Run, roll: int, *, for_good: bool = False) -> None:
+        """The data goes first: a marker without it is a leftover, and known as one."""
+        held = run.remove(roll)
+        path = self._path(data_name(run.number, roll))
+        self._dirty.forget(path)
+        self._files.drop((run.number, roll))
+        self._fs.unlink(path)
+        if for_good:
+            self._fs.sync_directory(self.path)
+        if held.is_sealed:
+            self._remove_marker(sealed_name(run.number, roll, held.size))
+        self._dirty.touch_directory()
+
+    def _remove_marker(self, name: str) -> None:
+        if self._fs.exists(self._path(name)):
+            self._fs.unlink(self._path(name))
+
+    def close(self) -> None:
+        """Close all files; nothing is synced or marked."""
+        self._files.close()
+        self._dirty.close()
+
+    # --- small things --------------------------------------------------------------------------
+
+    def _create(self, name: str) -> None:
+        self._fs.open(self._path(name), create=True).close()
+        self._dirty.touch_directory()
+
+
+def prepare_input(fs: FileSystem, path: StrPath) -> None:
+    """Make an input directory, with marks to say that nothing of it is durable, and no more.
+
+    For a publisher that writes its files itself: it spares looking at what older runs left.
+
+    Raises:
+        CorruptLog: it is not a real directory.
+        DiskFault, DiskFull: the disk fails.
+    """
+    directory = os.fspath(path)
+    fs.make_directory(directory)
+    marks = os.path.join(directory, MARKS_FILE)
+    if not fs.exists(marks) and not parse_names(fs.list_directory(directory)):
+        fs.write_atomically(marks, encode_marks(InputMarks(runs=[])), durable=False)

@@ -1,0 +1,115 @@
+"""What is held of an input's runs, and reading it.
+
+Invariant: only whole batches that were taken up are ever handed out.
+"""
+
+from __future__ import annotations
+
+import os
+
+from samelog.store.disk.batch_walk import extent
+from samelog.store.disk.file_cache import FileCache
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.session.names import data_name
+from samelog.store.session.run import InputFile, Position, Run
+
+
+class InputReader:
+    """The runs of one input directory."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self.path = path
+        self._fs = fs
+        self._runs: dict[int, Run] = {}
+        self._files = FileCache(fs)
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def runs(self) -> list[int]:
+        """The numbers of the runs of which something is held, in order."""
+        return sorted(self._runs)
+
+    def end(self, run: int) -> Position:
+        """Where the run's next byte goes; (0, 0) if nothing is held."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.end
+
+    def start(self, run: int) -> Position:
+        """Where the bytes held of the run begin; (0, 0) if nothing is held."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.start
+
+    def durable(self, run: int) -> Position:
+        """Up to where the run is known to be on disk (or was released)."""
+        state = self._runs.get(run)
+        return (0, 0) if state is None else state.durable
+
+    def sealed_length(self, run: int, roll: int) -> int | None:
+        """The length of a file that will never grow; None if it may, or is not held."""
+        state = self._runs.get(run)
+        held = None if state is None else state.files.get(roll)
+        return held.size if held is not None and held.is_sealed else None
+
+    def files(self) -> list[InputFile]:
+        """All files, by run and roll."""
+        return [
+            InputFile(number, held.roll, held.size, held.is_sealed)
+            for number, run in sorted(self._runs.items())
+            for held in run.files.values()
+        ]
+
+    def last_batch(self, run: int) -> tuple[int, int] | None:
+        """(start, CRC field) of the last batch in the newest file that has one."""
+        state = self._runs.get(run)
+        if state is None:
+            return None
+        if state.last is None:
+            state.last = self._find_last(state)
+        return state.last
+
+    def _find_last(self, run: Run) -> tuple[int, int] | None:
+        for held in reversed(run.files.values()):
+            begin = run.begin_of(held.roll)
+            if held.size > begin:
+                known = run.last_append
+                if known is not None and known[0] == held.roll:
+                    begin = known[1]
+                file = self._file(run.number, held.roll)
+                found = extent(file, begin, held.size, verify_crc=False)
+                return found.last_start, found.last_crc
+        return None
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(self, run: int, roll: int, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of a file; fewer, or none, where they are not held.
+
+        Raises:
+            NoSuchFile: the writer released the file meanwhile.
+            DiskFault: the disk fails.
+        """
+        count = self._held_from(run, roll, start, stop)
+        return self._file(run, roll).pread(count, start) if count > 0 else b""
+
+    def read_into(self, buffer: bytearray | memoryview, run: int, roll: int, start: int) -> int:
+        """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
+        `read`.
+        """
+        view = memoryview(buffer)
+        count = self._held_from(run, roll, start, start + view.nbytes)
+        return self._file(run, roll).pread_into(view[:count], start) if count > 0 else 0
+
+    def _held_from(self, run: int, roll: int, start: int, stop: int) -> int:
+        """How many of the bytes [start, stop) are held, from the first one on."""
+        state = self._runs.get(run)
+        held = None if state is None else state.files.get(roll)
+        if state is None or held is None or start < state.begin_of(roll):
+            return 0
+        return min(stop, held.size) - start
+
+    def _file(self, run: int, roll: int) -> File:
+        key = (run, roll)
+        return self._files.get(key, self._path(data_name(run, roll)))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)

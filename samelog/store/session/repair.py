@@ -1,0 +1,151 @@
+"""Opens the files of a run after whatever happened: a crash, a power loss, a rotten disk.
+
+Above the durable mark, files may end anywhere: they are cut before the first batch that is not
+whole and valid, and what came later is dropped. Below the mark everything must be there; what is
+not right there is damage: the file and its successors are set aside, whole, and the run goes on
+behind the intact part. When the marks themselves are lost, everything is checked, and nothing that
+is cut off is deleted.
+
+Invariant: a repaired run ends at a batch boundary, and is a prefix of what was appended.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from samelog.format.errors import CorruptLog
+from samelog.store.disk.batch_walk import Extent, extent
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.quarantine import keep_copy, restore_prefix, set_aside
+from samelog.store.session.names import RunNames, data_name, from_name, sealed_name
+from samelog.store.session.run import HeldFile, Run, RunMark
+
+
+@dataclass(slots=True)
+class RunRepair:
+    """Repairs the runs of one input directory; what was damaged goes to `damaged`."""
+
+    fs: FileSystem
+    directory: str
+    keep_what_is_cut: bool
+    damaged: list[CorruptLog]
+
+    def repair(self, number: int, names: RunNames, mark: RunMark | None) -> Run | None:
+        """The run, ready for appending; None if nothing but leftovers was there."""
+        self._clean(number, names)
+        if not names.data and not names.starts:
+            return None
+        first = min(names.data, default=names.start[0])
+        start = max(names.start, (first, 0))
+        run = Run(number, start, durable=start, hint=start[1])
+        if mark is not None and (mark.roll, mark.byte) > start:
+            run.durable, run.hint = (mark.roll, mark.byte), max(mark.hint, run.begin_of(mark.roll))
+        roll = start[0]
+        while self._take_up(run, roll, names):
+            roll += 1
+        return run
+
+    def _clean(self, number: int, names: RunNames) -> None:
+        """Finish a release or a start that a crash interrupted."""
+        start = names.start
+        for roll in sorted(roll for roll in names.data if roll < start[0]):
+            self._unlink(data_name(number, roll))
+            names.data.discard(roll)
+        first = min(names.data, default=start[0])
+        for roll in [roll for roll in names.sealed if roll not in names.data and roll < first]:
+            self._unlink(sealed_name(number, roll, names.sealed.pop(roll)))
+        if not names.data and not names.starts:
+            for roll, length in names.sealed.items():
+                self._unlink(sealed_name(number, roll, length))
+        for roll, byte in names.starts:
+            if (roll, byte) != start or roll < first:
+                self._unlink(from_name(number, roll, byte))
+
+    # --- one file ------------------------------------------------------------------------------
+
+    def _take_up(self, run: Run, roll: int, names: RunNames) -> bool:
+        """Check one file and add it to the run; whether the next one follows."""
+        path = self._path(data_name(run.number, roll))
+        if roll not in names.data:
+            return self._take_up_missing(run, roll, names)
+        length = names.sealed.get(roll)
+        size = self.fs.size(path)
+        if roll < run.durable[0]:
+            if length == size:
+                run.add(HeldFile(roll, size, is_sealed=True))
+                return True
+            return self._damage(run, roll, names, f"{size} bytes, {length} were durable")
+        file = self.fs.open(path, writable=True)
+        try:
+            return self._take_up_tail(run, roll, names, file, size)
+        finally:
+            file.close()
+
+    def _take_up_missing(self, run: Run, roll: int, names: RunNames) -> bool:
+        """The run ends before this file, unless something says that there was one."""
+        if any(later > roll for later in names.data) or run.durable > (roll, run.begin_of(roll)):
+            return self._damage(run, roll, names, "the file is missing")
+        return False
+
+    def _take_up_tail(self, run: Run, roll: int, names: RunNames, file: File, size: int) -> bool:
+        """A file that reaches above the mark: check from shortly below the mark on, and cut."""
+        begin = run.begin_of(roll)
+        is_marked = roll == run.durable[0]
+        stop = min(size, names.sealed.get(roll, size))
+        checked = extent(file, run.hint if is_marked else begin, stop)
+        if is_marked and checked.end < run.durable[1]:
+            reason = checked.reason or f"{size} bytes, {run.durable[1]} were durable"
+            return self._damage(run, roll, names, reason)
+        return self._cut(run, roll, names, file, checked)
+
+    def _cut(self, run: Run, roll: int, names: RunNames, file: File, checked: Extent) -> bool:
+        length = names.sealed.get(roll)
+        end = checked.end
+        if self.keep_what_is_cut and (copy := keep_copy(self.fs, file, end)) is not None:
+            reason = checked.reason or "longer than when it was sealed"
+            self.damaged.append(CorruptLog(file.path, end, f"{reason}; what was cut is in {copy}"))
+        file.truncate(end)
+        held = run.add(HeldFile(roll, max(end, run.begin_of(roll)), end == length))
+        if checked.last_start >= 0:
+            run.last = (checked.last_start, checked.last_crc)
+            run.last_append = (roll, checked.last_start)
+        if not held.is_sealed:
+            self._drop_later(run.number, roll, names, set_them_aside=self.keep_what_is_cut)
+        return held.is_sealed
+
+    # --- damage --------------------------------------------------------------------------------
+
+    def _damage(self, run: Run, roll: int, names: RunNames, reason: str) -> bool:
+        """Set the file and its successors aside; go on behind its intact part, which is kept."""
+        path = self._path(data_name(run.number, roll))
+        begin = run.begin_of(roll)
+        aside = set_aside(self.fs, path)
+        self._drop_later(run.number, roll, names, set_them_aside=True)
+        end = restore_prefix(self.fs, aside, path, begin)
+        self.fs.sync_directory(self.directory)
+        run.add(HeldFile(roll, end))
+        run.durable, run.hint, run.last = (roll, end), begin, None
+        self.damaged.append(CorruptLog(path, end, f"{reason}; the file is now {aside}"))
+        return False
+
+    def _drop_later(self, number: int, roll: int, names: RunNames, *, set_them_aside: bool) -> None:
+        """The run ends in the file `roll`: it is not sealed, and has no successors."""
+        for later in sorted(later for later in names.data if later > roll):
+            name = data_name(number, later)
+            if set_them_aside:
+                aside = set_aside(self.fs, self._path(name))
+                self.damaged.append(
+                    CorruptLog(self._path(name), 0, f"follows a damaged file; it is now {aside}")
+                )
+            else:
+                self._unlink(name)
+            names.data.discard(later)
+        for sealed in [sealed for sealed in names.sealed if sealed >= roll]:
+            self._unlink(sealed_name(number, sealed, names.sealed.pop(sealed)))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def _unlink(self, name: str) -> None:
+        self.fs.unlink(self._path(name))

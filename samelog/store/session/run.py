@@ -1,0 +1,116 @@
+"""What is known of one run of an input: its files, how far they reach, how far they are durable.
+
+Invariant: the files of a run follow each other without a gap; only the last one is not sealed. All
+batches between `start` and `end` are whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.marks import Marks
+
+Position = tuple[int, int]
+"""(roll, byte) within a run."""
+
+
+@dataclass(slots=True)
+class HeldFile:
+    """One file of a run; `size` counts whole batches only."""
+
+    roll: int
+    size: int
+    is_sealed: bool = False
+    appender: AppendFile | None = None
+    """Only at the writer, and only while it grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of an input as others see it."""
+
+    run: int
+    roll: int
+    size: int
+    sealed: bool
+
+
+class RunMark(msgspec.Struct, frozen=True, array_like=True):
+    """Up to (roll, byte) a run is durable; batches begin at `hint`, shortly before."""
+
+    run: int
+    roll: int
+    byte: int
+    hint: int
+
+
+class InputMarks(Marks, frozen=True, kw_only=True):
+    """The marks file of an input."""
+
+    runs: list[RunMark]
+
+
+@dataclass(slots=True)
+class Run:
+    """One run; the files are in the order of their rolls."""
+
+    number: int
+    start: Position
+    durable: Position
+    files: dict[int, HeldFile] = field(default_factory=dict)
+    newest: HeldFile | None = None
+    """The file with the highest roll."""
+    hint: int = 0
+    """A batch boundary in the file of `durable`, at or before it."""
+    last_append: Position | None = None
+    """A batch boundary before the end with whole batches behind it; None: not known."""
+    last: tuple[int, int] | None = None
+    """(start, CRC field) of the last batch, if it is known."""
+
+    def add(self, held: HeldFile) -> HeldFile:
+        """A file was added; its roll is above all others."""
+        self.files[held.roll] = self.newest = held
+        return held
+
+    def remove(self, roll: int) -> HeldFile:
+        """A file is gone."""
+        held = self.files.pop(roll)
+        self.newest = next(reversed(self.files.values()), None)
+        return held
+
+    @property
+    def end(self) -> Position:
+        """Where the next byte goes."""
+        newest = self.newest
+        if newest is None:
+            return self.start
+        return (newest.roll + 1, 0) if newest.is_sealed else (newest.roll, newest.size)
+
+    def begin_of(self, roll: int) -> int:
+        """Where the bytes held of a file begin."""
+        return self.start[1] if roll == self.start[0] else 0
+
+    def advance_mark(self, position: Position) -> bool:
+        """Everything up to `position`, a batch boundary, is durable. Whether that is news.
+
+        A position behind the end is of a log that was cut meanwhile, and says nothing.
+        """
+        if position <= self.durable or position > self.end:
+            return False
+        self.hint = self._boundary_before(position)
+        self.durable = position
+        return True
+
+    def _boundary_before(self, position: Position) -> int:
+        """A known batch boundary in the same file, as close as possible."""
+        last = self.last_append
+        if last is not None and last[0] == position[0] and position == self.end:
+            return last[1]
+        return self.durable[1] if self.durable[0] == position[0] else self.begin_of(position[0])
+
+    def mark(self) -> RunMark:
+        """What the marks file says of this run."""
+        return RunMark(self.number, self.durable[0], self.durable[1], self.hint)

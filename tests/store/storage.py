@@ -1,0 +1,77 @@
+"""What the tests of the directory classes have in common: batches, directories, careful openings.
+
+Invariant: batches come from the kernels, which have tests of their own against an oracle.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from samelog.format import _kernels as kernels
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
+from samelog.store.session.log import InputLog
+
+FS = OsFileSystem()
+TOPIC_ID = "0a1b2c3d-0000-4000-8000-000000000001"
+
+
+def batch(seed: int, *, records: int = 1, size: int = 40, timestamp: int = 1000) -> bytes:
+    """One batch whose bytes depend on `seed` only."""
+    source = random.Random(seed)
+    values = [source.randbytes(size) for _ in range(records)]
+    return kernels.build_batches(
+        values, timestamps=timestamp, batch_bytes=1 << 30, max_record_bytes=1 << 20
+    )
+
+
+def batches(seed: int, count: int) -> list[bytes]:
+    """Batches of random shapes, with timestamps that wander."""
+    source = random.Random(seed)
+    return [
+        batch(
+            source.getrandbits(32),
+            records=source.choice([1, 1, 2, 7]),
+            size=source.choice([0, 10, 100, 900, 3000]),
+            timestamp=source.choice([-1, 500 + 10 * number, 1000 + source.randrange(3000)]),
+        )
+        for number in range(count)
+    ]
+
+
+def open_input(path: Path) -> InputLog:
+    """An input log of the test topic."""
+    return InputLog.open(FS, path, topic_id=TOPIC_ID)
+
+
+def open_merged(path: Path, *, read_only: bool = False) -> MergedLog:
+    """Partition 0 of the test topic."""
+    return MergedLog.open(
+        FS, path, topic="flights", topic_id=TOPIC_ID, partition=0, read_only=read_only
+    )
+
+
+def sync_input(log: InputLog, run: int) -> None:
+    """Make a run durable, as a node's round does."""
+    end = log.end(run)
+    for file in log.take_dirty():
+        file.datasync()
+    log.mark_durable(run, *end)
+
+
+def sync_merged(log: MergedLog) -> None:
+    """Make a merged log durable, as a node's round does."""
+    reached = log.next_offset
+    for file in log.take_dirty():
+        file.datasync()
+    log.mark_durable(reached)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file of a directory but the marks and the markers of damage."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if path.name != "marks" and "quarantined" not in path.name
+    }

@@ -1,0 +1,86 @@
+"""A growing file: what counts as written, and what is reserved ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES, AppendFile
+from samelog.store.disk.files import DiskFull, File
+from tests.store.storage import FS
+from tests.store.test_files import file_size_limit
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    """A new file."""
+    return FS.open(tmp_path / "f", create=True)
+
+
+def _blocks(file: File) -> int:
+    return Path(file.path).stat().st_blocks * 512
+
+
+def test_appends_go_to_the_end(file: File) -> None:
+    growing = AppendFile(file, 0)
+    assert [growing.append(data) for data in (b"abc", bytearray(b"de"), memoryview(b"f"))] == [
+        0,
+        3,
+        5,
+    ]
+    assert growing.size == file.size() == 6
+    assert file.pread(10, 0) == b"abcdef"
+
+
+def test_blocks_are_reserved_in_doubling_steps(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        type(file), "preallocate", lambda _, start, size: asked.append((start, size))
+    )
+    growing = AppendFile(file, 0)
+    data = bytes(512 << 10)
+    while growing.size < 4 * LAST_STEP_BYTES:
+        growing.append(data)
+    assert [start for start, _ in asked] == [0, *(start + size for start, size in asked)][:-1]
+    steps = [size - len(data) for _, size in asked]
+    assert steps[:7] == [FIRST_STEP_BYTES << n for n in range(7)]
+    assert set(steps[7:]) == {LAST_STEP_BYTES}
+
+
+def test_sealing_gives_back_what_was_reserved(file: File) -> None:
+    growing = AppendFile(file, 0)
+    growing.append(bytes(10_000))
+    assert _blocks(file) > FIRST_STEP_BYTES
+    growing.seal()
+    assert _blocks(file) <= 16 << 10
+    assert file.size() == 10_000
+
+
+def test_a_failed_append_does_not_count(file: File) -> None:
+    growing = AppendFile(file, 0)
+    growing.append(b"a" * 1000)
+    with file_size_limit(4096), pytest.raises(DiskFull):
+        growing.append(b"b" * 8000)
+    assert growing.size == 1000
+    assert file.size() == 4096  # a part was written
+    growing.append(b"c" * 10)
+    growing.seal()
+    assert file.pread(5000, 0) == b"a" * 1000 + b"c" * 10
+
+
+def test_a_hole_can_be_left(file: File) -> None:
+    growing = AppendFile(file, 0)
+    growing.start_at(100)
+    assert growing.append(b"x") == 100
+    assert file.pread(200, 0) == bytes(100) + b"x"
+    with pytest.raises(ValueError, match="before the end"):
+        growing.start_at(50)
+
+
+def test_cutting_goes_on_from_there(file: File) -> None:
+    growing = AppendFile(file, 0)
+    growing.append(b"abcdef")
+    growing.cut(2)
+    assert growing.append(b"z") == 2
+    assert file.pread(10, 0) == b"abz"

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from samelog.format.positions import SessionPosition
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.merge.merging import MergedPartition
-from samelog.sequencer.state.commands import Place
 
 if TYPE_CHECKING:
     from samelog.replicator.pull.server import PullServer
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 NONE = -1
 
 
-class LogPlace(NamedTuple):
-    """Byte `byte` of file `log.<run>.<roll>` of a session."""
-
-    run: int
-    roll: int
-    byte: int
-
-
 class SessionPartition(NamedTuple):
     """A session's part of one partition: up to where this node has its bytes, up to where they are
     merged, and up to where a majority has them merged durably (none yet: run -1).
@@ -38,9 +30,9 @@ class SessionPartition(NamedTuple):
 
     topic: str
     partition: int
-    replicated: LogPlace
-    merged: LogPlace
-    released: LogPlace
+    replicated: SessionPosition
+    merged: SessionPosition
+    released: SessionPosition
 
 
 class SessionRow(NamedTuple):
@@ -119,9 +111,9 @@ def _wall_ms(node: Node, at: float | None) -> int:
 
 def _part(node: Node, entry: Input) -> SessionPartition:
     topic, index = name_of(node, entry.partition)
-    released = node.replica.released.get(entry.number, Place(-1, 0, 0))
+    released = node.replica.released.get(entry.number, SessionPosition(-1, 0, 0))
     here = node.sessions.held(entry)
-    places = (LogPlace(*here), LogPlace(*entry.place), LogPlace(*released))
+    places = (SessionPosition(*here), SessionPosition(*entry.place), SessionPosition(*released))
     return SessionPartition(topic, index, *places)
 
 

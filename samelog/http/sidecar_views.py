@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.http.node_views import LogPlace
+from samelog.format.positions import SessionPosition
 
 if TYPE_CHECKING:
     from samelog.publisher.sidecar import PublisherSidecar
@@ -35,9 +35,9 @@ class ShippedInput(NamedTuple):
 
     topic: str
     partition: int
-    durable: LogPlace
-    acknowledged: LogPlace
-    merged: LogPlace
+    durable: SessionPosition
+    acknowledged: SessionPosition
+    merged: SessionPosition
 
 
 class ShippedSession(NamedTuple):
@@ -82,8 +82,11 @@ def _session(path: str, client: PushClient) -> ShippedSession:
 
 
 def _input(name: tuple[str, int], progress: InputProgress) -> ShippedInput:
-    durable, acknowledged = LogPlace(*progress.durable), LogPlace(*progress.acknowledged)
-    return ShippedInput(*name, durable, acknowledged, LogPlace(*progress.merged))
+    durable, acknowledged = (
+        SessionPosition(*progress.durable),
+        SessionPosition(*progress.acknowledged),
+    )
+    return ShippedInput(*name, durable, acknowledged, SessionPosition(*progress.merged))
 
 
 def _link(status: NodeStatus) -> ShippedTo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samelog.format.positions import SessionPosition
 from samelog.publisher.async_publisher import AsyncPublisher
 from samelog.publisher.errors import (
     AppendTooLarge,
@@ -14,7 +15,7 @@ from samelog.publisher.errors import (
     PublisherError,
     ShippingStopped,
 )
-from samelog.publisher.places import Place, Positions, TopicPartition
+from samelog.publisher.places import Positions, TopicPartition
 from samelog.publisher.publisher import Publisher
 
 __all__ = [
@@ -25,11 +26,11 @@ __all__ = [
     "InvalidId",
     "NotMerged",
     "NotShipping",
-    "Place",
     "Positions",
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "SessionPosition",
     "ShippingStopped",
     "TopicPartition",
 ]

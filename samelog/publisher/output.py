@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import DiskFull
-from samelog.publisher.places import Place, TopicPartition
+from samelog.publisher.places import TopicPartition
 from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
 from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
 from samelog.store.disk.disk_errors import fault_of
@@ -56,7 +57,7 @@ class Output:
         self.limit = NO_LIMIT_YET
         self.synced = 0
         """Bytes of the file that are durable, or on the way."""
-        self.end: Place | None = None
+        self.end: SessionPosition | None = None
         """Of the last byte in a sealed file."""
         self.step_bytes = FIRST_STEP_BYTES
         """How much to reserve next: doubling, so that a small session stays small on disk."""
@@ -145,10 +146,10 @@ class Output:
             self.file.close()
         self.file, self._descriptor, self.limit = None, -1, NO_LIMIT_YET
 
-    def place(self, run: int) -> Place | None:
+    def place(self, run: int) -> SessionPosition | None:
         """The end of what was appended; None if nothing was."""
         has_bytes = self.file is not None and self.byte > 0
-        return Place(run, self.roll, self.byte) if has_bytes else self.end
+        return SessionPosition(run, self.roll, self.byte) if has_bytes else self.end
 
 
 def explained(fault: LogFormatError) -> Exception:

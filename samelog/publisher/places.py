@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from samelog.format.positions import SessionPosition
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
@@ -21,14 +23,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Place(NamedTuple):
-    """The end of some bytes of a partition in its session: `byte` of `log.<run>.<roll>`."""
-
-    run: int
-    roll: int
-    byte: int
-
-
 @dataclass(frozen=True, slots=True)
 class Positions:
     """How far each partition has come, in three steps; what has not begun a step is missing there.
@@ -37,14 +31,15 @@ class Positions:
     `merged`: in the merged log, durable on a majority, so that the local files may go.
     """
 
-    appended: Mapping[TopicPartition, Place] = field(default_factory=dict)
-    acknowledged: Mapping[TopicPartition, Place] = field(default_factory=dict)
-    merged: Mapping[TopicPartition, Place] = field(default_factory=dict)
+    appended: Mapping[TopicPartition, SessionPosition] = field(default_factory=dict)
+    acknowledged: Mapping[TopicPartition, SessionPosition] = field(default_factory=dict)
+    merged: Mapping[TopicPartition, SessionPosition] = field(default_factory=dict)
 
 
 def behind(
-    wanted: Mapping[TopicPartition, Place], reached: Mapping[TopicPartition, Place]
-) -> dict[TopicPartition, Place]:
+    wanted: Mapping[TopicPartition, SessionPosition],
+    reached: Mapping[TopicPartition, SessionPosition],
+) -> dict[TopicPartition, SessionPosition]:
     """The wanted places that are not reached."""
     return {
         name: place

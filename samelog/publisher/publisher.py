@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from samelog.config.types import ClientConfig, OnFull
+from samelog.format.positions import SessionPosition
 from samelog.publisher.arguments import (
     Headers,
     Timestamp,
@@ -40,7 +41,7 @@ from samelog.publisher.lane import Lane
 from samelog.publisher.lanes import Lanes
 from samelog.publisher.linger import LingerThread
 from samelog.publisher.options import PublisherOptions, resolve
-from samelog.publisher.places import Place, Positions, TopicPartition
+from samelog.publisher.places import Positions, TopicPartition
 from samelog.publisher.room import wait_for_release
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.sync import sync
@@ -64,8 +65,7 @@ class Publisher:
     """Appends to topics, in one session. A context manager.
 
     All methods may be called from any thread; one lock keeps appends apart. A forked child must
-    make a publisher of its own, with a session of its own: its parent's raises PublisherClosed
-    there.
+    make a publisher of its own, with a session of its own: the parent's raises PublisherClosed.
 
     Args:
         topic: where records go unless an append names another topic.
@@ -398,7 +398,7 @@ class Publisher:
             return Positions(appended)
         return Positions(appended, self._shipper.acknowledged(), self._shipper.merged())
 
-    def _places(self) -> dict[TopicPartition, Place]:
+    def _places(self) -> dict[TopicPartition, SessionPosition]:
         with self._lock:
             return dict(self._writer.places())
 

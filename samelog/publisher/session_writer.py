@@ -20,10 +20,11 @@ from typing import Self
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.format.names import check_topic_name
+from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
-from samelog.publisher.places import Place, TopicPartition
+from samelog.publisher.places import TopicPartition
 from samelog.publisher.recovery import end_dead_runs
 from samelog.publisher.sync import Unsynced
 from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
@@ -244,7 +245,7 @@ class SessionWriter:
     def _input_path(self, output: Output) -> str:
         return self.directory.input_path(*output.name)
 
-    def places(self) -> Iterator[tuple[TopicPartition, Place]]:
+    def places(self) -> Iterator[tuple[TopicPartition, SessionPosition]]:
         """The ends of all partitions that something was appended to."""
         for name, output in self._outputs.items():
             place = output.place(self._current_run())

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from samelog.config.types import ClientConfig
+from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
-from samelog.publisher.places import Place, TopicPartition, behind
+from samelog.publisher.places import TopicPartition, behind
 from samelog.publisher.ship_lock import lock_shipping
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
@@ -24,7 +25,7 @@ from samelog.runtime.loop_thread import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.files import OsFileSystem
 
-Places = Mapping[TopicPartition, Place]
+Places = Mapping[TopicPartition, SessionPosition]
 
 
 class Shipper:
@@ -83,13 +84,13 @@ class Shipper:
 
     def _places_acknowledged(self) -> Places:
         return {
-            TopicPartition(*name): Place(*reached.acknowledged)
+            TopicPartition(*name): SessionPosition(*reached.acknowledged)
             for name, reached in self._progress.items()
         }
 
     def _places_merged(self) -> Places:
         return {
-            TopicPartition(*name): Place(*reached.merged)
+            TopicPartition(*name): SessionPosition(*reached.merged)
             for name, reached in self._progress.items()
         }
 
@@ -183,5 +184,5 @@ def _begun(places: Places) -> Places:
     return {name: place for name, place in places.items() if place.run >= 0}
 
 
-def _shown(place: Place | None) -> str:
+def _shown(place: SessionPosition | None) -> str:
     return "nothing" if place is None or place.run < 0 else f"{place.run}.{place.roll}:{place.byte}"

@@ -21,6 +21,7 @@ from samelog.config.types import Fsync, NodeConfig
 from samelog.consensus import Role
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext
@@ -60,7 +61,6 @@ from samelog.sequencer.raft.replica import Replica, decode_body
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.startup import come_up
-from samelog.sequencer.state.commands import Place
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -473,7 +473,7 @@ class Node:
                     self._members_changed()
 
     def _on_report(self, node: int, report: Report) -> None:
-        places = {number: Place(*place) for number, *place in report.positions}
+        places = {number: SessionPosition(*place) for number, *place in report.positions}
         self.coordinator.positions(node, report.boot, places)
         if report.merged or report.samples:
             samples = {(number, offset): value for number, offset, value in report.samples}

@@ -21,8 +21,9 @@ from typing import Protocol
 
 from samelog import Publisher, Subscriber
 from samelog.config.load import load_client
+from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged
-from samelog.publisher.places import Place, TopicPartition
+from samelog.publisher.places import TopicPartition
 from tests.chaos.notes import Kind, NoteBook
 from tests.chaos.record import PADDING_BYTES_MAX, Author, Writer
 
@@ -74,8 +75,8 @@ class Load:
         self._values = Values(author)
         self._notes = notes
         self._name = TopicPartition(TOPIC, 0)
-        self._unacknowledged: deque[tuple[Place, int]] = deque()
-        self._unmerged: deque[tuple[Place, int]] = deque()
+        self._unacknowledged: deque[tuple[SessionPosition, int]] = deque()
+        self._unmerged: deque[tuple[SessionPosition, int]] = deque()
 
     def append(self, count: int) -> None:
         """Append so many records, now and then one by one."""
@@ -96,7 +97,12 @@ class Load:
         self._note(self._unacknowledged, known.acknowledged.get(self._name), Kind.ACKNOWLEDGED)
         self._note(self._unmerged, known.merged.get(self._name), Kind.MERGED)
 
-    def _note(self, waiting: deque[tuple[Place, int]], reached: Place | None, kind: Kind) -> None:
+    def _note(
+        self,
+        waiting: deque[tuple[SessionPosition, int]],
+        reached: SessionPosition | None,
+        kind: Kind,
+    ) -> None:
         count = 0
         while reached is not None and waiting and waiting[0][0] <= reached:
             count = waiting.popleft()[1]

@@ -12,6 +12,7 @@ import msgspec
 
 from samelog.consensus import Effects, HardState
 from samelog.consensus.wal import WalScan, scan_wal
+from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.ingest.intake import Intake
@@ -21,7 +22,6 @@ from samelog.sequencer.raft import store as raft_store
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import Place
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.batch_walk import Extent
 from samelog.store.disk.dirty_files import DirtyFiles
@@ -122,7 +122,7 @@ def snapshot_before_sync() -> Iterator[None]:
 def report_written() -> Iterator[None]:
     """Nodes vouch for what they have written, durable or not, and leaders plan from it."""
 
-    def durable(self: SessionStore, entry: Input) -> Place:
+    def durable(self: SessionStore, entry: Input) -> SessionPosition:
         return self.written(entry)
 
     with patch.object(SessionStore, "durable", durable):

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from samelog.consensus import Role
 from samelog.format import _kernels as kernels
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge import merger
@@ -18,7 +19,7 @@ from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator, Ends, NodeView
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.commands import Merge, OpenRun, Place, Range, Verdict
+from samelog.sequencer.state.commands import Merge, OpenRun, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Run, Session
 from samelog.store.merged.log import MergedLog
@@ -28,7 +29,7 @@ from samelog.store.merged.log import MergedLog
 def plan_without_majority() -> Iterator[None]:
     """What the leader alone holds is planned."""
 
-    def place(places: Iterable[Place], voters: int) -> Place | None:
+    def place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:
         return max(places, default=None)
 
     with patch.object(coordinator, "majority_place", place):
@@ -40,9 +41,12 @@ def plan_what_the_leader_lacks() -> Iterator[None]:
     """What a majority holds is planned, whether the leader has it or not."""
 
     def reach(
-        self: Coordinator, entry: Input, own: Mapping[int, Place], views: Sequence[NodeView]
-    ) -> Place | None:
-        return original(self, entry, {entry.number: Place(1 << 30, 0, 0)}, views)
+        self: Coordinator,
+        entry: Input,
+        own: Mapping[int, SessionPosition],
+        views: Sequence[NodeView],
+    ) -> SessionPosition | None:
+        return original(self, entry, {entry.number: SessionPosition(1 << 30, 0, 0)}, views)
 
     original = Coordinator._reach
     with patch.object(Coordinator, "_reach", reach):
@@ -94,8 +98,10 @@ def take_any_place() -> Iterator[None]:
 
     def places_after(
         self: StateMachine, command: Merge, places: object, *, staged: bool = False
-    ) -> dict[int, Place]:
-        return {part.input: Place(part.run, part.roll, part.stop) for part in command.ranges}
+    ) -> dict[int, SessionPosition]:
+        return {
+            part.input: SessionPosition(part.run, part.roll, part.stop) for part in command.ranges
+        }
 
     with (
         patch.object(Planner, "place", lambda self, entry: entry.place),
@@ -108,7 +114,7 @@ def take_any_place() -> Iterator[None]:
 def judge_native_batches() -> Iterator[None]:
     """Batches of native sessions are judged by sequences, like those of Kafka's producers."""
 
-    def take(self: Planner, entry: Input, place: Place, data: bytes, draft: Any) -> int:
+    def take(self: Planner, entry: Input, place: SessionPosition, data: bytes, draft: Any) -> int:
         return self._take_judged(entry, place, data, draft) if data else 0
 
     def judge(self: Planner, entry: Input, facts: Any, draft: Any, batch: bytes) -> Any:
@@ -134,7 +140,7 @@ def close_runs_early() -> Iterator[None]:
 def close_at_what_the_leader_holds() -> Iterator[None]:
     """Neither the sender's word nor what other nodes hold delays the close of a run."""
 
-    def known(self: Coordinator, entry: Input, ends: Ends) -> list[Place]:
+    def known(self: Coordinator, entry: Input, ends: Ends) -> list[SessionPosition]:
         return [entry.place]
 
     with patch.object(Coordinator, "_known_ends", known):
@@ -151,7 +157,7 @@ def close_beside_plans() -> Iterator[None]:
 
     def wholly_merged(self: Coordinator, session: Session, ends: Ends) -> bool:
         return all(
-            self._reached(entry, Place(entry.run, *end))
+            self._reached(entry, SessionPosition(entry.run, *end))
             for entry in self._machine.inputs_of(session.name)
             for end in ends.values()
         )

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from samelog import Publisher
 from samelog.format.errors import DirectoryInUse, InvalidName, RecordTooLarge
-from samelog.publisher import NotShipping, Place, PublisherClosed, TopicPartition
+from samelog.format.positions import SessionPosition
+from samelog.publisher import NotShipping, PublisherClosed, TopicPartition
 from tests.publisher import reading
 
 
@@ -189,7 +190,7 @@ def test_positions_tell_what_is_appended(publisher: Publisher, session: Path) ->
     assert publisher.positions.appended == {}
     publisher.append(b"a")
     size = session.joinpath("t-0", "log.0.0").stat().st_size
-    assert publisher.positions.appended == {TopicPartition("t", 0): Place(0, 0, size)}
+    assert publisher.positions.appended == {TopicPartition("t", 0): SessionPosition(0, 0, size)}
     assert publisher.positions.merged == {}
 
 

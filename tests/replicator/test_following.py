@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from samelog.config.types import Address
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import CopyState
 from samelog.replicator.push.client import PushClient
-from samelog.replicator.push.progress import RunPlace
 from tests.replicator.fake_nodes import FakeNode, world
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
@@ -26,7 +26,8 @@ NOBODY = Address("127.0.0.1", 1)
 async def until_merged(client: PushClient, place: tuple[int, int]) -> None:
     await until(
         lambda: (
-            FLIGHTS in client.progress and client.progress[FLIGHTS].merged >= RunPlace(0, *place)
+            FLIGHTS in client.progress
+            and client.progress[FLIGHTS].merged >= SessionPosition(0, *place)
         )
     )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.push.conversation import Phase
-from samelog.replicator.push.progress import RunPlace
 from samelog.wire.errors import FaultCode
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World, world
@@ -71,7 +71,7 @@ def test_a_dead_node_delays_nobody_and_gets_all_when_it_is_back(tmp_path: Path) 
             client = made.push(files.path)
             for number in range(50):
                 end = files.append(batch(b"%d" % number))
-                reached = RunPlace(0, *end)
+                reached = SessionPosition(0, *end)
                 await until(lambda: FLIGHTS in client.progress)
                 await until(lambda: client.progress[FLIGHTS].acknowledged == reached)  # noqa: B023
             assert client.status.nodes[1].phase is None
@@ -96,7 +96,7 @@ def test_a_node_that_takes_nothing_delays_nobody(tmp_path: Path) -> None:
             made.nodes[1].connections[-1].pause_reading()
             for _ in range(100):
                 end = files.append(random_batches(random.Random(3), 40, size=3000))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             assert held(made.nodes[0]) == files.file().read_bytes()
             assert len(held(made.nodes[1])) < len(held(made.nodes[0]))
             made.nodes[1].connections[-1].resume_reading()
@@ -116,7 +116,7 @@ def test_a_node_may_hold_more_than_a_publisher_that_lost_power(tmp_path: Path, e
             client = made.push(files.path)
             kept = files.append(random_batches(random.Random(4), 30))
             full = files.append(random_batches(random.Random(5), 30))
-            await until_merged(client, RunPlace(0, *full))
+            await until_merged(client, SessionPosition(0, *full))
             await client.stop()
             with files.file().open("r+b") as file:
                 file.truncate(kept[1] + 17)  # into a batch that was there
@@ -207,7 +207,7 @@ def test_what_a_node_got_from_its_peers_does_no_harm(tmp_path: Path) -> None:
             node.intake.append = append_and_pull  # type: ignore[method-assign, assignment]
             client = made.push(files.path)
             files.append(first)
-            end = RunPlace(0, *files.append(second))
+            end = SessionPosition(0, *files.append(second))
             await until(lambda: FLIGHTS in client.progress)
             await until(lambda: client.progress[FLIGHTS].durable == end)
             assert held(node) == first + second
@@ -226,7 +226,7 @@ def test_a_wiped_node_waits_for_what_was_released_and_then_goes_on(tmp_path: Pat
             files.append(batch(b"a"))
             files.roll()
             end = files.append(batch(b"b"))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             await until(lambda: not files.file(0).exists())
             number = made.cluster.inputs["s", "topic-1", 0]
             known = made.cluster.merged.pop((number, 0))
@@ -252,7 +252,7 @@ def test_bytes_that_were_never_merged_are_kept_and_reported(tmp_path: Path) -> N
         async with world(tmp_path) as made:
             client = made.push(files.path)
             end = files.append(batch(b"a"))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             await client.stop()
             full = files.append(batch(b"b"))
             made.cluster.close_run("s", "run-0")
@@ -262,7 +262,7 @@ def test_bytes_that_were_never_merged_are_kept_and_reported(tmp_path: Path) -> N
             assert (lost.run, lost.name, lost.start, lost.stop) == (0, FLIGHTS, end, full)
             files.begin()
             end = files.append(batch(b"c"))
-            await until_merged(client, RunPlace(1, *end))
+            await until_merged(client, SessionPosition(1, *end))
             assert files.file(run=0).read_bytes() == batch(b"a") + batch(b"b")
 
     in_loop(main)
@@ -279,7 +279,7 @@ def test_a_bad_batch_is_not_shipped_and_shown(tmp_path: Path) -> None:
             file.write(b"\xff")
         async with world(tmp_path) as made:
             client = made.push(files.path)
-            await until_merged(client, RunPlace(0, *good))
+            await until_merged(client, SessionPosition(0, *good))
             await until(lambda: client.status.nodes[0].problems)
             assert "CRC" in client.status.nodes[0].problems[FLIGHTS].upper()
             assert held(made.nodes[0]) == batch(b"good")
@@ -304,7 +304,7 @@ def test_an_intake_that_refuses_bytes_ends_the_connection_only(tmp_path: Path) -
         client = made.push(files.path)
         await until(lambda: "DISK_FULL" in str(client.status.nodes[0].last_error))
         node.intake.append = append  # type: ignore[method-assign]
-        await until_merged(client, RunPlace(0, *end))
+        await until_merged(client, SessionPosition(0, *end))
         await made.stop()
 
     in_loop(main)
@@ -328,7 +328,7 @@ def test_a_quota_holds_up_one_input_only(tmp_path: Path) -> None:
         await until(lambda: "TOO_MANY" in client.status.nodes[0].problems.get(FLIGHTS, ""))
         assert client.status.nodes[0].last_error is None
         node.intake.append = append  # type: ignore[method-assign]
-        await until_merged(client, RunPlace(0, *end))
+        await until_merged(client, SessionPosition(0, *end))
         await made.stop()
 
     in_loop(main)

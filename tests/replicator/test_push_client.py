@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from samelog.config.types import Grant
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.push import shipment as push_shipment
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.conversation import Phase
-from samelog.replicator.push.progress import RunPlace
 from samelog.wire.errors import FaultCode
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
@@ -21,7 +21,7 @@ from tests.runtime.peers import in_loop, until
 OTHER = ("weather-reports", 3)
 
 
-async def until_merged(client: PushClient, *places: RunPlace) -> None:
+async def until_merged(client: PushClient, *places: SessionPosition) -> None:
     """Wait until FLIGHTS is merged up to there."""
     [place] = places
     await until(lambda: FLIGHTS in client.progress and client.progress[FLIGHTS].merged >= place)
@@ -41,11 +41,11 @@ def test_what_is_there_and_what_comes_later_is_shipped_and_acknowledged(tmp_path
         async with world(tmp_path) as made:
             client = made.push(files.path)
             [node] = made.nodes
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             assert held(node) == first
             for number in range(20):
                 end = files.append(batch(b"%d" % number))
-                await until_merged(client, RunPlace(0, *end))
+                await until_merged(client, SessionPosition(0, *end))
             assert held(node) == files.file().read_bytes()
             progress = client.progress[FLIGHTS]
             assert progress.durable == progress.acknowledged == progress.merged == (0, *end)
@@ -61,7 +61,7 @@ def test_a_client_may_start_before_there_is_a_session(tmp_path: Path) -> None:
             files = SessionFiles(tmp_path / "s")
             files.begin()
             end = files.append(batch(b"x"))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
 
     in_loop(main)
 
@@ -187,7 +187,7 @@ def test_a_newer_run_ends_the_older_one_and_waits_for_its_close(tmp_path: Path) 
             assert "run-1" not in runs
             made.cluster.closes = True
             made.cluster.move()
-            await until_merged(client, RunPlace(1, *second))
+            await until_merged(client, SessionPosition(1, *second))
             assert held(made.nodes[0], run=1) == batch(b"b")
 
     in_loop(main)
@@ -201,7 +201,7 @@ def test_the_end_of_a_run_does_not_overtake_its_last_bytes(tmp_path: Path) -> No
             client = made.push(files.path)
             for number in range(10):
                 end = files.append(batch(b"a"))
-                await until_merged(client, RunPlace(number, *end))
+                await until_merged(client, SessionPosition(number, *end))
                 (files.path / "unrelated").touch()  # so that the session comes first among the news
                 end = files.append(batch(b"b"))
                 files.end()
@@ -230,7 +230,7 @@ def test_a_run_that_lost_its_number_is_shipped_under_another(tmp_path: Path) -> 
             restored.begin("other")
             end = restored.append(batch(b"b"))
             client = made.push(restored.path)
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             assert made.cluster.runs["s"]["other"].number == 1
             assert held(made.nodes[0], run=1) == batch(b"b")
 
@@ -244,7 +244,7 @@ def test_a_deleted_topic_is_let_go_and_the_next_run_begins_anew(tmp_path: Path) 
         async with world(tmp_path) as made:
             client = made.push(files.path)
             end = files.append(batch(b"a"))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             made.cluster.delete_topic("flights")
             await until(lambda: client.status.gone == {FLIGHTS: 0})
             files.append(batch(b"never"))
@@ -256,7 +256,7 @@ def test_a_deleted_topic_is_let_go_and_the_next_run_begins_anew(tmp_path: Path) 
             await until(lambda: not files.file().exists())
             files.begin()
             end = files.append(batch(b"c"))
-            await until_merged(client, RunPlace(1, *end))
+            await until_merged(client, SessionPosition(1, *end))
             assert held(made.nodes[0], run=1) == batch(b"c")
 
     in_loop(main)
@@ -269,7 +269,7 @@ def test_a_topic_that_was_created_again_gets_nothing_of_the_old_run(tmp_path: Pa
         async with world(tmp_path) as made:
             client = made.push(files.path)
             end = files.append(batch(b"a"))
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             await client.stop()
             made.cluster.delete_topic("flights")
             files.append(batch(b"old"))
@@ -291,7 +291,7 @@ def test_a_refused_input_is_tried_again_and_others_go_on(tmp_path: Path) -> None
             await until(lambda: client.status.nodes[0].problems)
             assert client.status.nodes[0].problems == {FLIGHTS: "NOT_READY: no leader"}
             made.nodes[0].intake.refusal = None
-            await until_merged(client, RunPlace(0, *end))
+            await until_merged(client, SessionPosition(0, *end))
             assert client.status.nodes[0].problems == {}
 
     in_loop(main)
@@ -332,7 +332,7 @@ def test_an_input_that_no_node_takes_is_left_behind_when_a_newer_run_waits(
         assert made.cluster.runs["s"]["run-0"].asked_ends is None, "it is tried for ever"
         files.begin()
         second = files.append(batch(b"c"))
-        await until_merged(client, RunPlace(1, *second))
+        await until_merged(client, SessionPosition(1, *second))
         assert made.cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: first}
         [lost] = client.status.lost
         assert (lost.run, lost.name, lost.start, lost.stop) == (0, OTHER, (0, 0), refused)
@@ -365,7 +365,7 @@ def test_a_bad_batch_is_left_behind_though_its_end_was_told(
         files.begin()
         end = files.append(batch(b"good"))
         client = made.push(files.path)
-        await until_merged(client, RunPlace(1, *end))
+        await until_merged(client, SessionPosition(1, *end))
         assert [lost.run for lost in client.status.lost] == [0]
         await made.stop()
 
@@ -386,7 +386,7 @@ def test_an_input_that_one_node_takes_is_not_left_behind(
         await until(lambda: OTHER in client.status.nodes[0].problems)
         files.begin()
         await until(lambda: OTHER in client.progress)
-        await until(lambda: client.progress[OTHER].merged >= RunPlace(0, *end))
+        await until(lambda: client.progress[OTHER].merged >= SessionPosition(0, *end))
         assert not client.status.lost
         await made.stop()
 
@@ -426,7 +426,7 @@ def test_two_directories_cannot_be_one_session(tmp_path: Path) -> None:
             one = SessionFiles(tmp_path / "one")
             one.begin()
             end = one.append(batch(b"a"))
-            await until_merged(made.push(one.path), RunPlace(0, *end))
+            await until_merged(made.push(one.path), SessionPosition(0, *end))
             other = SessionFiles(tmp_path / "other", session_id="id-2")
             other.begin("run-x")
             other.append(batch(b"b"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, Place
-from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, Progress, RunPlace
+from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, Progress
 
 A: InputName = ("a", 0)
 B: InputName = ("b", 1)
@@ -20,13 +21,13 @@ def test_positions_are_the_highest_that_were_said(
     sayings: list[tuple[int, InputName, tuple[Place, Place, Place]]],
 ) -> None:
     progress = Progress()
-    said: dict[InputName, tuple[list[RunPlace], ...]] = {}
+    said: dict[InputName, tuple[list[SessionPosition], ...]] = {}
     for run, name, places in sayings:
         before = progress.inputs.get(name, InputProgress())
         news = progress.reached(run, name, places)
         lists = said.setdefault(name, ([NOWHERE], [NOWHERE], [NOWHERE]))
         for known, place in zip(lists, places, strict=True):
-            known.append(RunPlace(run, *place) if place > (0, 0) else NOWHERE)
+            known.append(SessionPosition(run, *place) if place > (0, 0) else NOWHERE)
         after = progress.inputs[name]
         assert (after.durable, after.acknowledged, after.merged) == tuple(map(max, lists))
         assert news or after == before
@@ -40,7 +41,7 @@ def test_a_new_run_says_nothing_of_the_one_before() -> None:
     assert progress.inputs[A].merged == (0, 0, 5)
     progress.reached(1, A, ((0, 7), (0, 7), (0, 0)))
     assert progress.inputs[A] == InputProgress(
-        RunPlace(1, 0, 7), RunPlace(1, 0, 7), RunPlace(0, 0, 5)
+        SessionPosition(1, 0, 7), SessionPosition(1, 0, 7), SessionPosition(0, 0, 5)
     )
 
 

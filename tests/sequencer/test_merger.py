@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.errors import InvariantError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.merger import PartitionMerger
-from samelog.sequencer.state.commands import Merge, Place, Range, Verdict, VoidRecords
+from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecords
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 
@@ -232,7 +233,7 @@ def test_what_a_restart_finds_merged_is_not_needed(tmp_path: Path) -> None:
     again = PartitionMerger(1, before.log, sessions)
     for instruction in planned:
         again.enqueue(instruction)
-    assert again.needed(1, 0) == Place(0, 0, len(first))
+    assert again.needed(1, 0) == SessionPosition(0, 0, len(first))
     assert again.needed(1, 1) is None
     assert again.needed(2, 0) is None
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import dedup_producer_id
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.planner import Planner, PlannerLimits, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -19,7 +20,6 @@ from samelog.sequencer.state.commands import (
     Merge,
     OpenInput,
     OpenRun,
-    Place,
     Verdict,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -53,18 +53,18 @@ class Bytes:
     def put(self, number: int, data: bytes, *, run: int = 0, roll: int = 0) -> None:
         self.files[number, run, roll] = self.files.get((number, run, roll), b"") + data
 
-    def end(self, number: int) -> Place:
+    def end(self, number: int) -> SessionPosition:
         run, roll = max((key[1], key[2]) for key in self.files if key[0] == number)
-        return Place(run, roll, len(self.files[number, run, roll]))
+        return SessionPosition(run, roll, len(self.files[number, run, roll]))
 
-    def ends(self) -> dict[int, Place]:
+    def ends(self) -> dict[int, SessionPosition]:
         return {number: self.end(number) for number, _, _ in self.files}
 
-    def sealed_length(self, number: int, place: Place) -> int | None:
+    def sealed_length(self, number: int, place: SessionPosition) -> int | None:
         key = (number, place.run, place.roll)
         return len(self.files[key]) if key in self.sealed else None
 
-    def read(self, number: int, place: Place, stop: int) -> bytes:
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         return self.files[number, place.run, place.roll][place.byte : stop]
 
 
@@ -242,7 +242,7 @@ def test_an_input_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     world.bytes.put(2, records(b"y"))
     read = world.bytes.read
 
-    def failing(number: int, place: Place, stop: int) -> bytes:
+    def failing(number: int, place: SessionPosition, stop: int) -> bytes:
         if number == 1:
             raise DiskFault("log.0.0", "read", errno.EIO)
         return read(number, place, stop)
@@ -265,7 +265,7 @@ def test_several_inputs_that_cannot_be_read_are_each_left_out() -> None:
         world.bytes.put(number, records(b"x"))
     read = world.bytes.read
 
-    def failing(number: int, place: Place, stop: int) -> bytes:
+    def failing(number: int, place: SessionPosition, stop: int) -> bytes:
         if number < 3:
             raise DiskFault("log.0.0", "read", errno.EIO)
         return read(number, place, stop)
@@ -359,6 +359,6 @@ def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limi
     [([5], 1, 5), ([5], 3, None), ([5, 9], 3, 5), ([5, 9, 7], 3, 7), ([1, 2, 3, 4, 5], 5, 3)],
 )
 def test_majority_place(bytes_held: list[int], voters: int, expected: int | None) -> None:
-    places = [Place(0, 0, byte) for byte in bytes_held]
+    places = [SessionPosition(0, 0, byte) for byte in bytes_held]
     agreed = majority_place(places, voters)
-    assert agreed == (None if expected is None else Place(0, 0, expected))
+    assert agreed == (None if expected is None else SessionPosition(0, 0, expected))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopic,
@@ -11,7 +12,6 @@ from samelog.sequencer.state.commands import (
     Merge,
     OpenInput,
     OpenRun,
-    Place,
     Range,
     Sequence5,
     decode_commands,
@@ -65,7 +65,7 @@ def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) ->
 def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachine) -> None:
     machine.apply(RESET)
     entry = machine.state.inputs[1]
-    assert (entry.partition, entry.place) == (4, Place(0, 0, 10))
+    assert (entry.partition, entry.place) == (4, SessionPosition(0, 0, 10))
     assert machine.input_of("ewr", 4) is entry
     assert machine.input_of("ewr", 1) is None
     again = machine.apply(merge(4, 0, 0, 10))

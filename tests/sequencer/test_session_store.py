@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from samelog.format import _kernels as kernels
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun, Place
+from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
@@ -51,7 +52,7 @@ def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None
         name.unlink()
     again = open_store(tmp_path, machine)
     again.set_gaps_aside()
-    assert again.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
     assert again.log(1).end(0) == (0, 0)
     kept = sorted(file.name for file in directory.glob("*.quarantined-1"))
     assert kept == [f"log.0.{roll}.quarantined-1" for roll in (1, 2, 3)]
@@ -59,7 +60,7 @@ def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None
     write_files(again, 1)
     assert again.log(1).end(0)[0] == 1
     again.mark_durable(ends)
-    assert again.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
 
 
 def test_a_sync_under_way_says_nothing_of_what_was_begun_anew(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_sync_under_way_says_nothing_of_what_was_begun_anew(tmp_path: Path) ->
     store.set_gaps_aside()
     write_files(store, 4)
     store.mark_durable(ends)
-    assert store.durable(machine.state.inputs[1]) == Place(0, 0, 0)
+    assert store.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
 
 
 def test_released_files_are_no_gap(tmp_path: Path) -> None:
@@ -127,4 +128,4 @@ def test_a_sync_makes_all_runs_durable_whichever_one_an_input_is_in(tmp_path: Pa
     store.log(1).append(1, 0, 0, store.log(1).read(0, 0, 0, size))
     store.mark_durable(store.ends([1]))
     machine.state.inputs[1].run = 1
-    assert store.durable(machine.state.inputs[1]) == Place(1, 0, size)
+    assert store.durable(machine.state.inputs[1]) == SessionPosition(1, 0, size)

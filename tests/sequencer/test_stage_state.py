@@ -6,6 +6,7 @@ import pytest
 
 from samelog.config.types import Expiry
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.staging import StagedInput, ranges_of
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.state.commands import (
@@ -15,7 +16,6 @@ from samelog.sequencer.state.commands import (
     Merge,
     OpenInput,
     OpenRun,
-    Place,
     PublishStage,
     Range,
     decode_commands,
@@ -63,7 +63,7 @@ def test_a_batch_is_published_whole(machine: StateMachine) -> None:
     assert decode_commands(encode_commands([command])) == [command]
     assert machine.apply(command) == command
     assert machine.state.partitions[1].next_offset == 3
-    assert machine.state.inputs[1].place == Place(0, 0, 20)
+    assert machine.state.inputs[1].place == SessionPosition(0, 0, 20)
     assert machine.open_run_of("a") is None
     assert machine.open_run_of("plain") is not None
 

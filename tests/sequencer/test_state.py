@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -16,7 +17,6 @@ from samelog.sequencer.state.commands import (
     NodeStarted,
     OpenInput,
     OpenRun,
-    Place,
     Range,
     RetireSession,
     Sequence5,
@@ -69,7 +69,7 @@ def test_an_unreadable_entry_is_a_typed_error() -> None:
 def test_merge_moves_offset_and_place(machine: StateMachine) -> None:
     assert not isinstance(machine.apply(merge(0, take(0, 10, records=3))), Rejection)
     assert machine.state.partitions[1].next_offset == 3
-    assert machine.state.inputs[1].place == Place(0, 0, 10)
+    assert machine.state.inputs[1].place == SessionPosition(0, 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_violated_precondition_changes_nothing(machine: StateMachine, command:
 
 def test_a_range_may_start_the_next_file(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), take(0, 4, roll=1)))
-    assert machine.state.inputs[1].place == Place(0, 1, 4)
+    assert machine.state.inputs[1].place == SessionPosition(0, 1, 4)
 
 
 def test_nothing_of_a_closed_run_merges(machine: StateMachine) -> None:
@@ -106,7 +106,7 @@ def test_runs_open_one_after_another(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10)))
     machine.apply(CloseRun("ewr", "r0"))
     assert machine.apply(open_run("r1", number=1)).number == 1
-    assert machine.state.inputs[1].place == Place(1, 0, 0)
+    assert machine.state.inputs[1].place == SessionPosition(1, 0, 0)
 
 
 def test_a_run_that_is_not_remembered_is_not_opened_again(machine: StateMachine) -> None:

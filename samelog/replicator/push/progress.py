@@ -11,20 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, Place, RunEnds
 
-
-class RunPlace(NamedTuple):
-    """A place in an input: byte `byte` of file `log.<run>.<roll>`."""
-
-    run: int
-    roll: int
-    byte: int
-
-
-NOWHERE = RunPlace(-1, 0, 0)
+NOWHERE = SessionPosition(-1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +26,9 @@ class InputProgress:
     durable on a majority.
     """
 
-    durable: RunPlace = NOWHERE
-    acknowledged: RunPlace = NOWHERE
-    merged: RunPlace = NOWHERE
+    durable: SessionPosition = NOWHERE
+    acknowledged: SessionPosition = NOWHERE
+    merged: SessionPosition = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +117,6 @@ class Progress:
         return {name: run for run, name in sorted(self._gone)}
 
 
-def _later(before: RunPlace, run: int, place: Place) -> RunPlace:
+def _later(before: SessionPosition, run: int, place: Place) -> SessionPosition:
     """The start of a run says nothing of the runs before it."""
-    return max(before, RunPlace(run, *place)) if place > (0, 0) else before
+    return max(before, SessionPosition(run, *place)) if place > (0, 0) else before

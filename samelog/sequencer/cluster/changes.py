@@ -20,10 +20,11 @@ import msgspec
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.consensus import ChangePending, NotLeader, ProgressState, Role
+from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import Group, ProposalLost
-from samelog.sequencer.state.commands import Member, Place, SetMembers
+from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Changes:
         """Partition -> offset that a majority must have merged durably before the next change."""
         self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
         """Learner -> when its round of catching up began, and what it must reach."""
-        self._left: set[tuple[int, Place]] = set()
+        self._left: set[tuple[int, SessionPosition]] = set()
         """Inputs, and where, that were left to another leader."""
 
     # --- carrying on ------------------------------------------------------------------------------

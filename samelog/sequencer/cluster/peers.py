@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from samelog.config.types import PeerConfig
 from samelog.consensus import decode_messages, encode_messages
 from samelog.consensus.errors import MalformedMessage
+from samelog.format.positions import SessionPosition
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import ConnectFault
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.sequencer.raft.coordinator import Ends
-from samelog.sequencer.state.commands import Place
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
@@ -221,7 +221,7 @@ def make_hello(*, cluster: str, node: str, boot: int, number: int) -> Hello:
 def make_report(
     *,
     boot: int,
-    places: Mapping[int, Place],
+    places: Mapping[int, SessionPosition],
     merged: Mapping[int, int] | None = None,
     samples: Mapping[tuple[int, int], int] | None = None,
     health: Health | None = None,

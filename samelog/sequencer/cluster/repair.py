@@ -20,6 +20,7 @@ from samelog.config.types import NodeConfig, PeerConfig
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.replicator.pull.repair_pull import (
     CopyPlace,
     MergedName,
@@ -34,7 +35,6 @@ from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import Place
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import File, FileSystem
@@ -55,7 +55,7 @@ class _Wanted:
     """Something that is missing: since when, and what it would bring this node to."""
 
     since: float
-    goal: Place | int
+    goal: SessionPosition | int
     node: int
 
 
@@ -108,7 +108,7 @@ class Repair:
 
     # --- noticing ---------------------------------------------------------------------------------
 
-    def peer_reported(self, node: int, places: Mapping[int, Place]) -> None:
+    def peer_reported(self, node: int, places: Mapping[int, SessionPosition]) -> None:
         """A peer said up to where it holds inputs."""
         for number, place in places.items():
             entry = self._machine.state.inputs.get(number)
@@ -131,7 +131,7 @@ class Repair:
 
     def _look_at_input(self, number: int, wanted: _Wanted, now: float) -> None:
         entry = self._machine.state.inputs.get(number)
-        if entry is None or not isinstance(wanted.goal, Place):
+        if entry is None or not isinstance(wanted.goal, SessionPosition):
             del self._inputs[number]
             return
         is_here = wanted.goal.run != entry.run or self._sessions.written(entry) >= wanted.goal
@@ -191,7 +191,7 @@ class Repair:
 
     # --- pulling ----------------------------------------------------------------------------------
 
-    async def _pull_session(self, entry: Input, goal: Place, node: int) -> None:
+    async def _pull_session(self, entry: Input, goal: SessionPosition, node: int) -> None:
         names = self._machine.state
         partition = names.partitions[entry.partition]
         topic = names.topics[partition.topic_id]
@@ -331,7 +331,7 @@ class _SessionSink:
     intake: Intake
     sessions: SessionStore
     entry: Input
-    goal: Place
+    goal: SessionPosition
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
         self.intake.restore(self.entry.number, self.goal.run, file, byte, data)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.peers import PeerLink, make_report, make_run_ended
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator, Ends
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import Place
 from samelog.wire.bounds import Health
 from samelog.wire.messages import Cursors, PartitionOffset, RunEnded
 
@@ -49,7 +49,7 @@ class Reporter:
         self._links = links
         self._leader = leader
         self._may_state = False
-        self._unreported: dict[int, Place] = {}
+        self._unreported: dict[int, SessionPosition] = {}
         self._stated_merged: dict[int, int] = {}
         self._health: Health | None = None
         """Not told yet."""
@@ -71,7 +71,7 @@ class Reporter:
         if self._may_state:
             self.state_all()
 
-    def state(self, places: Mapping[int, Place]) -> None:
+    def state(self, places: Mapping[int, SessionPosition]) -> None:
         """Positions moved: tell the leader at once, the others soon."""
         if not self._may_state:
             return

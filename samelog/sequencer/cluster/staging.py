@@ -18,10 +18,11 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.planner import SessionBytes
 from samelog.sequencer.raft.group import ProposalLost
-from samelog.sequencer.state.commands import CloseRun, Place, PublishStage, Range
+from samelog.sequencer.state.commands import CloseRun, PublishStage, Range
 from samelog.sequencer.state.stage_state import refused_batch
 from samelog.sequencer.state.types import Input, Rejection
 from samelog.wire import admin_stage as wire
@@ -49,7 +50,7 @@ class StagedInput(NamedTuple):
     """One input of a staged run, and where it ends."""
 
     entry: Input
-    end: Place
+    end: SessionPosition
 
 
 class Staging:
@@ -141,7 +142,7 @@ class Staging:
         if entry is None:
             text = f"nothing of {topic}-{index} has come from {run.session!r} yet"
             raise ChangeRefused(FaultCode.NOT_READY, text, "ask again")
-        return StagedInput(entry, Place(entry.run, *end))
+        return StagedInput(entry, SessionPosition(entry.run, *end))
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -240,14 +241,14 @@ def ranges_of(staged: StagedInput, source: SessionBytes) -> Iterator[Range]:
         if stop is None:
             raise LogFormatError(f"session {staged.entry.session!r} has no end of file {place}")
         if place.byte >= stop:
-            place = Place(place.run, place.roll + 1, 0)
+            place = SessionPosition(place.run, place.roll + 1, 0)
             continue
         part = _range_at(number, place, stop, source)
         yield part
-        place = Place(place.run, place.roll, part.stop)
+        place = SessionPosition(place.run, place.roll, part.stop)
 
 
-def _range_at(number: int, place: Place, stop: int, source: SessionBytes) -> Range:
+def _range_at(number: int, place: SessionPosition, stop: int, source: SessionBytes) -> Range:
     data = source.read(number, place, min(stop, place.byte + RANGE_BYTES))
     scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
     if scan.end == 0:

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from samelog.format.names import check_session_name, check_topic_name
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import (
     InputPosition,
     IntakeListener,
@@ -37,14 +38,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Ends
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopic,
-    Merge,
-    OpenInput,
-    OpenRun,
-    Place,
-)
+from samelog.sequencer.state.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
 from samelog.store.disk.files import DiskFault, DiskFull, NoSuchFile
 from samelog.wire.errors import FaultCode
@@ -90,7 +84,7 @@ class Intake:
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
-        self.on_durable: Callable[[Mapping[int, Place]], None] = lambda places: None
+        self.on_durable: Callable[[Mapping[int, SessionPosition]], None] = lambda places: None
         sessions.on_unsynced = self._mark_dirty
         self.on_received: Callable[[int], None] = lambda number: None
         self.on_verdicts: Callable[[Merge], None] = lambda merge: None
@@ -230,7 +224,7 @@ class Intake:
     def is_released(self, number: int, run_number: int, end: tuple[int, int]) -> bool:
         """Whether a majority has all of a closed run merged-durable."""
         released = self._replica.released.get(number)
-        return released is not None and released >= Place(run_number, *end)
+        return released is not None and released >= SessionPosition(run_number, *end)
 
     def position(self, entry: Input) -> InputPosition:
         """Where the sender resumes: behind what is written here (at the start of a file no batch
@@ -242,7 +236,7 @@ class Intake:
         roll, byte = held.end(entry.run)
         last = held.last_batch(entry.run)
         start, crc = last if last is not None and last[0] < byte else (-1, 0)
-        if (roll, byte) == (0, 0) and entry.place > Place(entry.run, 0, 0):
+        if (roll, byte) == (0, 0) and entry.place > SessionPosition(entry.run, 0, 0):
             _, roll, byte = self._replica.needed(entry)
             held.start_at(entry.run, roll, byte)
             start, crc = -1, 0
@@ -337,7 +331,7 @@ class Intake:
         merged.
         """
         entry = self._open_entry(number, run_number)
-        if Place(entry.run, roll, byte) > entry.place:
+        if SessionPosition(entry.run, roll, byte) > entry.place:
             message = f"bytes up to {(roll, byte)} are needed, merged is {(entry.roll, entry.byte)}"
             raise Refused(
                 FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers"
@@ -406,11 +400,11 @@ class Intake:
         if self._sync_always:
             self._report(written)
 
-    def _written(self, numbers: set[int]) -> dict[int, Place]:
+    def _written(self, numbers: set[int]) -> dict[int, SessionPosition]:
         inputs = self._replica.machine.state.inputs
         return {n: self._sessions.written(inputs[n]) for n in numbers if n in inputs}
 
-    def _report(self, places: Mapping[int, Place]) -> None:
+    def _report(self, places: Mapping[int, SessionPosition]) -> None:
         if places:
             self.on_durable(places)
             self._tell(places)
@@ -450,7 +444,7 @@ class Intake:
             is_over = is_closed and place >= entry.place
             self._sessions.release(entry.number, place, is_over=is_over)
 
-    def _tell(self, numbers: Mapping[int, Place] | set[int] | list[int]) -> None:
+    def _tell(self, numbers: Mapping[int, SessionPosition] | set[int] | list[int]) -> None:
         if not self._listeners:
             return
         inputs = self._replica.machine.state.inputs
@@ -464,7 +458,7 @@ class Intake:
             for listener in tuple(self._listeners):
                 listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
 
-    def vouched(self, entry: Input) -> Place:
+    def vouched(self, entry: Input) -> SessionPosition:
         """Up to where this node vouches for an input; what is merged, if its files fail."""
         try:
             self._on_disk(lambda: self._sessions.log(entry.number))

@@ -20,7 +20,8 @@ from typing import Protocol
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
 from samelog.format.errors import InvariantError
-from samelog.sequencer.state.commands import Merge, Place, Range, Verdict, VoidRecords
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecords
 from samelog.store.merged.log import MergedLog
 
 SAMPLE_RECORDS = 4096
@@ -72,7 +73,7 @@ class PartitionMerger:
         """The newest timestamp of the first batch that was appended last."""
         self._reader = reader
         self._queue: deque[Merge] = deque()
-        self._starts: dict[int, deque[Place]] = {}
+        self._starts: dict[int, deque[SessionPosition]] = {}
         self._steps: deque[_Step] = deque()
 
     def enqueue(self, merge: Merge) -> None:
@@ -83,7 +84,7 @@ class PartitionMerger:
             )
         self._queue.append(merge)
         for part in merge.ranges:
-            place = Place(part.run, part.roll, part.start)
+            place = SessionPosition(part.run, part.roll, part.start)
             self._starts.setdefault(part.input, deque()).append(place)
         if len(self._queue) == 1:
             self._begin()
@@ -93,19 +94,19 @@ class PartitionMerger:
         """Instructions not executed, oldest first: part of every snapshot."""
         return self._queue
 
-    def starts(self, number: int) -> Iterable[Place]:
+    def starts(self, number: int) -> Iterable[SessionPosition]:
         """Where the ranges of an input start that instructions wait for, in its order: kept, and
         not looked for, because a node that was away has many thousand instructions to execute.
         """
         return self._starts.get(number, ())
 
-    def needed(self, number: int, run: int) -> Place | None:
+    def needed(self, number: int, run: int) -> SessionPosition | None:
         """From where on an input's bytes of a run are still to be executed; None: none are waited
         for. What the merged log holds already, from before a restart, needs none.
         """
         self._drop_executed()
         left = (step.part for step in self._steps if step.part.input == number)
-        head = [Place(part.run, part.roll, part.start) for part in left]
+        head = [SessionPosition(part.run, part.roll, part.start) for part in left]
         ranges = self._queue[0].ranges if self._queue else ()
         count = sum(part.input == number for part in ranges)
         waiting = chain(head, islice(self._starts.get(number, ()), count, None))

@@ -18,6 +18,7 @@ from typing import Protocol
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
 from samelog.format.errors import DecompressionError, LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.dedup import (
     BatchFacts,
     DedupView,
@@ -26,7 +27,7 @@ from samelog.sequencer.merge.dedup import (
     last_sequence,
     unwrap,
 )
-from samelog.sequencer.state.commands import Merge, Place, Range, Sequence5, Verdict
+from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import LOG_APPEND_TIME, SEGMENT_BYTES, TIMESTAMP_TYPE
 from samelog.sequencer.state.types import Input, Partition, Run
@@ -53,10 +54,10 @@ class PlannerLimits:
 class SessionBytes(Protocol):
     """The leader's own session logs."""
 
-    def sealed_length(self, number: int, place: Place) -> int | None:
+    def sealed_length(self, number: int, place: SessionPosition) -> int | None:
         """The length of the file of `place`, if it will never grow."""
 
-    def read(self, number: int, place: Place, stop: int) -> bytes:
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
 
 
@@ -121,7 +122,7 @@ class Planner:
         self._machine = machine
         self._limits = limits
         self._dedup = DedupView(machine)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, _Tail] = {}
         self._in_flight: list[int] = []
         self._given_up: set[int] = set()
@@ -178,12 +179,17 @@ class Planner:
             self._places.pop(entry.number, None)
             self.damaged.pop(entry.number, None)
 
-    def place(self, entry: Input) -> Place:
+    def place(self, entry: Input) -> SessionPosition:
         """Up to where an input is planned."""
         return self._places.get(entry.number, entry.place)
 
     def plan(
-        self, available: Mapping[int, Place], source: SessionBytes, *, epoch: int, now_ms: int
+        self,
+        available: Mapping[int, SessionPosition],
+        source: SessionBytes,
+        *,
+        epoch: int,
+        now_ms: int,
     ) -> list[Merge]:
         """The next instructions, at most one for each partition; empty if there is nothing to
         merge. An input that cannot be read, or not sliced, is left out from then on.
@@ -209,7 +215,7 @@ class Planner:
 
     # --- choosing ---------------------------------------------------------------------------------
 
-    def _in_turn(self, available: Mapping[int, Place]) -> Sequence[Input]:
+    def _in_turn(self, available: Mapping[int, SessionPosition]) -> Sequence[Input]:
         """Inputs with something new, starting behind the one that was first last time."""
         ready = [
             entry
@@ -244,7 +250,7 @@ class Planner:
                     merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
                     draft, size = self._draft(partition), 0
                 draft.add(part)
-                self._places[part.input] = Place(part.run, part.roll, part.stop)
+                self._places[part.input] = SessionPosition(part.run, part.roll, part.stop)
                 size += part.size
             merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
         return merges
@@ -263,7 +269,12 @@ class Planner:
         return tail
 
     def _take(
-        self, entry: Input, limit: Place, source: SessionBytes, draft: _Draft, budget: _Budget
+        self,
+        entry: Input,
+        limit: SessionPosition,
+        source: SessionBytes,
+        draft: _Draft,
+        budget: _Budget,
     ) -> None:
         """Plan one input's share of the entry."""
         share = full_share = min(self._limits.input_bytes, budget.bytes)
@@ -277,7 +288,7 @@ class Planner:
             if stop is None:
                 break
             if place.byte >= stop:
-                place = Place(place.run, place.roll + 1, 0)
+                place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
             before = draft.weight
             data = self._read(entry, place, min(share, stop - place.byte), source)
@@ -288,10 +299,10 @@ class Planner:
                 break
             share -= taken
             budget.charge(taken, before, draft.weight)
-            place = Place(place.run, place.roll, place.byte + taken)
+            place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
 
-    def _read(self, entry: Input, place: Place, size: int, source: SessionBytes) -> bytes:
+    def _read(self, entry: Input, place: SessionPosition, size: int, source: SessionBytes) -> bytes:
         """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
         data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
@@ -299,7 +310,9 @@ class Planner:
             self.damaged[entry.number] = scan.error
         return data[: scan.end]
 
-    def _read_one(self, entry: Input, place: Place, stop: int, source: SessionBytes) -> bytes:
+    def _read_one(
+        self, entry: Input, place: SessionPosition, stop: int, source: SessionBytes
+    ) -> bytes:
         """The one batch at `place`, however large."""
         size = min(stop - place.byte, HELD_BATCH_BYTES)
         data = source.read(entry.number, place, place.byte + size)
@@ -308,7 +321,9 @@ class Planner:
             self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
         return data[: scan.end]
 
-    def _take_batches(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
+    def _take_batches(
+        self, entry: Input, place: SessionPosition, data: bytes, draft: _Draft
+    ) -> int:
         """Plan these whole batches; the bytes planned."""
         if not data:
             return 0
@@ -331,7 +346,7 @@ class Planner:
 
     # --- dedup ------------------------------------------------------------------------------------
 
-    def _take_judged(self, entry: Input, place: Place, data: bytes, draft: _Draft) -> int:
+    def _take_judged(self, entry: Input, place: SessionPosition, data: bytes, draft: _Draft) -> int:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
@@ -477,7 +492,7 @@ def _append_joined(draft: _Draft, part: Range) -> None:
     draft.next_offset += part.records
 
 
-def majority_place(places: Iterable[Place], voters: int) -> Place | None:
+def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:
     """The highest place that a majority of `voters` has reached; None if too few have reported."""
     ranked = sorted(places, reverse=True)
     needed = voters // 2 + 1

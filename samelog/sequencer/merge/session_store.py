@@ -12,7 +12,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from samelog.format.errors import CorruptLog, LogFormatError
-from samelog.sequencer.state.commands import Place, Range
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import DiskFault, File, FileSystem
@@ -100,7 +101,7 @@ class SessionStore:
         """
         for entry in self._machine.state.inputs.values():
             held = self.log(entry.number)
-            if Place(entry.run, *held.start(entry.run)) > entry.place:
+            if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
                 self._begun_anew.add(entry.number)
@@ -139,34 +140,34 @@ class SessionStore:
         for name in self._fs.list_directory(self._directory):
             self._dirs.forget_others(os.path.join(self._directory, name), known)
 
-    def durable(self, entry: Input) -> Place:
+    def durable(self, entry: Input) -> SessionPosition:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
         already.
         """
         roll, byte = self.log(entry.number).durable(entry.run)
-        return max(Place(entry.run, roll, byte), entry.place)
+        return max(SessionPosition(entry.run, roll, byte), entry.place)
 
-    def written(self, entry: Input) -> Place:
+    def written(self, entry: Input) -> SessionPosition:
         """Up to where this node holds an input, durable or not."""
         roll, byte = self.log(entry.number).end(entry.run)
-        return max(Place(entry.run, roll, byte), entry.place)
+        return max(SessionPosition(entry.run, roll, byte), entry.place)
 
-    def held(self, entry: Input) -> Place:
+    def held(self, entry: Input) -> SessionPosition:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
         return self.written(entry) if entry.number in self._logs else entry.place
 
-    def ends(self, numbers: Iterable[int]) -> dict[int, list[Place]]:
+    def ends(self, numbers: Iterable[int]) -> dict[int, list[SessionPosition]]:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
         self._begun_anew.clear()
         logs = {number: self._logs[number] for number in numbers if number in self._logs}
         return {
-            number: [Place(run, *held.end(run)) for run in held.runs()]
+            number: [SessionPosition(run, *held.end(run)) for run in held.runs()]
             for number, held in logs.items()
         }
 
-    def mark_durable(self, ends: Mapping[int, Iterable[Place]]) -> None:
+    def mark_durable(self, ends: Mapping[int, Iterable[SessionPosition]]) -> None:
         """Everything below these ends was synced."""
         for number, places in ends.items():
             held = self._logs.get(number)
@@ -186,7 +187,7 @@ class SessionStore:
             if file.roll >= entry.roll
         )
 
-    def release(self, number: int, place: Place, *, is_over: bool) -> None:
+    def release(self, number: int, place: SessionPosition, *, is_over: bool) -> None:
         """Remove the files of an input that lie wholly below `place`: nobody needs them. `is_over`:
         its run ends there, and what lies behind does not count.
         """
@@ -203,11 +204,11 @@ class SessionStore:
 
     # --- for the planner and the merger -----------------------------------------------------------
 
-    def sealed_length(self, number: int, place: Place) -> int | None:
+    def sealed_length(self, number: int, place: SessionPosition) -> int | None:
         """The length of the file `place` is in, if it will never grow."""
         return self.log(number).sealed_length(place.run, place.roll)
 
-    def read(self, number: int, place: Place, stop: int) -> bytes:
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in."""
         return self.log(number).read(place.run, place.roll, place.byte, stop)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samelog.consensus import Busy, NotLeader
+from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
@@ -26,7 +27,6 @@ from samelog.sequencer.state.commands import (
     Checkpoint,
     CloseRun,
     Merge,
-    Place,
     PublishStage,
     Range,
 )
@@ -46,7 +46,7 @@ class NodeView:
 
     boot: int = 0
     connected: bool = False
-    places: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, SessionPosition] = field(default_factory=dict)
     merged_durable: dict[int, int] = field(default_factory=dict)
     samples: dict[tuple[int, int], int] = field(default_factory=dict)
     """(partition, offset) -> running checksum."""
@@ -90,7 +90,7 @@ class Coordinator:
 
     # --- what nodes say ---------------------------------------------------------------------------
 
-    def positions(self, node: int, boot: int, places: Mapping[int, Place]) -> None:
+    def positions(self, node: int, boot: int, places: Mapping[int, SessionPosition]) -> None:
         """A node's durable positions; those of an older boot are nothing, of a newer one replace
         all.
         """
@@ -221,9 +221,9 @@ class Coordinator:
         """Of the batches that are merged now."""
         return self._group.raft.term + self._machine.state.epoch_base
 
-    def _available(self) -> dict[int, Place]:
+    def _available(self) -> dict[int, SessionPosition]:
         """Candidate inputs with more than is planned: what a majority and this node hold."""
-        available: dict[int, Place] = {}
+        available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
         for number in self._candidates:
@@ -235,8 +235,8 @@ class Coordinator:
         return available
 
     def _reach(
-        self, entry: Input, own: Mapping[int, Place], views: Sequence[NodeView]
-    ) -> Place | None:
+        self, entry: Input, own: Mapping[int, SessionPosition], views: Sequence[NodeView]
+    ) -> SessionPosition | None:
         """What a majority and this node hold of an input."""
         here = own.get(entry.number)
         if here is None:
@@ -247,7 +247,7 @@ class Coordinator:
 
     # --- stages -----------------------------------------------------------------------------------
 
-    def holds(self, entry: Input, end: Place) -> bool:
+    def holds(self, entry: Input, end: SessionPosition) -> bool:
         """Whether a majority and this node hold an input up to `end`."""
         reach = self._reach(entry, self.views[self._node].places, self._voting_views())
         return reach is not None and reach >= end
@@ -305,7 +305,7 @@ class Coordinator:
                     return False
         return True
 
-    def _known_ends(self, entry: Input, ends: Ends) -> list[Place]:
+    def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         partition = self._machine.state.partitions[entry.partition]
         topic = self._machine.state.topics[partition.topic_id]
         known = [
@@ -314,9 +314,9 @@ class Coordinator:
             if view.connected and entry.number in view.places
         ]
         said = ends.get((topic.name, partition.index))
-        return known if said is None else [*known, Place(entry.run, *said)]
+        return known if said is None else [*known, SessionPosition(entry.run, *said)]
 
-    def _reached(self, entry: Input, end: Place) -> bool:
+    def _reached(self, entry: Input, end: SessionPosition) -> bool:
         """Whether the merged place is at or behind `end`; a sealed file's end equals the next one's
         start.
         """
@@ -324,7 +324,7 @@ class Coordinator:
         while place < end and place.run == end.run and place.roll < end.roll:
             if self._sessions.sealed_length(entry.number, place) != place.byte:
                 return False
-            place = Place(place.run, place.roll + 1, 0)
+            place = SessionPosition(place.run, place.roll + 1, 0)
         return end <= place
 
     # --- cursors and checksums --------------------------------------------------------------------

@@ -22,6 +22,7 @@ import msgspec
 
 from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
@@ -34,7 +35,6 @@ from samelog.sequencer.state.commands import (
     Expire,
     Merge,
     OpenRun,
-    Place,
     PublishStage,
     RetireSession,
     SetMembers,
@@ -61,7 +61,7 @@ class _Mark:
     """Once a majority has merged up to `offset`, the inputs are released up to these places."""
 
     offset: int
-    places: tuple[tuple[int, Place], ...]
+    places: tuple[tuple[int, SessionPosition], ...]
 
 
 class Replica:
@@ -70,7 +70,7 @@ class Replica:
     def __init__(self, machine: StateMachine, sessions: SessionStore, merging: Merging) -> None:
         self.machine = machine
         self.applied_index = 0
-        self.released: dict[int, Place] = {}
+        self.released: dict[int, SessionPosition] = {}
         """Input -> place up to which a majority has it merged-durable."""
         self._sessions = sessions
         self._merging = merging
@@ -202,14 +202,16 @@ class Replica:
         return None if run is None else (run.run_id, run.closed)
 
     def _merged(self, merge: Merge) -> None:
-        places = {part.input: Place(part.run, part.roll, part.stop) for part in merge.ranges}
+        places = {
+            part.input: SessionPosition(part.run, part.roll, part.stop) for part in merge.ranges
+        }
         marks = self._marks.setdefault(merge.partition, deque())
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)
         self.on_committed(merge)
         self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
 
-    def needed(self, entry: Input) -> Place:
+    def needed(self, entry: Input) -> SessionPosition:
         """From where on bytes of an input's run may still have to be executed here."""
         partition = self._merging.partitions.get(entry.partition)
         waiting = None if partition is None else partition.merger.needed(entry.number, entry.run)
@@ -217,16 +219,16 @@ class Replica:
 
     def is_released(self, entry: Input) -> bool:
         """Whether a majority has all of an input merged durably that was ever planned."""
-        return self.released.get(entry.number, Place(-1, 0, 0)) >= entry.place
+        return self.released.get(entry.number, SessionPosition(-1, 0, 0)) >= entry.place
 
-    def releasable(self, entry: Input) -> Place | None:
+    def releasable(self, entry: Input) -> SessionPosition | None:
         """Below this a majority has an input merged-durable, and nothing here waits for bytes."""
         released = self.released.get(entry.number)
         return (
             None if released is None else min(released, next(iter(self._waiting(entry)), released))
         )
 
-    def _waiting(self, entry: Input) -> Iterable[Place]:
+    def _waiting(self, entry: Input) -> Iterable[SessionPosition]:
         """Where the ranges of an input start that instructions wait for, in its order."""
         partition = self._merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
@@ -286,7 +288,7 @@ class Replica:
             marks, cursor = self._marks.get(number), self._cursors.get(number, 0)
             while marks and marks[0].offset <= cursor:
                 for entry, place in marks.popleft().places:
-                    if place > self.released.get(entry, Place(-1, 0, 0)):
+                    if place > self.released.get(entry, SessionPosition(-1, 0, 0)):
                         self.released[entry] = place
                         moved.append(entry)
         if moved:

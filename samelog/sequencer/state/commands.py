@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,14 +31,6 @@ class Verdict(IntEnum):
     OUT_OF_ORDER = 2
     FENCED = 3
     SLICE = 4
-
-
-class Place(NamedTuple):
-    """Where one input stands: byte `byte` of file `log.<run>.<roll>`. Ordered as the bytes are."""
-
-    run: int
-    roll: int
-    byte: int
 
 
 class CommandError(Exception):

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from samelog.format.errors import InvariantError
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.archive_state import archive
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -30,7 +31,6 @@ from samelog.sequencer.state.commands import (
     NodeStarted,
     OpenInput,
     OpenRun,
-    Place,
     PublishStage,
     Range,
     RecordEvent,
@@ -366,8 +366,8 @@ class StateMachine:
         return command
 
     def places_after(
-        self, command: Merge, before: Mapping[int, Place], *, staged: bool = False
-    ) -> dict[int, Place] | None:
+        self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
+    ) -> dict[int, SessionPosition] | None:
         """Where each input stands after the instruction; None if a range starts elsewhere, or its
         run is closed or, unless `staged`, held. `before`: where inputs stand that will have moved
         by then.
@@ -381,7 +381,7 @@ class StateMachine:
                 return None
             if not follows(places.get(part.input, entry.place), part):
                 return None
-            places[part.input] = Place(part.run, part.roll, part.stop)
+            places[part.input] = SessionPosition(part.run, part.roll, part.stop)
         return places
 
     def _takes(self, session: str, *, staged: bool) -> bool:
@@ -457,7 +457,7 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
 
-def follows(place: Place, part: Range) -> bool:
+def follows(place: SessionPosition, part: Range) -> bool:
     """Whether a range starts at `place`, or with a later file: those in between are empty."""
     if part.stop < part.start or part.verdict not in Verdict.__members__.values():
         raise InvariantError(f"malformed range {part}")

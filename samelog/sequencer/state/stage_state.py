@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.sequencer.state.commands import Merge, Place, PublishStage
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.commands import Merge, PublishStage
 from samelog.sequencer.state.types import Rejection, Run, Stage, State
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _unmergeable(machine: StateMachine, command: PublishStage) -> Rejection | No
     """The first instruction that could not be applied behind those before it."""
     sessions = {session for session, _ in command.runs}
     offsets: dict[int, int] = {}
-    places: dict[int, Place] = {}
+    places: dict[int, SessionPosition] = {}
     for merge in command.merges:
         partition = machine.state.partitions.get(merge.partition)
         if partition is None:
@@ -62,7 +63,7 @@ def _unmergeable(machine: StateMachine, command: PublishStage) -> Rejection | No
 
 
 def _places_follow(
-    machine: StateMachine, merge: Merge, sessions: set[str], places: dict[int, Place]
+    machine: StateMachine, merge: Merge, sessions: set[str], places: dict[int, SessionPosition]
 ) -> bool:
     after = machine.places_after(merge, places, staged=True)
     if after is None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from samelog.sequencer.state.commands import Member, Place, RecordEvent, Sequence5, VoidRecords
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecords
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.setting_commands import Advertised
 
@@ -136,9 +137,9 @@ class Input(msgspec.Struct):
     last_id: int | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SessionPosition:
         """The merged position."""
-        return Place(self.run, self.roll, self.byte)
+        return SessionPosition(self.run, self.roll, self.byte)
 
 
 class State(msgspec.Struct):

@@ -53,7 +53,7 @@ def test_other_versions_are_refused() -> None:
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
-    fixed = "5348495053 4e4150 0001 0004 00000001 0000000000000009 0000000000000002 03 01"
+    fixed = "53414d4553 4e4150 0001 0004 00000001 0000000000000009 0000000000000002 03 01"
     assert EXAMPLE[:34] == bytes.fromhex(fixed)
     assert EXAMPLE[38:46] == (5).to_bytes(8, "big")
     assert EXAMPLE[46:54] == b"demo\x00\x01\x02\x03"

@@ -200,7 +200,7 @@ def test_limits() -> None:
 
 def test_the_bytes_are_the_documented_ones() -> None:
     encoder = WalEncoder(WalHeader("demo", 1, 2, 3, 4))
-    fixed = "5348495052414654 0001 0004 00000001 00000002 0000000000000003 0000000000000004"
+    fixed = "53414d4552414654 0001 0004 00000001 00000002 0000000000000003 0000000000000004"
     assert encoder.header_bytes[:-4] == bytes.fromhex(fixed) + b"demo"
     data = encoder.encode([Entry(4, 1, b"ab"), HardState(1, None, 3), SnapshotMark(3, 1)], synced=9)
     bodies = (

@@ -4,7 +4,7 @@ Everything runs on one event loop; only waiting for the disk happens in threads.
 broken invariant or a failing Raft disk ends the node; a failing session disk only ends its intake.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
-it started (DESIGN §11.14).
+it started (invariants.md, rule 14).
 """
 
 from __future__ import annotations

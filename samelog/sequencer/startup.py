@@ -2,7 +2,7 @@
 knows what was committed, then it has executed that; what it still lacks of history comes last.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
-it started (DESIGN §11.14).
+it started (invariants.md, rule 14).
 """
 
 from __future__ import annotations

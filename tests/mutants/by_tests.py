@@ -320,7 +320,7 @@ def messages_of_any_group() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A planted bug, the rule of the design (§11) it breaks, and the test that finds it."""
+    """A planted bug, the rule of docs/invariants.md it breaks, and the test that finds it."""
 
     rule: int
     mutant: Mutant

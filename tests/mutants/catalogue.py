@@ -1,8 +1,8 @@
 """All planted bugs: which rule each breaks, what finds it, and the table of them in
 docs/reliability.md.
 
-Rules are those of DESIGN.md: `§9, n` its invariants, `§11, n` its rules; `Raft` and a section of
-the paper, `thesis` and one of Ongaro's thesis.
+Rules are `invariant n` and `rule n` of docs/invariants.md, `Raft` and a section of the paper, or
+`thesis` and one of Ongaro's thesis.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ GROUP_RULES = {
     "commit_older_terms": "Raft 5.4.2",
     "count_before_save": "Raft 5.3",
     "vote_for_anyone": "Raft 5.4.1",
-    "count_the_untrusted": "§11, 13",
-    "votes_of_the_wiped": "§11, 13",
+    "count_the_untrusted": "rule 13",
+    "votes_of_the_wiped": "rule 13",
     "keep_conflicting_suffix": "Raft 5.3",
     "match_without_previous_term": "Raft 5.3",
     "read_without_proof": "thesis 6.4",
@@ -42,59 +42,59 @@ GROUP_RULES = {
     "silence_the_removed": "thesis 4.2.2",
     "forget_members_of_snapshots": "Raft 7",
     "ignore_unknown_leaders": "thesis 4.1",
-    "certain_after_power_loss": "§11, 17",
-    "doubt_ends_unasked": "§11, 17",
+    "certain_after_power_loss": "rule 17",
+    "doubt_ends_unasked": "rule 17",
 }
 CLUSTER_RULES = {
     "saved_before_sync": "Raft 5, figure 2",
-    "forgive_failed_syncs": "§11, 28",
+    "forgive_failed_syncs": "rule 28",
     "forget_votes": "Raft 5.2",
-    "roll_without_sync": "§9, 8",
-    "cut_damage": "§11, 15",
-    "snapshot_before_sync": "§11, 4",
-    "report_written": "§4, durability",
-    "ignore_failed_session_syncs": "§11, 28",
-    "mark_what_came_meanwhile": "§11, 15",
-    "names_are_not_synced": "§11, 1",
-    "merged_before_sync": "§11, 4",
-    "trust_torn_tails": "§11, 15",
-    "trust_gaps": "§11, 15",
-    "release_all_at_once": "§9, 8",
-    "remove_merged_files_at_once": "§11, 2",
-    "wiped_nodes_vote": "§11, 13",
-    "snapshots_are_not_synced": "§11, 4",
-    "forget_unclean_ends": "§11, 17",
-    "plan_without_majority": "§9, 3",
-    "plan_what_the_leader_lacks": "§11, 7",
-    "plan_before_noop": "§11, 11",
-    "keep_speculation": "§11, 11",
-    "use_offsets_again": "§9, 5",
-    "plan_bytes_again": "§9, 3",
-    "take_any_place": "§11, 11",
-    "judge_native_batches": "§11, 3",
-    "close_runs_early": "§11, 2",
-    "close_at_what_the_leader_holds": "§11, 2",
-    "close_beside_plans": "§11, 2",
-    "believe_any_boot": "§11, 13",
-    "acknowledge_what_is_durable": "§4, acknowledgement",
-    "release_what_is_committed": "§11, 4",
-    "release_what_one_has_merged": "§11, 4",
-    "share_run_numbers": "§11, 1",
-    "forget_runs": "§11, 1",
-    "merge_any_bytes": "§11, 8",
-    "copy_any_bytes": "§11, 8",
-    "roll_by_memory": "§11, 22",
-    "archive_the_active_file": "§9, 7",
-    "archive_by_a_minority": "§9, 7",
-    "truncate_what_is_kept": "§11, 16",
-    "forget_the_copies": "§6",
-    "wait_for_what_is_archived": "§11, 14",
-    "begin_anew_under_the_old_id": "§11, 10",
-    "merge_again_after_resets": "§9, 3",
-    "epochs_do_not_rise": "§11, 21",
-    "archive_what_is_not_copied": "§6",
-    "believe_what_was_written": "§6",
-    "believe_what_is_there": "§6",
+    "roll_without_sync": "invariant 8",
+    "cut_damage": "rule 15",
+    "snapshot_before_sync": "rule 4",
+    "report_written": "invariant 3",
+    "ignore_failed_session_syncs": "rule 28",
+    "mark_what_came_meanwhile": "rule 15",
+    "names_are_not_synced": "rule 1",
+    "merged_before_sync": "rule 4",
+    "trust_torn_tails": "rule 15",
+    "trust_gaps": "rule 15",
+    "release_all_at_once": "invariant 8",
+    "remove_merged_files_at_once": "rule 2",
+    "wiped_nodes_vote": "rule 13",
+    "snapshots_are_not_synced": "rule 4",
+    "forget_unclean_ends": "rule 17",
+    "plan_without_majority": "invariant 3",
+    "plan_what_the_leader_lacks": "rule 7",
+    "plan_before_noop": "rule 11",
+    "keep_speculation": "rule 11",
+    "use_offsets_again": "invariant 5",
+    "plan_bytes_again": "invariant 3",
+    "take_any_place": "rule 11",
+    "judge_native_batches": "rule 3",
+    "close_runs_early": "rule 2",
+    "close_at_what_the_leader_holds": "rule 2",
+    "close_beside_plans": "rule 2",
+    "believe_any_boot": "rule 13",
+    "acknowledge_what_is_durable": "invariant 3",
+    "release_what_is_committed": "rule 4",
+    "release_what_one_has_merged": "rule 4",
+    "share_run_numbers": "rule 1",
+    "forget_runs": "rule 1",
+    "merge_any_bytes": "rule 8",
+    "copy_any_bytes": "rule 8",
+    "roll_by_memory": "rule 22",
+    "archive_the_active_file": "invariant 7",
+    "archive_by_a_minority": "invariant 7",
+    "truncate_what_is_kept": "rule 16",
+    "forget_the_copies": "rule 16",
+    "wait_for_what_is_archived": "rule 14",
+    "begin_anew_under_the_old_id": "rule 10",
+    "merge_again_after_resets": "invariant 3",
+    "epochs_do_not_rise": "rule 21",
+    "archive_what_is_not_copied": "invariant 7",
+    "believe_what_was_written": "invariant 7",
+    "believe_what_is_there": "invariant 7",
 }
 
 
@@ -125,7 +125,7 @@ def rows() -> list[Row]:
     ]
     tested = [
         Row(
-            f"§11, {planted.rule}",
+            f"rule {planted.rule}",
             planted.mutant.__name__,
             _what(planted.mutant.__doc__),
             f"`{planted.test.removeprefix('tests/').partition('::')[0]}`",
@@ -147,7 +147,8 @@ def _order(row: Row) -> tuple[object, ...]:
 
 def reported() -> dict[str, str]:
     """The lines of the table in the report, by the names of the bugs."""
-    found = re.finditer(r"^\| (?:§|Raft|thesis)[^|]* \| `(\w+)` \|.*$", REPORT.read_text(), re.M)
+    row = re.compile(r"^\| (?:invariant|rule|Raft|thesis)[^|]* \| `(\w+)` \|.*$", re.MULTILINE)
+    found = row.finditer(REPORT.read_text(encoding="utf-8"))
     return {match[1]: match[0] for match in found}
 
 

@@ -3,7 +3,7 @@ names which number it has, and who else there is.
 
 A new node's number has never been used, so it has promised nothing and may vote once the cluster
 makes it a voter. A node that lost its directory keeps its number until an operator has it
-readmitted, and may not vote under it (DESIGN §11.13).
+readmitted, and may not vote under it (invariants.md, rule 13).
 
 Invariant: nothing is written before some member has named this node.
 """

@@ -1,9 +1,9 @@
 """A node's data directory: whose it is, which boot this is, and whether the node may vote.
 
 `node.json` names the cluster, the node and its boot counter, raised durably at every start, so that
-a copy of the directory put back later is recognised (DESIGN §11.13). A directory is made once, by
-an explicit bootstrap, with the right to vote; one that appears empty without it belongs to a node
-that lost its memory, and may not vote.
+a copy of the directory put back later is recognised (invariants.md, rule 13). A directory is made
+once, by an explicit bootstrap, with the right to vote; one that appears empty without it belongs to
+a node that lost its memory, and may not vote.
 
 Invariant: two processes never use one directory; a directory of another cluster, node or newer
 format is never touched.

@@ -1,8 +1,9 @@
 """Gets what this node lacks from its peers: session bytes while they exist, and merged bytes.
 
 A node that sees a peer ahead on an input for a moment, with nothing coming from the publisher,
-pulls the difference, so that whatever reached one living node is merged (DESIGN §11.7). A partition
-that stalls, for want of session bytes or behind an installed snapshot, copies the merged bytes.
+pulls the difference, so that whatever reached one living node is merged (invariants.md, rule 7). A
+partition that stalls, for want of session bytes or behind an installed snapshot, copies the merged
+bytes.
 
 Invariant: what is pulled passes the same checks as what is pushed or merged here; one pull at a
 time for each input and each partition.

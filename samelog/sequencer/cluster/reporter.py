@@ -2,7 +2,8 @@
 
 New positions go to the leader at once and to the other peers a little later, together; a peer that
 (re)connects hears everything anew. Nothing is said before `state_all`: until this node has applied
-what was committed before it started, it cannot know what its files are worth (DESIGN §11.14).
+what was committed before it started, it cannot know what its files are worth (invariants.md, rule
+14).
 
 Invariant: a position is stated only when this node can vouch for it: durable (with
 `fsync=interval`: written), or merged according to the replicated state.

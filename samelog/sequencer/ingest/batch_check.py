@@ -1,4 +1,4 @@
-"""What a node looks at before it takes record batches from outside (DESIGN §11.24, 30).
+"""What a node looks at before it takes record batches from outside (invariants.md, rules 24, 30).
 
 Bytes that were taken are merged, and whoever reads the partition has to get past them: a record
 that cannot be decoded would stop every subscriber for ever.

@@ -1,4 +1,5 @@
-"""Caps per identity (DESIGN §11.30): one publisher can neither starve the others nor fill a node.
+"""Limits of each identity, so that one publisher cannot starve the others or fill a node
+(invariants.md, rule 30).
 
 Bytes are counted between looks at the disk, which know what is merged meanwhile. Peers' copies are
 not capped here: they are what lets a backlog be merged.

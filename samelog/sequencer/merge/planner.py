@@ -6,7 +6,8 @@ per input and per entry, so that a flood from one publisher delays the others by
 It proposes nothing it would have to wait for: when idle, one record is an instruction.
 
 Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied
-lives in `_places`, `_tails` and the dedup view, and is dropped with leadership (DESIGN §11.11).
+lives in `_places`, `_tails` and the dedup view, and is dropped with leadership (invariants.md, rule
+11).
 """
 
 from __future__ import annotations

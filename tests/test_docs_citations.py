@@ -1,0 +1,120 @@
+"""What docs/invariants.md and docs/glossary.md say is there, and every citation of a rule resolves.
+
+Invariant: a rule keeps its number, and a word of the glossary names something that exists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import rows
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+FOLDERS = ("samelog", "tests", "bench", "docs", "deploy", "scripts")
+SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".txt", ".sh", ".toml", ".yaml"}
+HEADING = re.compile(r"^### (Invariant|Rule) (\d+): ", re.MULTILINE)
+CITED = re.compile(r"(?:invariants\.md,\s+|\| |\")((?:invariant|rule)s?)\s+(\d+(?:, \d+)*)")
+BY_NAME = re.compile(r"`(samelog(?:\.\w+)+)`")
+SECTION = "\N{SECTION SIGN}"
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every text of the project."""
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    for path in sorted([*found, *ROOT.glob("*.md"), *ROOT.glob("*.toml")]):
+        if path.suffix in SUFFIXES and path.is_file():
+            yield path, path.read_text(encoding="utf-8")
+
+
+@cache
+def invariants() -> str:
+    """docs/invariants.md."""
+    return (DOCS / "invariants.md").read_text(encoding="utf-8")
+
+
+def defined() -> set[str]:
+    """`rule 14`, `invariant 3` and so on, as docs/invariants.md has them."""
+    return {f"{kind.lower()} {number}" for kind, number in HEADING.findall(invariants())}
+
+
+def sections() -> dict[str, str]:
+    """The text below each heading of docs/invariants.md, by what it is cited as."""
+    parts = HEADING.split(invariants())[1:]
+    return {
+        f"{kind.lower()} {number}": text
+        for kind, number, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    }
+
+
+def test_rules_are_numbered_from_one_on() -> None:
+    expected = [*(f"Invariant {n}" for n in range(1, 10)), *(f"Rule {n}" for n in range(1, 32))]
+    assert [" ".join(found) for found in HEADING.findall(invariants())] == expected
+
+
+def test_every_cited_rule_exists() -> None:
+    offenders, count = [], 0
+    for path, text in texts():
+        for match in CITED.finditer(text):
+            cited = {f"{match[1].rstrip('s')} {number}" for number in match[2].split(", ")}
+            count += len(cited)
+            offenders += [f"{path.relative_to(ROOT)}: {name}" for name in cited - defined()]
+    assert offenders == []
+    assert count > 100  # the pattern still finds them
+
+
+def test_nothing_is_cited_by_the_sign_of_a_section() -> None:
+    """Numbered sections are those of documents outside of the repository: cite a rule, or a page
+    and its heading.
+    """
+    assert [str(path) for path, text in texts() if SECTION in text] == []
+
+
+def test_every_rule_names_its_planted_bugs() -> None:
+    planted: dict[str, set[str]] = {name: set() for name in defined()}
+    for row in rows():
+        if row.rule in planted:
+            planted[row.rule].add(row.name)
+    listed = {
+        name: set(re.findall(r"`(\w+)`", text.partition("- Planted:")[2].partition("\n\n")[0]))
+        for name, text in sections().items()
+    }
+    assert listed == planted
+
+
+@pytest.mark.parametrize("page", ["invariants.md", "glossary.md"])
+def test_every_module_and_type_that_is_named_exists(page: str) -> None:
+    names = set(BY_NAME.findall((DOCS / page).read_text(encoding="utf-8")))
+    assert len(names) > 30
+    assert sorted(name for name in names if not exists(name)) == []
+
+
+def test_every_word_of_the_glossary_says_what_it_is_and_where() -> None:
+    lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+    entries = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    words = [cells for cells in entries if cells[0] != "word" and not cells[0].startswith("---")]
+    assert all(len(cells) == 4 and all(cells[:3]) for cells in words)
+    assert all(BY_NAME.search(cells[2]) for cells in words)
+    assert len({cells[0] for cells in words}) == len(words) > 40
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    module, _, attribute = name.rpartition(".")
+    if _is_module(name):
+        return True
+    return _is_module(module) and hasattr(import_module(module), attribute)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.fetch_sessions import FetchSessions
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.clients.fetch_sessions import FetchSessions
+from samelog.kafka.codec.refusal import Refusal
 
 if TYPE_CHECKING:
     from samelog.kafka.api import Client

@@ -20,10 +20,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from samelog.kafka.clients.memory import Memory
+from samelog.kafka.clients.sasl import Authenticator, Exchange
+from samelog.kafka.clients.throttle import Allowance, Allowances
 from samelog.kafka.codec.schemas import Tree, read_request, write_response
-from samelog.kafka.memory import Memory
-from samelog.kafka.sasl import Authenticator, Exchange
-from samelog.kafka.throttle import Allowance, Allowances
 from samelog.runtime.tally import Tally
 
 if TYPE_CHECKING:

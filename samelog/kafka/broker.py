@@ -19,10 +19,10 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker, Endpoint
 from samelog.kafka.api import Client
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
-from samelog.kafka.refusal import Refusal
 from samelog.sequencer.state.commands import AnyCommand, CreateTopic
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES

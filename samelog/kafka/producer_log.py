@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import Outcome
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.replicator.interfaces import Place, Refused
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.node_sessions import session_of

@@ -9,38 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from samelog.kafka.api import Api
-from samelog.kafka.apis import (
-    alter_configs,
-    api_versions,
+from samelog.kafka.apis.cluster import describe_cluster, metadata
+from samelog.kafka.apis.groups import (
     consumer_group_describe,
     consumer_group_heartbeat,
-    create_partitions,
-    create_topics,
     delete_groups,
-    delete_records,
-    delete_topics,
-    describe_cluster,
-    describe_configs,
     describe_groups,
-    describe_producers,
-    fetch,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
     join_group,
     leave_group,
     list_groups,
-    list_offsets,
-    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
+    sync_group,
+)
+from samelog.kafka.apis.records import (
+    delete_records,
+    describe_producers,
+    fetch,
+    init_producer_id,
+    list_offsets,
     offset_for_leader_epoch,
     produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
+)
+from samelog.kafka.apis.session import api_versions, sasl_authenticate, sasl_handshake
+from samelog.kafka.apis.topics import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    incremental_alter_configs,
 )
 from samelog.kafka.audit import audited
 from samelog.kafka.broker import Broker

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from samelog.config.types import ClientQuota, Security
 from samelog.kafka.broker import Broker
-from samelog.kafka.dispatch import Dispatcher
-from samelog.kafka.listener import Listener, ListenerFault
+from samelog.kafka.clients.sasl import Authenticator
+from samelog.kafka.clients.throttle import Allowances
 from samelog.kafka.registry import APIS
-from samelog.kafka.sasl import Authenticator
-from samelog.kafka.throttle import Allowances
+from samelog.kafka.server.dispatch import Dispatcher
+from samelog.kafka.server.listener import Listener, ListenerFault
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.watch import FileWatch

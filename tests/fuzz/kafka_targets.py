@@ -18,17 +18,17 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
+from samelog.kafka.apis.records.producing import OLDEST
+from samelog.kafka.apis.records.record_check import check_records
+from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import read_client_id, read_header
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.codec.schemas import Tree, write_request
 from samelog.kafka.codec.structure import shape_of
 from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
-from samelog.kafka.producing import OLDEST
-from samelog.kafka.record_check import check_records
-from samelog.kafka.refusal import Refusal
 from samelog.kafka.registry import APIS
-from samelog.kafka.sasl import AuthenticationFailed, PlainExchange, ScramExchange
 
 FRAME_BYTES_MAX = 1 << 16
 BATCH_BYTES_MAX = 1 << 20

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.apis import create_topics
+from samelog.kafka.apis.topics import create_topics
 from samelog.kafka.audit import audited
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 
 CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="samelog://client/a", host="::1"))
 REFUSED = Refusal(ErrorCode.cluster_authorization_failed, "not you")

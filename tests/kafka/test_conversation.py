@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samelog.kafka.clients.conversation import Conversation, ConversationLimits, Request
 from samelog.kafka.codec.errors import MalformedRequest
-from samelog.kafka.conversation import Conversation, ConversationLimits, Request
 
 LIMITS = ConversationLimits(
     request_bytes=100, requests=3, waiting_bytes=150, frame_s=5, idle_s=60, stalled_s=7

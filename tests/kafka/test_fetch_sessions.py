@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.clients.fetch_sessions import EPOCH_MAX, STALE_S, FetchContext, FetchSessions
 from samelog.kafka.codec.fetch import FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
-from samelog.kafka.fetch_sessions import EPOCH_MAX, STALE_S, FetchContext, FetchSessions
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka import fetching
+from samelog.kafka.apis.records import fetching
+from samelog.kafka.apis.records.fetching import Fetching
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
-from samelog.kafka.fetching import Fetching
 
 WANTED = 9
 

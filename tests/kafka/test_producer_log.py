@@ -10,8 +10,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import Outcome
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.producer_log import NOT_TAKEN, ProducerLog
-from samelog.kafka.refusal import Refusal
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopic, DeleteTopic
 from samelog.sequencer.state.types import Topic

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.record_check import check_records
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.apis.records.record_check import check_records
+from samelog.kafka.codec.refusal import Refusal
 from tests.kafka.batches import batch, put
 
 LIMIT = 10_000

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.kafka.sasl import HASHES, AuthenticationFailed, Authenticator, Exchange, verifier
+from samelog.kafka.clients.sasl import (
+    HASHES,
+    AuthenticationFailed,
+    Authenticator,
+    Exchange,
+    verifier,
+)
 
 USERS = {"ann": "right", "b,o=b": "päss"}
 AUTHENTICATOR = Authenticator(USERS, b"secret")

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.pki import Role, create_authority, issue
-from samelog.kafka.connection import STRANGERS_REQUESTS
+from samelog.kafka.server.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.kafka.batches import batch

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import read_header
 from samelog.kafka.any_broker import Outcome
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.kafka.sidecar.session_log import SessionLog

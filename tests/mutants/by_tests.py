@@ -13,8 +13,8 @@ import msgspec
 
 from samelog.config.authorisation import Rights
 from samelog.consensus import messages
-from samelog.kafka import record_check
-from samelog.kafka.fetching import Fetching
+from samelog.kafka.apis.records import record_check
+from samelog.kafka.apis.records.fetching import Fetching
 from samelog.kafka.groups.desk import Desk
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify

@@ -341,7 +341,7 @@ async def serve(
 
 
 async def _open(listener: LocalListener) -> None:
-    from samelog.kafka.listener import ListenerFault
+    from samelog.kafka.server.listener import ListenerFault
 
     try:
         await listener.start()

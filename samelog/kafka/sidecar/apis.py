@@ -17,17 +17,16 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, Api, CallTo, Outcome
-from samelog.kafka.apis import (
-    api_versions,
-    describe_cluster,
+from samelog.kafka.apis.cluster import describe_cluster, metadata
+from samelog.kafka.apis.groups import find_coordinator
+from samelog.kafka.apis.records import (
     fetch,
-    find_coordinator,
     init_producer_id,
     list_offsets,
-    metadata,
     offset_for_leader_epoch,
     produce,
 )
+from samelog.kafka.apis.session import api_versions
 from samelog.kafka.codec.errors import Unanswerable
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.registry import GROUPS

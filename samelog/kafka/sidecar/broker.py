@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from samelog.config.types import Address
 from samelog.kafka.any_broker import AnyBroker, Endpoint
 from samelog.kafka.api import Client
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.runtime.clock import Clock
 
 NUMBER = 0

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from samelog.config.table import parse_address
 from samelog.config.types import Address, ClientConfig, Security
 from samelog.kafka.api import Client
-from samelog.kafka.apis import find_coordinator
+from samelog.kafka.apis.groups import find_coordinator
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.schemas import read_response, write_request
 from samelog.kafka.sidecar.upstream import Upstream

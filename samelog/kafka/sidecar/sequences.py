@@ -14,7 +14,7 @@ from collections import OrderedDict
 from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import BatchHeader
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence
 from samelog.sequencer.state.commands import Sequence5, Verdict
 from samelog.sequencer.state.sequences import remember

@@ -19,8 +19,8 @@ from samelog.config.types import (
     SubscriberKafka,
 )
 from samelog.kafka.api import Api
-from samelog.kafka.dispatch import Dispatcher
-from samelog.kafka.listener import Listener
+from samelog.kafka.server.dispatch import Dispatcher
+from samelog.kafka.server.listener import Listener
 from samelog.kafka.sidecar.apis import PUBLISHER_APIS, SUBSCRIBER_APIS
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import Groups

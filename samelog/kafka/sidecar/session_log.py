@@ -24,7 +24,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import read_header
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import Outcome
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from samelog.config.types import Address
 from samelog.kafka.any_broker import BatchLog, Outcome, Stream
 from samelog.kafka.api import Client
-from samelog.kafka.refusal import Refusal
+from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import Groups
 from samelog.replicator.interfaces import InputName, Refused

@@ -1,0 +1,1 @@
+"""The APIs that write, read and find records."""

@@ -1,0 +1,100 @@
+"""What Kafka's broker demands of the records in a Produce request, with the same error codes.
+
+Source: ByteBufferLogInputStream, ProduceRequest.validateRecords, UnifiedLog and LogValidator; their
+order decides on the code where several would do. Old formats are INVALID_RECORD: only brokers whose
+own logs are older than format 2 say UNSUPPORTED_FOR_MESSAGE_FORMAT. The records inside are looked
+at where every session's batches are (sequencer.batch_check).
+
+Invariant: what passes is one batch with a valid header and CRC, of a codec that the version allows.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    Attribute,
+    BatchHeader,
+    read_header,
+)
+from samelog.format.compression import Codec
+from samelog.format.errors import CorruptBatch
+from samelog.kafka.codec.refusal import Refusal
+
+ZSTD_FROM = 7
+_MAGIC_AT = 16
+_SMALLEST_BYTES = 26
+"""Of a batch of any format."""
+_CRC_FROM = 21
+
+
+def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
+    """The one batch that a partition's records are. Raises Refusal."""
+    whole = _only_batch(records, version)
+    if whole[:8] != bytes(8):
+        raise Refusal(ErrorCode.invalid_record, "the base offset is not 0")
+    if len(whole) > limit_bytes:
+        text = f"a record batch of {len(whole)} bytes; at most {limit_bytes} are taken"
+        raise Refusal(ErrorCode.message_too_large, text)
+    if len(whole) < HEADER_BYTES:
+        raise Refusal(ErrorCode.corrupt_message, f"a record batch of {len(whole)} bytes")
+    if kernels.crc32c(whole[_CRC_FROM:]) != int.from_bytes(whole[17:21], "big"):
+        raise Refusal(ErrorCode.corrupt_message, "the record batch's CRC is wrong")
+    _check_codec(whole, max(Codec))
+    try:
+        header = read_header(whole)
+    except CorruptBatch as error:
+        raise Refusal(ErrorCode.invalid_record, str(error)) from error
+    _check_header(header)
+    return header
+
+
+def _only_batch(records: memoryview | None, version: int) -> memoryview:
+    """What ProduceRequest.validateRecords looks at: one whole batch of format 2. Raises Refusal."""
+    if records is None or len(records) <= _MAGIC_AT:
+        raise Refusal(ErrorCode.invalid_record, "there is no record batch")
+    size = LENGTH_PREFIX_BYTES + int.from_bytes(records[8:12], "big", signed=True)
+    magic = records[_MAGIC_AT]
+    if size < _SMALLEST_BYTES or magic > MAGIC:
+        text = f"a record batch of {size} bytes with magic {magic}"
+        raise Refusal(ErrorCode.corrupt_message, text)
+    if size > len(records):
+        text = f"the record batch claims {size} bytes of {len(records)}"
+        raise Refusal(ErrorCode.invalid_record, text)
+    if magic != MAGIC:
+        text = f"record batches must have magic {MAGIC}, not {magic}"
+        raise Refusal(ErrorCode.invalid_record, text)
+    if version < ZSTD_FROM:
+        _check_codec(records, Codec.LZ4, f" before version {ZSTD_FROM}")
+    if size < len(records):
+        raise Refusal(ErrorCode.invalid_record, "there is more than one record batch")
+    return records
+
+
+def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
+    """Raises Refusal. Kafka has UNKNOWN_SERVER_ERROR for codecs that nobody has defined: that would
+    be a fault of ours.
+    """
+    codec = int.from_bytes(batch[_CRC_FROM : _CRC_FROM + 2], "big") & CODEC_BITS
+    if codec > newest:
+        text = f"codec {codec} is not taken{when}; the newest is {newest}"
+        raise Refusal(ErrorCode.unsupported_compression_type, text)
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.attributes & Attribute.CONTROL:
+        raise Refusal(ErrorCode.invalid_record, "control batches are the broker's own")
+    if header.attributes & Attribute.TRANSACTIONAL:
+        raise Refusal(ErrorCode.invalid_txn_state, "there are no transactions")
+    if header.attributes & Attribute.LOG_APPEND_TIME:
+        raise Refusal(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
+    if header.attributes & Attribute.DELETE_HORIZON:
+        raise Refusal(ErrorCode.invalid_record, "the delete horizon is the broker's to set")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        text = f"sequence {header.base_sequence}, epoch {header.producer_epoch} of a producer"
+        raise Refusal(ErrorCode.invalid_record, text)

@@ -1,0 +1,1 @@
+"""The APIs that begin a connection: versions and authentication."""

@@ -1,0 +1,1 @@
+"""The APIs that make, change and describe topics and settings."""

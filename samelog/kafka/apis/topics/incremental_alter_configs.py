@@ -1,0 +1,54 @@
+"""IncrementalAlterConfigs (44): sets some settings of topics, or gives them back their default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import Api, Call
+from samelog.kafka.apis.topics.altering import alter_all, alterable
+from samelog.kafka.apis.topics.topics import check_settings
+from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.schemas import Tree
+from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.topic_settings import KNOWN
+
+SET, DELETE = 0, 1
+
+
+async def handle(call: Call, request: Any) -> Tree:
+    """Answer a request."""
+    return await alter_all(call, request, _command)
+
+
+def _command(call: Call, resource: Any) -> AlterTopic:
+    """Raises Refusal."""
+    topic = alterable(call, resource)
+    names = [each.name for each in resource.configs]
+    if len(set(names)) != len(names):
+        raise Refusal(ErrorCode.invalid_request, "a setting is there twice")
+    given: dict[str, str | None] = {}
+    unset: list[str] = []
+    for each in resource.configs:
+        if each.name not in KNOWN:
+            check_settings({each.name: each.value})
+        if each.config_operation == DELETE:
+            unset.append(each.name)
+        elif each.config_operation == SET:
+            given[each.name] = "" if each.value is None else each.value
+        else:
+            text = f"{each.name} is no list: it can only be set or deleted"
+            raise Refusal(ErrorCode.invalid_config, text)
+    return AlterTopic(topic.topic_id, check_settings(given), unset)
+
+
+API = Api(
+    key=44,
+    name="IncrementalAlterConfigs",
+    first=0,
+    last=1,
+    flexible_from=1,
+    handle=handle,
+    notes="Topics only; set and delete.",
+)

@@ -1,0 +1,1 @@
+"""What is kept of one client: pure, told bytes and the time."""

@@ -1,0 +1,221 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, and is told what has changed.
+
+A session is its partitions as the client asked for them last, with what it was told of them; its
+epoch counts its requests, so that a request that came twice, or late, is noticed. A node forgets
+sessions that nobody uses when it needs the room; clients then begin a new one.
+
+Source: KIP-227 and Kafka's FetchSession. Bounded here in partitions too: a request can name many.
+
+Invariant: a partition is left out of an answer only if it has no records, no error, no other
+node to be read from, and the client was told its high watermark and log start before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.codec.fetch import (
+    FetchAnswer,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    TopicKey,
+)
+from samelog.kafka.codec.refusal import Refusal
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""Asks for a new session."""
+FINAL_EPOCH = -1
+"""Asks for none."""
+EPOCH_MAX = (1 << 31) - 1
+SESSIONS_MAX = 1000
+PARTITIONS_MAX = 200_000
+STALE_S = 120.0
+"""A session that was not used for so long makes room for another."""
+
+Place = tuple[TopicKey, int]
+Asked = list[tuple[TopicKey, list[FetchPartition]]]
+Answered = list[tuple[TopicKey, list[FetchedPartition]]]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A partition of a session: what is wanted of it, and what was told of it last."""
+
+    asked: FetchPartition
+    high_watermark: int = -1
+    log_start: int = -1
+
+    def is_news(self, part: FetchedPartition) -> bool:
+        """Whether an answer has to hold this; takes down what the client then knows."""
+        told = (self.high_watermark, self.log_start)
+        # What had an error is told of again when it has none any more.
+        self.high_watermark = -1 if part.error else part.high_watermark
+        self.log_start = part.log_start
+        has_records = any(len(piece) for piece in part.records)
+        if part.error or has_records or part.preferred >= 0:
+            return True
+        return told != (part.high_watermark, part.log_start)
+
+
+@dataclass(slots=True)
+class _Session:
+    number: int
+    by_id: bool
+    used_at: float
+    epoch: int = INITIAL_EPOCH + 1
+    """Of the next request."""
+    partitions: dict[Place, _Known] = field(default_factory=dict)
+    """Those that an answer held last come last: others have their turn first."""
+
+    def asked(self) -> Asked:
+        """All partitions, as a request that names them all; a topic may be there many times."""
+        topics: Asked = []
+        for (key, _), known in self.partitions.items():
+            if not topics or topics[-1][0] != key:
+                topics.append((key, []))
+            topics[-1][1].append(known.asked)
+        return topics
+
+    def change(self, request: FetchRequest) -> None:
+        """Take over what a request names, and what it wants forgotten."""
+        for key, partitions in request.topics:
+            for asked in partitions:
+                known = self.partitions.setdefault((key, asked.partition), _Known(asked))
+                known.asked = asked
+        for key, indexes in request.forgotten:
+            for index in indexes:
+                self.partitions.pop((key, index), None)
+
+    def news(self, topics: Answered) -> Answered:
+        """What has to be told of an answer's partitions."""
+        kept: Answered = []
+        for key, parts in topics:
+            found = [part for part in parts if self._is_news((key, part.partition), part)]
+            if found:
+                kept.append((key, found))
+        return kept
+
+    def _is_news(self, place: Place, part: FetchedPartition) -> bool:
+        known = self.partitions[place]
+        is_news = known.is_news(part)
+        if is_news:
+            self.partitions[place] = self.partitions.pop(place)
+        return is_news
+
+
+@dataclass(frozen=True, slots=True)
+class FetchContext:
+    """What a request wants after all: `topics`; what its answer goes through: `finish`."""
+
+    topics: Asked
+    by_id: bool = False
+    opens: bool = False
+    session: _Session | None = None
+    epoch: int = 0
+    """The session's behind the request."""
+
+
+class FetchSessions:
+    """All sessions of a node. Times are seconds of one clock that never goes backwards."""
+
+    def __init__(
+        self,
+        new_number: Callable[[], int],
+        *,
+        sessions_max: int = SESSIONS_MAX,
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
+        """`new_number`: chooses a number from 1 to 2^31-1 that nobody guesses."""
+        self._new_number = new_number
+        self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._sessions: dict[int, _Session] = {}
+        """The one that was used last comes last."""
+        self.partitions = 0
+        """Of all sessions."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def begin(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchContext:
+        """Find out what a request wants. `by_id`: it names topics by id. Raises Refusal."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(request.session_id)
+            return FetchContext(request.topics, by_id, request.session_epoch == INITIAL_EPOCH)
+        session = self._find(request, by_id=by_id)
+        before = len(session.partitions)
+        session.change(request)
+        self.partitions += len(session.partitions) - before
+        session.epoch = session.epoch % EPOCH_MAX + 1
+        session.used_at = now
+        self._sessions[session.number] = self._sessions.pop(session.number)
+        if not session.partitions or self.partitions > self._partitions_max:
+            self._remove(session.number)  # told by an answer without a session
+            return FetchContext(session.asked())
+        return FetchContext(session.asked(), by_id, session=session, epoch=session.epoch)
+
+    def _find(self, request: FetchRequest, *, by_id: bool) -> _Session:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            text = f"there is no fetch session {request.session_id}"
+            raise Refusal(ErrorCode.fetch_session_id_not_found, text)
+        if session.epoch != request.session_epoch:
+            text = f"epoch {request.session_epoch} of a fetch session; it is {session.epoch}"
+            raise Refusal(ErrorCode.invalid_fetch_session_epoch, text)
+        if session.by_id != by_id:
+            text = "a fetch session has names of topics, or ids, not both"
+            raise Refusal(ErrorCode.fetch_session_topic_id_error, text)
+        return session
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def finish(self, context: FetchContext, answer: FetchAnswer, now: float) -> FetchAnswer:
+        """The answer as the client is to get it."""
+        session = context.session
+        if session is None:
+            number = self._open(context, answer, now) if context.opens else NO_SESSION
+            return answer._replace(session_id=number)
+        if session.epoch != context.epoch:  # the next request came before this was answered
+            error = int(ErrorCode.invalid_fetch_session_epoch)
+            return FetchAnswer(error, [], session_id=session.number)
+        return answer._replace(topics=session.news(answer.topics), session_id=session.number)
+
+    def _open(self, context: FetchContext, answer: FetchAnswer, now: float) -> int:
+        """A new session's number, or none where there is no room."""
+        asked = {
+            (key, each.partition): _Known(each) for key, parts in context.topics for each in parts
+        }
+        if not asked or not self._has_room(len(asked), now):
+            return NO_SESSION
+        number = self._new_number()
+        while number in self._sessions:
+            number = self._new_number()
+        session = _Session(number, context.by_id, now, partitions=asked)
+        session.news(answer.topics)
+        self._sessions[number] = session
+        self.partitions += len(asked)
+        return number
+
+    def _has_room(self, count: int, now: float) -> bool:
+        while not self._fits(count):
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.used_at <= STALE_S:
+                return False
+            self._remove(oldest.number)
+        return True
+
+    def _fits(self, count: int) -> bool:
+        is_one_more = len(self._sessions) < self._sessions_max
+        return is_one_more and self.partitions + count <= self._partitions_max
+
+    def _remove(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)

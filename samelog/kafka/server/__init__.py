@@ -1,0 +1,1 @@
+"""What listens for Kafka clients, and drives their connections."""

@@ -1,0 +1,309 @@
+"""One client's connection on the event loop: drives the conversation, calls the handlers.
+
+Idle connections cost no task and no timer of their own; the listener looks at them now and then.
+
+A client that needs no answers (acks=0) may close as soon as it has sent everything: what it had
+sent to be written when it closed is still taken, as by Kafka's broker.
+
+Invariant: once the connection is over, nothing else that was asked on it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from samelog.format.errors import InvariantError
+from samelog.kafka.api import Api, Client
+from samelog.kafka.apis.records import produce
+from samelog.kafka.clients.conversation import Conversation, ConversationLimits, Request
+from samelog.kafka.clients.memory import Memory
+from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
+from samelog.kafka.server.dispatch import Dispatcher, Started
+
+log = logging.getLogger(__name__)
+
+HIGH_WATER_BYTES = 4 << 20
+LOW_WATER_BYTES = 1 << 20
+AUTHENTICATE_S = 10.0
+CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
+STRANGERS_REQUESTS = 100
+"""Of a client that has not authenticated; none needs more than four."""
+PRODUCE = produce.API.key.to_bytes(2, "big")
+"""How a request to write begins."""
+TURN_REQUESTS = 32
+"""Answered at once before others have their turn."""
+
+
+class KafkaConnection(asyncio.Protocol):
+    """Made by a listener only."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher[Any],
+        limits: ConversationLimits,
+        memory: Memory[KafkaConnection],
+        *,
+        admit: Callable[[KafkaConnection, asyncio.Transport], Client | None],
+        ended: Callable[[KafkaConnection, str], None],
+    ) -> None:
+        """`admit` says who the client is, None to refuse it; `ended`: the connection is over, and
+        why this side closed it, if it did.
+        """
+        self._dispatcher = dispatcher
+        self._admit = admit
+        self._ended = ended
+        self._memory = memory
+        self._loop = asyncio.get_running_loop()
+        self._conversation = Conversation(limits, self._loop.time())
+        self._client: Client | None = None
+        self._opened_at = self._loop.time()
+        self._transport: asyncio.Transport | None = None
+        self._waited: set[asyncio.Future[Any]] = set()
+        self._busy_with: Api[Any] | None = None
+        """A handler of it is to return before the next one begins."""
+        self._is_paused = False
+        self._is_over = False
+        self._muted_until = 0.0
+        """Nothing is taken from the client before: it has asked for too much."""
+        self._will_unmute = False
+        self._is_known = False
+        """Whether it was noticed that the client has authenticated."""
+        self._asked = 0
+        """Requests before that."""
+        self._is_ending = False
+        """The client has closed, and what it had sent to be written is being taken."""
+        self._reason = ""
+
+    # --- what the event loop calls ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there, with TLS if the listener has it."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        self._client = self._admit(self, self._transport)
+        if self._client is None:
+            self._is_over = True
+            self._transport.abort()
+        elif self._client.identity:
+            self._known()
+
+    def _known(self) -> None:
+        """It is certain who the client is: its requests may have their full length."""
+        self._is_known = True
+        self._conversation.open()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._is_over:
+            return
+        try:
+            self._conversation.received(data, self._loop.time())
+        except MalformedRequest as error:
+            self.close(str(error))
+            return
+        self._go_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._conversation.stalled(self._loop.time())
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._conversation.flows()
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._is_ending = not self._is_over
+        self._is_over = True
+        is_writing = self._is_ending and self._busy_with is produce.API
+        for future in tuple(self._waited):
+            if not (is_writing and isinstance(future, asyncio.Task)):
+                future.cancel()
+        self._take_rest()
+
+    def _take_rest(self) -> None:
+        """Begin the writes that were not begun yet; when all of them have been, end."""
+        while self._is_ending:
+            if self._busy_with is not None:
+                return
+            request = self._conversation.next_request()
+            if request is None:
+                self._is_ending = False
+            elif request.frame[: len(PRODUCE)] == PRODUCE:
+                self._start(request)
+        self._memory.hold(self, 0)
+        for end in () if self._client is None else self._client.at_end:
+            end()
+        self._ended(self, self._reason)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Start what can be started, write what can be written, read on if more is wanted."""
+        for _ in range(TURN_REQUESTS):
+            request = self._conversation.next_request() if self._may_start() else None
+            if request is None or self._is_over:
+                break
+            self._start(request)
+            if not self._is_known and self._is_refused():
+                return
+        else:
+            self._loop.call_soon(self._go_on)
+        self._flush()
+
+    def _is_refused(self) -> bool:
+        """Whether a client that had not authenticated yet is closed after its last request."""
+        client = cast(Client, self._client)
+        self._asked += 1
+        if client.identity:
+            self._known()
+        elif client.rejected or self._asked >= STRANGERS_REQUESTS:
+            self.close(client.rejected or "too many requests before authentication")
+            return True
+        return False
+
+    def _may_start(self) -> bool:
+        """While memory is short, nothing is answered to who has not read the last answers."""
+        is_short = self._memory.is_short and self._unsent_bytes() > 0
+        is_free = self._busy_with is None and not self._is_muted()
+        return is_free and not self._is_over and not is_short
+
+    def _is_muted(self) -> bool:
+        return self._muted_until > 0.0 and self._loop.time() < self._muted_until
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _account(self) -> None:
+        if not self._is_over:
+            self._memory.hold(self, self._conversation.held_bytes + self._unsent_bytes())
+
+    def _answered(self, number: int, started: Started, answer: Any) -> None:
+        now = self._loop.time()
+        output, pause_s = started.encode(answer, cast(Client, self._client), now)
+        self._conversation.answered(number, output)
+        if pause_s:
+            self._muted_until = max(self._muted_until, now + pause_s)
+            if not self._will_unmute:
+                self._unmute()
+        self._account()
+
+    def _unmute(self) -> None:
+        """Go on, once it is time."""
+        left = self._muted_until - self._loop.time()
+        self._will_unmute = left > 0
+        if left > 0:
+            self._loop.call_later(left, self._unmute)
+        else:
+            self._go_on()
+
+    def _start(self, request: Request) -> None:
+        started: Started | None = None
+        try:
+            started = self._dispatcher.start(cast(Client, self._client), request.frame)
+            outcome = started.outcome
+            if inspect.iscoroutine(outcome):
+                self._busy_with = started.api
+                self._wait(self._loop.create_task(outcome), request.number, started)
+            elif asyncio.isfuture(outcome):
+                self._wait(outcome, request.number, started)
+            else:
+                self._answered(request.number, started, outcome)
+        except CLIENTS_FAULTS as error:
+            self.close(str(error))
+        except InvariantError:
+            raise
+        except Exception:
+            log.exception("a request failed")
+            self.close("the node could not answer a request")
+
+    def _wait(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+        self._waited.add(future)
+        future.add_done_callback(lambda done: self._done(done, number, started))
+
+    def _done(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+        self._waited.discard(future)
+        if isinstance(future, asyncio.Task):
+            self._busy_with = None
+        if self._is_ending:
+            self._take_rest()
+        error = None if future.cancelled() else future.exception()
+        if self._is_over or future.cancelled():
+            return
+        if error is not None:
+            self._failed(error)
+            return
+        answer = future.result()
+        if asyncio.isfuture(answer):
+            self._wait(answer, number, started)
+        else:
+            self._answered(number, started, answer)
+        self._go_on()
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, InvariantError):
+            context = {"message": "an invariant is broken", "exception": error}
+            self._loop.call_exception_handler(context)
+        if isinstance(error, CLIENTS_FAULTS):
+            self.close(str(error))
+            return
+        log.error("a request failed", exc_info=error)
+        self.close("the node could not answer a request")
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        output = self._conversation.take_output(self._loop.time())
+        if output:
+            transport.writelines(cast(list[bytes], output))
+        self._account()
+        self._pace()
+
+    def paced(self) -> None:
+        """Memory has got short: stop reading; or it is no longer: go on."""
+        if self._memory.is_short:
+            self._pace()
+        else:
+            self._loop.call_soon(self._go_on)
+
+    def _pace(self) -> None:
+        """Read from the client, or do not, as the bounds demand."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        wants = self._conversation.wants_input and not self._memory.is_short
+        wants = wants and not self._is_muted()
+        if wants and self._is_paused:
+            transport.resume_reading()
+        elif not wants and not self._is_paused:
+            transport.pause_reading()
+        self._is_paused = not wants
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Close it if the client has let a deadline pass."""
+        reason = self._conversation.overdue(now)
+        if self._client is not None and not self._client.identity:
+            is_late = now - self._opened_at > AUTHENTICATE_S
+            reason = "not authenticated in time" if is_late else reason
+        if reason is not None:
+            self.close(reason)
+        elif self._memory.is_short:
+            self._go_on()
+
+    def close(self, reason: str) -> None:
+        """Send what is ready, and close."""
+        if self._is_over or self._transport is None:
+            return
+        self._reason = reason
+        self._flush()
+        self._is_over = True
+        self._transport.close()
+        self._loop.call_later(1.0, self._transport.abort)

@@ -69,7 +69,7 @@ def with_reloadable(config: NodeConfig, found: NodeConfig) -> NodeConfig:
 def take_over(node: Node, reload: NodeReload) -> None:
     """Let a node go by it from now on."""
     config = node.config = reload.config
-    node.config_problem = reload.problem
+    node.status.config_problem = reload.problem
     node.rights.grant(config.grants)
     node.quotas.limit(config.quotas)
     for service in node.services:

@@ -72,8 +72,8 @@ class NodeApi:
         if self.node is None:
             own = f"{self._config.name} {self._config.advertise}"
             return f"the node waits for its place in the cluster: samelog node add {own}"
-        if self.node.state in STATES:
-            return STATES[self.node.state]
+        if self.node.status.state in STATES:
+            return STATES[self.node.status.state]
         return "" if self.node.group.raft.leader is not None else "no leader is known"
 
     def _here(self) -> Node:

@@ -1,7 +1,7 @@
 """One sequencer node: builds the parts, connects them, runs them, stops them.
 
-Everything runs on one event loop; only waiting for the disk happens in threads. A part that meets a
-broken invariant or a failing Raft disk ends the node; a failing session disk only ends its intake.
+Everything runs on one event loop; only waits for the disk use threads. A broken invariant or a
+failing Raft disk ends the node; a failing session disk only ends its intake.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
 it started (invariants.md, rule 14).
@@ -54,6 +54,7 @@ from samelog.sequencer.merge.log_first import LogFirst
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.parts import LogParts, MemberParts, NodeStatus, PeerParts, RaftParts
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.raft.proposer import Proposer
@@ -94,10 +95,8 @@ class Node:
         """
         self.config = config
         self.clock = clock
-        self.state = NodeState.INITIALIZING
+        self.status = NodeStatus()
         self.rights = Rights(config.grants, ())
-        self.config_problem = ""
-        """Why a newer configuration does not count; empty: there is none, or it does."""
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
         self._tls = tls
@@ -128,8 +127,6 @@ class Node:
         self._build_upkeep()
         self._connect_parts()
 
-    # --- building ---------------------------------------------------------------------------------
-
     def _build_state(self, fs: FileSystem) -> None:
         """What is on disk: Raft's files, session logs, merged logs, and the state they give."""
         config = self.config
@@ -148,15 +145,13 @@ class Node:
             self.sessions,
             syncer=LogFirst(self._new_syncer(), lambda: self.group.sync_now()),  # noqa: PLW0108
         )
-        known = self.directory.record.members
-        self.members = Members(machine, known, configured=config.peers)
+        self.members = Members(machine, self.directory.record.members, configured=config.peers)
         self.replica = Replica(machine, self.sessions, self.merging)
         self._pending_at_start = body.pending
 
     def _build_sequencing(self) -> None:
         """What decides, with the other nodes: Raft, planning, intake, snapshots."""
         config, machine = self.config, self.replica.machine
-        always = config.fsync is Fsync.ALWAYS
         self.group = Group(
             restored(self.store, self.directory.record, self._rng, now=self.clock.now()),
             self.store,
@@ -164,15 +159,14 @@ class Node:
             clock=self.clock,
             send=lambda to, messages: self.links.send_raft(to, messages),  # noqa: PLW0108
             applier=self.replica,
-            sync_always=always,
+            sync_always=config.fsync is Fsync.ALWAYS,
             on_fault=self.fail,
         )
-        limits = PlannerLimits(segment_bytes=config.segment_bytes)
         self.coordinator = Coordinator(
             self.number,
             lambda: self.group.raft.voters,
             machine=machine,
-            planner=Planner(machine, limits),
+            planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
             sessions=self.sessions,
             group=self.group,
             clock=self.clock,
@@ -189,7 +183,7 @@ class Node:
             self.sessions,
             self.proposer,
             syncer=self._new_syncer(),
-            sync_always=always,
+            sync_always=config.fsync is Fsync.ALWAYS,
             sync_interval_s=config.fsync_interval_ms / 1000,
             batch_bytes=self.batch_bytes,
             auto_create_topics=config.auto_create_topics,
@@ -207,11 +201,9 @@ class Node:
     def _build_service(self) -> None:
         """What talks to others: links to peers, reports, what may be read."""
         config = self.config
+        known = self.directory.record
         hello = make_hello(
-            cluster=config.cluster,
-            node=config.name,
-            boot=self.directory.record.boot,
-            number=self.number,
+            cluster=config.cluster, node=config.name, boot=known.boot, number=self.number
         )
         self.links = Links(hello, self._tls, self, self._rng)
         self.changes = Changes(
@@ -275,9 +267,27 @@ class Node:
             is_there=self.is_there,
         )
         self.staging = Staging(self)
+        self._make_records()
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
         self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
         self._housekeeper = Housekeeper(self, self._host)
+
+    def _make_records(self) -> None:
+        config, clock, machine, files = (
+            self.config,
+            self.clock,
+            self.replica.machine,
+            self.directory,
+        )
+        seen = self.measures, self.connections, self.status
+        self.member = MemberParts(config, clock, files, self.rights, *seen)
+        held = self.sessions, self.merging, self.intake, self.source, self.repair
+        driven = self.proposer, self.coordinator, self.staging, self.snapshotter
+        self.logs, self.raft = (
+            LogParts(machine, *held),
+            RaftParts(self.group, self.replica, *driven),
+        )
+        self.peers = PeerParts(self.number, self.members, self.links, self.changes, self.is_there)
 
     def _new_syncer(self) -> NodeSyncer:
         syncer = self._host.new_syncer(self.config.data)
@@ -304,8 +314,6 @@ class Node:
         self.merging.on_durable = self.reporter.state_merged
         self.merging.on_executed = self.measures.merged
 
-    # --- running ----------------------------------------------------------------------------------
-
     async def start(self) -> int:
         """Open the port and join the cluster: the port that is listened on."""
         self._tasks.begin()
@@ -319,15 +327,12 @@ class Node:
             self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
         )
         self.group.pump()
-        self._tasks.spawn(self.group.run_ticks())
-        self._tasks.spawn(self.group.run_saver())
-        self._tasks.spawn(self.intake.run_syncer())
+        for run in (self.group.run_ticks, self.group.run_saver, self.intake.run_syncer):
+            self._tasks.spawn(run())
         self._tasks.spawn(self.merging.run_syncer())
         self.archive.start(self._tasks.spawn)
-        self._tasks.spawn(self.snapshotter.run())
-        self._tasks.spawn(self._housekeeper.run())
-        self._tasks.spawn(self.scrubber.run())
-        self._tasks.spawn(self.file_guard.run())
+        for part in (self.snapshotter, self._housekeeper, self.scrubber, self.file_guard):
+            self._tasks.spawn(part.run())
         self._tasks.spawn(come_up(self))
         self.links.start(self._tasks.spawn)
         return self._server.port
@@ -373,9 +378,7 @@ class Node:
         self.store.close()
         self.directory.stopped_cleanly()
         self.directory.close()
-        self.state = NodeState.OFFLINE
-
-    # --- events -----------------------------------------------------------------------------------
+        self.status.state = NodeState.OFFLINE
 
     def _received(self, number: int) -> None:
         """An input has more bytes here: a partition may have waited for them, and peers may."""
@@ -427,8 +430,6 @@ class Node:
         """A peer dialled in: if it began anew, what it acknowledged before counts no more."""
         if boot != self.coordinator.views[number].boot:
             self.group.raft.peer_restarted(number)
-
-    # --- peers ------------------------------------------------------------------------------------
 
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
@@ -493,8 +494,7 @@ class Node:
     def on_peer_gone(self, node: int) -> None:
         """A connection a peer dialled broke; it is gone when that was the last one."""
         self._dialled[node] -= 1
-        if self._dialled[node]:
-            return
-        self.coordinator.views[node].connected = False
-        if self.group.raft.leader == node:
-            self.group.leader_lost()
+        if not self._dialled[node]:
+            self.coordinator.views[node].connected = False
+            if self.group.raft.leader == node:
+                self.group.leader_lost()

@@ -23,7 +23,7 @@ LOOK_S = 0.05
 
 async def come_up(node: Node) -> None:
     """Become Live: applied and executed up to what was committed when the node started."""
-    node.state = NodeState.SYNCING
+    node.status.state = NodeState.SYNCING
     # A look now and then is all these waits need: nobody is told when they end.
     while (index := await node.group.read_index()) is None:  # noqa: ASYNC110
         await asyncio.sleep(RETRY_S)
@@ -37,7 +37,7 @@ async def come_up(node: Node) -> None:
         await asyncio.sleep(LOOK_S)
     for service in node.services:
         await service.start()
-    node.state = NodeState.LIVE
+    node.status.state = NodeState.LIVE
     await _record_boot(node)
 
 

@@ -76,9 +76,9 @@ def check_readiness(api: NodeApi, node: Node) -> None:
     """A node says why it is not ready."""
     assert api.not_ready() == ""
     for state in (NodeState.INITIALIZING, NodeState.SYNCING, NodeState.OFFLINE):
-        node.state = state
+        node.status.state = state
         assert api.not_ready().startswith("the node")
-    node.state = NodeState.LIVE
+    node.status.state = NodeState.LIVE
     node.group.leader_lost()
     assert api.not_ready() == "no leader is known"
 

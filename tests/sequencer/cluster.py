@@ -33,11 +33,13 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
         for node in nodes:
             await node.start()
         try:
-            await until(lambda: all(node.state is NodeState.LIVE for node in nodes), "all Live")
+            await until(
+                lambda: all(node.status.state is NodeState.LIVE for node in nodes), "all Live"
+            )
             await body(nodes)
         finally:
             for node in nodes:
-                if node.state is not NodeState.OFFLINE:
+                if node.status.state is not NodeState.OFFLINE:
                     await node.stop()
 
     asyncio.run(main())

@@ -123,7 +123,7 @@ def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) ->
         if not has_inputs:
             came.repair.peer_reported = lambda node, places: None  # type: ignore[method-assign]
         await came.start()
-        await until(lambda: came.state is NodeState.LIVE, "Live again")
+        await until(lambda: came.status.state is NodeState.LIVE, "Live again")
         await until(lambda: is_archived(came, 7) and offset(came) == 9, "caught up")
         await write(there, session, 2)
         await until(lambda: offset(came) == 11, "goes on")

@@ -41,7 +41,7 @@ def test_sealed_segments_have_one_and_keep_it(tmp_path: Path) -> None:
         await node.stop()
         nodes[0] = again = make_node(tmp_path, 1, 0, bootstrap=False)
         await again.start()
-        await until(lambda: again.state is NodeState.LIVE, "back")
+        await until(lambda: again.status.state is NodeState.LIVE, "back")
         assert [each.sha256 for each in history(again)[:-1]][2:] == known[2:]
 
     run_with(tmp_path, 1, body)
@@ -74,7 +74,7 @@ def test_a_node_that_skipped_what_was_archived_has_its_files_too(tmp_path: Path)
         await archive(rest, 6)
         nodes[2] = back = make_node(tmp_path, 3, 2, bootstrap=False)
         await back.start()
-        await until(lambda: back.state is NodeState.LIVE, "back")
+        await until(lambda: back.status.state is NodeState.LIVE, "back")
         await until(lambda: sizes(back) == sizes(rest[0]), "the same files")
         assert [size for _, size in sizes(back)[:6]] == [0] * 6
         await back.archive.digests.add(back.merging.partitions[1])

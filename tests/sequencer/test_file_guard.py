@@ -92,7 +92,7 @@ def test_what_is_still_open_comes_back_where_there_is_no_peer(tmp_path: Path) ->
         await node.stop()
         nodes[0] = again = make_node(tmp_path, 1, 0, bootstrap=False)
         await again.start()
-        await until(lambda: again.state is NodeState.LIVE, "back")
+        await until(lambda: again.status.state is NodeState.LIVE, "back")
         assert offset(again) == 4
 
     run_with(tmp_path, 1, body)

@@ -92,7 +92,7 @@ def test_a_node_that_lost_its_directory_votes_again_under_a_new_number(tmp_path:
         await until(lambda: bool(served.nodes), "it found its place")
         first = served.nodes[0]
         assert (first.number, first.directory.record.may_vote) == (lost.number, False)
-        await until(lambda: first.state is NodeState.LIVE, "Live without a vote")
+        await until(lambda: first.status.state is NodeState.LIVE, "Live without a vote")
         assert (await leader.changes.readmit(lost.config.name)).number == 3
         await until(lambda: len(served.nodes) == 2, "it begins again")
         second = served.nodes[1]
@@ -119,7 +119,7 @@ def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: st
     async def afterwards() -> None:
         alone = make_node(tmp_path, 3, 0, bootstrap=False)
         await alone.start()
-        await until(lambda: alone.state is NodeState.LIVE, "Live alone")
+        await until(lambda: alone.status.state is NodeState.LIVE, "Live alone")
         assert merged(alone) == before[0]
         assert alone.group.raft.voters == (0,)
         (event,) = alone.replica.machine.state.events

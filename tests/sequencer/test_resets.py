@@ -39,7 +39,7 @@ async def start_again(path: Path, nodes: list[Node], at: int) -> Node:
     """A node that was stopped, until it is Live."""
     nodes[at] = back = make_node(path, 3, at, bootstrap=False)
     await back.start()
-    await until(lambda: back.state is NodeState.LIVE, "back")
+    await until(lambda: back.status.state is NodeState.LIVE, "back")
     return back
 
 

@@ -36,7 +36,7 @@ def node_metrics(
 
     def config_problem() -> str:
         found = node()
-        return "" if found is None else found.config_problem
+        return "" if found is None else found.status.config_problem
 
     def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:
@@ -58,7 +58,7 @@ def node_metrics(
 
 def _state(node: Node) -> Iterator[Sample]:
     for state in NodeState:
-        yield "samelog_node_state", (state.name.lower(),), node.state is state
+        yield "samelog_node_state", (state.name.lower(),), node.status.state is state
     for number, member in tuple(node.members.all.items()):
         if number != node.number:
             yield "samelog_peer_connected", (member.name,), node.is_there(number)

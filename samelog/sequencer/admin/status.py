@@ -39,7 +39,7 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
     own = member.number == node.number
     until_ms = node.replica.machine.state.maintenance.get(member.name, 0)
     if own:
-        state = node.state
+        state = node.status.state
     else:
         state = admin.NodeState.LIVE if connected else admin.NodeState.OFFLINE
     if until_ms > node.clock.wall_ms():
@@ -74,8 +74,8 @@ def trouble(node: Node) -> str:
         troubles.append(f"intake stopped: {node.intake.stopped}")
     for number, reason in node.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
-    if node.config_problem:
-        troubles.append(f"configuration not taken: {node.config_problem}")
+    if node.status.config_problem:
+        troubles.append(f"configuration not taken: {node.status.config_problem}")
     if node.archive.policy.problem:
         troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
     if others := node.archive.disagreements():

@@ -1,0 +1,94 @@
+"""The parts of a node in records, for those who serve clients and operators: nobody gets the node.
+
+`MemberParts` is what a node has once, whatever it replicates. `LogParts` and `RaftParts` are of one
+Raft group's replica. `PeerParts` is who else there is.
+
+Invariant: a record is complete when it is made, and never changes; what changes is inside a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from samelog.config.authorisation import Rights
+from samelog.config.types import NodeConfig
+from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.members import Members
+from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.staging import Staging
+from samelog.sequencer.connections import Connections
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.log_source import NodeLogSource
+from samelog.sequencer.measures import Measures
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.admin import NodeState
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """What a node says of itself first."""
+
+    state: NodeState = NodeState.INITIALIZING
+    config_problem: str = ""
+    """Why a newer configuration is not in force; empty if there is none, or it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberParts:
+    """What a member of the cluster has once."""
+
+    config: NodeConfig
+    clock: Clock
+    directory: NodeDirectory
+    rights: Rights
+    measures: Measures
+    connections: Connections
+    status: NodeStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """The logs of one replica, and the replicated state that says what they are."""
+
+    machine: StateMachine
+    sessions: SessionStore
+    merging: Merging
+    intake: Intake
+    source: NodeLogSource
+    repair: Repair
+
+
+@dataclass(frozen=True, slots=True)
+class RaftParts:
+    """One replica's part in its Raft group."""
+
+    group: Group
+    replica: Replica
+    proposer: Proposer
+    coordinator: Coordinator
+    staging: Staging
+    snapshotter: Snapshotter
+
+
+@dataclass(frozen=True, slots=True)
+class PeerParts:
+    """The other members, as this node knows them."""
+
+    number: int
+    """Of this node."""
+    members: Members
+    links: Links
+    changes: Changes
+    is_there: Callable[[int], bool]
+    """Whether the member of that number is up, as far as is known here."""

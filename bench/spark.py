@@ -28,7 +28,7 @@ from samelog import Publisher
 from samelog.cli.local_cluster import LocalCluster
 from samelog.format import _kernels as kernels
 from samelog.replicator.admin_client import request
-from samelog.spark.source import SamelogDataSource
+from samelog.spark.source.data_source import SamelogDataSource
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.wire.admin import CreateTopic, TopicCreated

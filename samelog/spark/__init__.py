@@ -19,7 +19,7 @@ __all__ = ["Lag", "LagListener", "register"]
 
 def register(spark: SparkSession) -> None:
     """Make `format("samelog")` known to a session."""
-    from samelog.spark.source import SamelogDataSource
+    from samelog.spark.source.data_source import SamelogDataSource
 
     spark.dataSource.register(SamelogDataSource)
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from samelog.spark.errors import SourceError
-from samelog.spark.offsets import PartitionName, parse
+from samelog.spark.plan.offsets import PartitionName, parse
 
 
 @dataclass(frozen=True, slots=True)

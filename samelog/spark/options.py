@@ -17,7 +17,7 @@ from typing import TypeVar
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
 from samelog.spark.errors import BadOption
-from samelog.spark.places import (
+from samelog.spark.plan.places import (
     EARLIEST,
     LATEST,
     Places,

@@ -12,9 +12,9 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import StructType
 
-from samelog.spark.batch_reader import SamelogBatchReader
-from samelog.spark.source import SamelogDataSource
-from samelog.spark.stream_reader import SamelogStreamReader
+from samelog.spark.source.batch_reader import SamelogBatchReader
+from samelog.spark.source.data_source import SamelogDataSource
+from samelog.spark.source.stream_reader import SamelogStreamReader
 from samelog.store.merged.archive import LogStart
 from tests.subscriber.merged import Growing
 

@@ -12,9 +12,9 @@ import pytest
 from samelog.format.errors import InvalidName
 from samelog.replicator.admin_client import request
 from samelog.spark.errors import NotReadable, SourceError
-from samelog.spark.nodes import Nodes
-from samelog.spark.sink import SamelogBatchWriter, TaskWriters
-from samelog.spark.sink_options import SinkOptions
+from samelog.spark.logs.nodes import Nodes
+from samelog.spark.sink.options import SinkOptions
+from samelog.spark.sink.sink import SamelogBatchWriter, TaskWriters
 from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World
 from tests.spark.cluster import config

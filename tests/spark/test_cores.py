@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.spark.catalogue import Bounds, TopicState
 from samelog.spark.errors import BadOption, SourceError
-from samelog.spark.limits import cut, limit_ends, pack
-from samelog.spark.offsets import Ends, PartitionName, Range, parse, ranges_between
 from samelog.spark.options import ReadMode, parse_options
-from samelog.spark.places import LATEST, Places, parse_offsets, settle
-from samelog.spark.progress import advance, begin_stream, count, is_idle, losses
+from samelog.spark.plan.catalogue import Bounds, TopicState
+from samelog.spark.plan.limits import cut, limit_ends, pack
+from samelog.spark.plan.offsets import Ends, PartitionName, Range, parse, ranges_between
+from samelog.spark.plan.places import LATEST, Places, parse_offsets, settle
+from samelog.spark.plan.progress import advance, begin_stream, count, is_idle, losses
 
 NAMES = st.builds(PartitionName, st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
 OFFSETS = st.integers(0, 1 << 40)

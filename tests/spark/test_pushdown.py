@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from samelog.spark.offsets import PartitionName, Range
-from samelog.spark.pushdown import Narrowing
+from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.pushdown import Narrowing
 
 NUMBERS = st.integers(-3, 25)
 TESTS: dict[Any, Callable[[Any, Any], bool]] = {

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from samelog.archiver.targets import open_target
 from samelog.replicator.admin_client import request
 from samelog.spark import register
-from samelog.spark.columns import kafka_schema
 from samelog.spark.lag import Lag, LagListener
+from samelog.spark.payload.columns import kafka_schema
 from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import PLACE, copy_typed
 from tests.e2e import harness

@@ -15,7 +15,6 @@ from samelog.config.load import load_client
 from samelog.config.types import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.replicator.log_history import log_history
-from samelog.spark.catalogue import Bounds, TopicState
 from samelog.spark.errors import SourceError
 from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
 from samelog.spark.jobs.plans import Plan
@@ -26,9 +25,10 @@ from samelog.spark.jobs.segment_reads import (
     read_segment,
     unreadable,
 )
-from samelog.spark.nodes import Nodes
-from samelog.spark.offsets import PartitionName, Range
-from samelog.spark.remote_logs import RemoteLogs
+from samelog.spark.logs.nodes import Nodes
+from samelog.spark.logs.remote_logs import RemoteLogs
+from samelog.spark.plan.catalogue import Bounds, TopicState
+from samelog.spark.plan.offsets import PartitionName, Range
 from samelog.store.merged.names import LOG, segment_name
 from samelog.subscriber.tail_reader import Chunk
 from samelog.wire.admin_archive import LogFile

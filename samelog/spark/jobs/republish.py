@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from samelog.config.load import load_client
 from samelog.replicator.admin_client import request
-from samelog.spark.archived_logs import ArchivedLogs
 from samelog.spark.errors import BadOption, SourceError, UnknownTopic
-from samelog.spark.offsets import PartitionName, parse
+from samelog.spark.logs.archived_logs import ArchivedLogs
 from samelog.spark.options import Archive
+from samelog.spark.plan.offsets import PartitionName, parse
 from samelog.wire.admin import DescribeTopic, TopicDescription
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from samelog.spark.offsets import PartitionName, parse
 from samelog.spark.pipelines.delta_log import Commit, Snapshot
 from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
+from samelog.spark.plan.offsets import PartitionName, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from samelog.spark.access import config_path, open_logs
-from samelog.spark.catalogue import Catalogue, Logs, ends_of, partitions_of
 from samelog.spark.errors import BadOption, SourceError
-from samelog.spark.offsets import INITIAL, Ends, Offsets, parse, ranges_between
+from samelog.spark.logs.access import config_path, open_logs
 from samelog.spark.options import Options
-from samelog.spark.places import LATEST, check_order, settle
-from samelog.spark.progress import (
+from samelog.spark.plan.catalogue import Catalogue, Logs, ends_of, partitions_of
+from samelog.spark.plan.offsets import INITIAL, Ends, Offsets, parse, ranges_between
+from samelog.spark.plan.places import LATEST, check_order, settle
+from samelog.spark.plan.progress import (
     advance,
     begin_stream,
     clamp,
@@ -36,13 +36,13 @@ from samelog.spark.progress import (
     losses,
     refuse_losses,
 )
-from samelog.spark.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.selection import check_all_there, look
+from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
+from samelog.spark.source.selection import check_all_there, look
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samelog.spark.positions import Positions
+    from samelog.spark.source.positions import Positions
 
 LOOK_S = 0.02
 """Spark asks every 10 ms for the latest offset; more often than this nobody looks for it."""
@@ -151,7 +151,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             path = config_path(options.access)
             if path is None:
                 raise BadOption("positionGroup needs the option config: nodes keep the positions")
-            from samelog.spark.positions import Positions
+            from samelog.spark.source.positions import Positions
 
             self._positions = Positions(path, options.position_group)
         return self._logs

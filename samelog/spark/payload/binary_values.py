@@ -7,8 +7,8 @@ from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from samelog.spark.decoding import Decoded, Parse
 from samelog.spark.errors import BadOption
+from samelog.spark.payload.decoding import Decoded, Parse
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop_thread import LoopThread
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
-from samelog.spark.local_logs import archived
-from samelog.spark.offsets import Range
+from samelog.spark.logs.local_logs import archived
+from samelog.spark.plan.offsets import Range
 from samelog.subscriber.tail_reader import Chunk, chunk_of
 from samelog.wire.admin import ListTopics, Topics
 from samelog.wire.errors import FaultCode, WireError

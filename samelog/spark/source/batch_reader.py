@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from samelog.spark.access import open_logs
-from samelog.spark.catalogue import Logs, ids_of, partitions_of
-from samelog.spark.offsets import Range
+from samelog.spark.logs.access import open_logs
 from samelog.spark.options import Options
-from samelog.spark.places import check_order, settle
-from samelog.spark.pushdown import Narrowing
-from samelog.spark.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.selection import check_all_there, look
+from samelog.spark.plan.catalogue import Logs, ids_of, partitions_of
+from samelog.spark.plan.offsets import Range
+from samelog.spark.plan.places import check_order, settle
+from samelog.spark.plan.pushdown import Narrowing
+from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
+from samelog.spark.source.selection import check_all_there, look
 
 if TYPE_CHECKING:
     import pyarrow as pa

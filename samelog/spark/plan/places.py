@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from samelog.spark.catalogue import Bounds
 from samelog.spark.errors import BadOption, SourceError
-from samelog.spark.offsets import Offsets, PartitionName, flat
+from samelog.spark.plan.catalogue import Bounds
+from samelog.spark.plan.offsets import Offsets, PartitionName, flat
 
 EARLIEST, LATEST = -2, -1
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterable, Iterator
 
 from samelog.format.errors import LogFormatError
-from samelog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
-from samelog.spark.offsets import PartitionName, Range
+from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
+from samelog.spark.plan.offsets import PartitionName, Range
 from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.store.merged.copies import copy_path, find_copies
 from samelog.store.merged.log import MergedLog

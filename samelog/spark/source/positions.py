@@ -12,7 +12,7 @@ import threading
 
 from samelog.config.load import load_client
 from samelog.replicator.admin_client import AdminError, request
-from samelog.spark.offsets import Offsets, PartitionName
+from samelog.spark.plan.offsets import Offsets, PartitionName
 from samelog.wire.admin_groups import GroupDescription, ResetGroup, ResetTo
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from samelog.spark.catalogue import Bounds, Catalogue, ids_of, partitions_of
 from samelog.spark.errors import DataLoss
-from samelog.spark.limits import limit_ends
-from samelog.spark.offsets import Ends, Offsets, PartitionName, Range
+from samelog.spark.plan.catalogue import Bounds, Catalogue, ids_of, partitions_of
+from samelog.spark.plan.limits import limit_ends
+from samelog.spark.plan.offsets import Ends, Offsets, PartitionName, Range
 
 UNKNOWN_RECORD_BYTES = 1024.0
 """What a record is taken for where nothing is known of its size."""

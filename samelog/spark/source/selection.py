@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from samelog.spark.catalogue import Catalogue, Logs, TopicState
 from samelog.spark.errors import UnknownTopic
 from samelog.spark.options import Selection
+from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
 
 
 def look(logs: Logs, selection: Selection) -> Catalogue:

@@ -12,8 +12,8 @@ from samelog.archiver.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client
 from samelog.config.types import ConfigError
 from samelog.replicator.admin_client import AdminError, request
-from samelog.spark.access import config_path
 from samelog.spark.errors import BadOption, NotReadable
+from samelog.spark.logs.access import config_path
 from samelog.spark.options import Options, Selection
 from samelog.wire.admin import ListTopics, Topics
 

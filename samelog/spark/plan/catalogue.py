@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from samelog.spark.offsets import Offsets, PartitionName
+from samelog.spark.plan.offsets import Offsets, PartitionName
 
 
 class Bounds(NamedTuple):

@@ -18,14 +18,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from samelog.spark.columns import check_schema, kafka_schema, select_columns
 from samelog.spark.errors import BadOption
 from samelog.spark.options import Options, ValueFormat, parse_options
-from samelog.spark.payload import Payload, split_schema, typed_ddl
-from samelog.spark.reading import TaskReader
+from samelog.spark.payload.columns import check_schema, kafka_schema, select_columns
+from samelog.spark.payload.payload import Payload, split_schema, typed_ddl
+from samelog.spark.source.reading import TaskReader
 
 if TYPE_CHECKING:
-    from samelog.spark.sink_options import SinkOptions
+    from samelog.spark.sink.options import SinkOptions
 
 
 class SamelogDataSource(DataSource):
@@ -64,7 +64,7 @@ class SamelogDataSource(DataSource):
         """What the topics say of their values; only of JSON they do."""
         if self._parsed.values.format is not ValueFormat.JSON:
             return None
-        from samelog.spark.own_schema import own_schema
+        from samelog.spark.payload.own_schema import own_schema
 
         return own_schema(self._parsed)
 
@@ -82,14 +82,14 @@ class SamelogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch query. Raises BadOption."""
-        from samelog.spark.batch_reader import NarrowingReader, SamelogBatchReader
+        from samelog.spark.source.batch_reader import NarrowingReader, SamelogBatchReader
 
         kind = NarrowingReader if self._parsed.pushdown else SamelogBatchReader
         return kind(self._parsed, self._tasks(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch query that writes. Raises BadOption."""
-        from samelog.spark.sink import SamelogBatchWriter
+        from samelog.spark.sink.sink import SamelogBatchWriter
 
         return SamelogBatchWriter(self._sink(schema, overwrite=overwrite))
 
@@ -97,13 +97,13 @@ class SamelogDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """A streaming query that writes. Raises BadOption."""
-        from samelog.spark.sink import SamelogStreamWriter
+        from samelog.spark.sink.sink import SamelogStreamWriter
 
         return SamelogStreamWriter(self._sink(schema, overwrite=overwrite))
 
     def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
-        from samelog.spark.sink_options import parse_sink_options
-        from samelog.spark.sink_rows import check_columns
+        from samelog.spark.sink.options import parse_sink_options
+        from samelog.spark.sink.rows import check_columns
 
         options = parse_sink_options(self.options)
         if overwrite:
@@ -113,6 +113,6 @@ class SamelogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming query. Raises BadOption."""
-        from samelog.spark.stream_reader import SamelogStreamReader
+        from samelog.spark.source.stream_reader import SamelogStreamReader
 
         return SamelogStreamReader(self._parsed, self._tasks(schema))

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from samelog.replicator.pull.range_pull import Wanted
 from samelog.replicator.pull.repair_pull import PullRefused
-from samelog.spark.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.errors import NotReadable
-from samelog.spark.nodes import Nodes
-from samelog.spark.offsets import PartitionName
+from samelog.spark.logs.nodes import Nodes
+from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
+from samelog.spark.plan.offsets import PartitionName
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import MergedPosition, Start
 

@@ -14,14 +14,14 @@ from pyspark.sql.types import StructType
 
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
-from samelog.spark.access import read_range
-from samelog.spark.archived_records import within
-from samelog.spark.columns import KAFKA_COLUMNS, Shape
 from samelog.spark.errors import NotReadable
-from samelog.spark.limits import Task, cut, pack
-from samelog.spark.offsets import PartitionName, Range
+from samelog.spark.logs.access import read_range
+from samelog.spark.logs.archived_records import within
 from samelog.spark.options import Access, Splits
-from samelog.spark.payload import Payload
+from samelog.spark.payload.columns import KAFKA_COLUMNS, Shape
+from samelog.spark.payload.payload import Payload
+from samelog.spark.plan.limits import Task, cut, pack
+from samelog.spark.plan.offsets import PartitionName, Range
 from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class TaskReader:
     def _tables(self, wanted: Range, shape: Shape) -> Iterator[pa.Table]:
         """The records of a range."""
         if self.access.archive is not None:
-            from samelog.spark.archived_logs import read_archived
+            from samelog.spark.logs.archived_logs import read_archived
 
             columns = shape.schema.names if self.payload is None else KAFKA_COLUMNS
             yield from read_archived(self.access.archive, wanted, columns, may_skip=self.may_skip)

@@ -11,15 +11,15 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from samelog.spark.catalogue import Logs
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
-from samelog.spark.local_logs import LocalLogs, read_local
-from samelog.spark.offsets import Range
+from samelog.spark.logs.local_logs import LocalLogs, read_local
 from samelog.spark.options import Access, ReadMode
+from samelog.spark.plan.catalogue import Logs
+from samelog.spark.plan.offsets import Range
 from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
-    from samelog.spark.nodes import Nodes
+    from samelog.spark.logs.nodes import Nodes
 
 DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
 CONFIG_VARIABLE = "SAMELOG_CONFIG"
@@ -47,13 +47,13 @@ def open_logs(access: Access) -> Logs:
     Raises SourceError.
     """
     if access.archive is not None:
-        from samelog.spark.archived_logs import ArchivedLogs
+        from samelog.spark.logs.archived_logs import ArchivedLogs
 
         return ArchivedLogs(access.archive)
     path, directory = config_path(access), local_directory(access)
     if path is not None:
-        from samelog.spark.nodes import Nodes
-        from samelog.spark.remote_logs import RemoteLogs
+        from samelog.spark.logs.nodes import Nodes
+        from samelog.spark.logs.remote_logs import RemoteLogs
 
         return RemoteLogs(Nodes(path, timeout_s=access.fetch_timeout_s))
     if directory is None:
@@ -123,7 +123,7 @@ def _from_nodes(access: Access, path: str | None, wanted: Range, problem: str) -
 
 def shared_nodes(path: str, access: Access) -> Nodes:
     """Nodes, asked over one connection of this process for all its tasks. Raises NotReadable."""
-    from samelog.spark.nodes import Nodes
+    from samelog.spark.logs.nodes import Nodes
 
     key = os.getpid(), path
     found = _nodes.get(key)

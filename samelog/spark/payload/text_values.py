@@ -11,7 +11,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from samelog.spark.decoding import Parse, count_up
+from samelog.spark.payload.decoding import Parse, count_up
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from samelog.spark.offsets import Range
-from samelog.spark.places import FindTime
+from samelog.spark.plan.offsets import Range
+from samelog.spark.plan.places import FindTime
 
 
 class Narrowing:

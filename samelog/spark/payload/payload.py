@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from samelog.spark.columns import kafka_schema
-from samelog.spark.decoding import Decoded, decode_each
 from samelog.spark.errors import BadOption, CorruptValue
 from samelog.spark.options import CorruptMode, ValueFormat, Values
+from samelog.spark.payload.columns import kafka_schema
+from samelog.spark.payload.decoding import Decoded, decode_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samelog.spark.offsets import PartitionName
+    from samelog.spark.plan.offsets import PartitionName
 
 CORRUPT = "_corrupt"
 """The column that has the bytes of a value that is not what the schema says."""
@@ -105,19 +105,19 @@ class Payload:
     def _decode(self, values: pa.Array, schema: pa.Schema) -> Decoded:
         match self.values.format:
             case ValueFormat.JSON:
-                from samelog.spark.text_values import json_parser
+                from samelog.spark.payload.text_values import json_parser
 
                 return decode_each(values, json_parser(schema), schema)
             case ValueFormat.CSV:
-                from samelog.spark.text_values import csv_parser
+                from samelog.spark.payload.text_values import csv_parser
 
                 return decode_each(values, csv_parser(schema), schema)
             case ValueFormat.AVRO:
-                from samelog.spark.binary_values import avro_parser
+                from samelog.spark.payload.binary_values import avro_parser
 
                 return decode_each(values, avro_parser(schema, self.values.avro_schema), schema)
             case _:
-                from samelog.spark.binary_values import decode_tables
+                from samelog.spark.payload.binary_values import decode_tables
 
                 return decode_tables(values, schema)
 

@@ -16,11 +16,11 @@ from samelog.archiver.copies import CopyFault, Manifest, Place
 from samelog.archiver.copying import read_manifest
 from samelog.archiver.restoring import find_place
 from samelog.archiver.targets import Target, open_target
-from samelog.spark.archived_records import first_at, tables_of
-from samelog.spark.catalogue import Bounds, Catalogue, TopicState
 from samelog.spark.errors import DataLoss, NotReadable
-from samelog.spark.offsets import PartitionName, Range
+from samelog.spark.logs.archived_records import first_at, tables_of
 from samelog.spark.options import Archive
+from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState
+from samelog.spark.plan.offsets import PartitionName, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,19 +25,19 @@ from pyspark.sql.datasource import (
 )
 
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
-from samelog.spark.access import config_path, shared_nodes
 from samelog.spark.errors import BadOption, UnknownTopic
+from samelog.spark.logs.access import config_path, shared_nodes
+from samelog.spark.logs.remote_logs import RemoteLogs
 from samelog.spark.options import Access, ReadMode
-from samelog.spark.remote_logs import RemoteLogs
-from samelog.spark.sink_rows import pieces
+from samelog.spark.sink.rows import pieces
 from samelog.wire.admin_stage import StagedRun
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from samelog.config.types import ClientConfig
-    from samelog.spark.nodes import Nodes
-    from samelog.spark.sink_options import SinkOptions
+    from samelog.spark.logs.nodes import Nodes
+    from samelog.spark.sink.options import SinkOptions
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from samelog.spark.offsets import Offsets, Range
+from samelog.spark.plan.offsets import Offsets, Range
 
 Task = tuple[Range, ...]
 

@@ -1,0 +1,1 @@
+"""Where Spark reads logs: nodes, copies on this host, and archives."""

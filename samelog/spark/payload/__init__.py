@@ -1,0 +1,1 @@
+"""Turns the values of records into typed columns."""

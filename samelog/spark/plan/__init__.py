@@ -1,0 +1,1 @@
+"""Plans what a query reads: offsets, starts and ends, limits, filters. No I/O."""

@@ -1,0 +1,1 @@
+"""Writes rows to topics: the other direction of the data source `samelog`."""

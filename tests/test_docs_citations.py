@@ -24,6 +24,7 @@ HEADING = re.compile(r"^### (Invariant|Rule) (\d+): ", re.MULTILINE)
 CITED = re.compile(r"(?:invariants\.md,\s+|\| |\")((?:invariant|rule)s?)\s+(\d+(?:, \d+)*)")
 BY_NAME = re.compile(r"`(samelog(?:\.\w+)+)`")
 SECTION = "\N{SECTION SIGN}"
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -103,6 +104,24 @@ def test_every_word_of_the_glossary_says_what_it_is_and_where() -> None:
     assert all(len(cells) == 4 and all(cells[:3]) for cells in words)
     assert all(BY_NAME.search(cells[2]) for cells in words)
     assert len({cells[0] for cells in words}) == len(words) > 40
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    offenders = []
+    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "bench").glob("*.md")]:
+        for target, heading in LINK.findall(page.read_text(encoding="utf-8")):
+            if target.startswith("http"):
+                continue
+            other = (page.parent / target).resolve() if target else page
+            if not other.exists() or (heading and heading not in anchors(other)):
+                offenders.append(f"{page.relative_to(ROOT)}: {target}#{heading}")
+    assert offenders == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def exists(name: str) -> bool:

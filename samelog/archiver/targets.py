@@ -235,7 +235,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         from pyarrow import ArrowInvalid
         from pyarrow.fs import FileSystem
     except ImportError as error:
-        text = f"{url} needs pyarrow, which comes with: pip install 'samelog[archive]'"
+        text = f"{url} needs pyarrow: install samelog with the extra 'archive'"
         raise CopyFault(text) from error
     try:
         files, path = FileSystem.from_uri(url)

@@ -50,7 +50,7 @@ def _import_arrow() -> Any:
         import pyarrow as arrow
     except ImportError as error:
         raise ArrowMissing(
-            "Arrow tables need pyarrow, which comes with: pip install 'samelog[arrow]'"
+            "Arrow tables need pyarrow: install samelog with the extra 'arrow'"
         ) from error
     return arrow
 

@@ -62,7 +62,7 @@ def check_installed() -> None:
     """Raise PipelineError where there is nothing to draw with."""
     if find_spec("matplotlib") is None:
         raise PipelineError(
-            "a picture needs matplotlib, not installed here: pip install 'samelog[plot]'"
+            "a picture needs matplotlib, not installed here: install samelog with the extra 'plot'"
         )
 
 

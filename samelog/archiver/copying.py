@@ -30,7 +30,7 @@ from samelog.archiver.targets import Target, Upload, told
 from samelog.archiver.value_schema import parse_schema
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
-from samelog.store.disk.batch_walk import BatchWalk, Piece
+from samelog.store.disk.batch_walk import BatchChunk, BatchWalk
 from samelog.store.disk.files import File, FileSystem
 
 PIECE_BYTES = 8 << 20
@@ -137,7 +137,7 @@ class _Copies:
             self._parquet.close()
         return digest.hexdigest(), first_ms
 
-    def _pour_rows(self, piece: Piece) -> None:
+    def _pour_rows(self, piece: BatchChunk) -> None:
         if self._parquet is None:
             return
         try:
@@ -200,7 +200,7 @@ class _Hashed:
             self._upload.abort()
 
 
-def source_pieces(fs: FileSystem, job: CopyJob) -> Iterator[Piece]:
+def source_pieces(fs: FileSystem, job: CopyJob) -> Iterator[BatchChunk]:
     """The batches of a segment, each piece before the next is read. Raises SourceFault, at the end
     also when they are not what the cluster has merged.
     """
@@ -214,8 +214,8 @@ def source_pieces(fs: FileSystem, job: CopyJob) -> Iterator[Piece]:
         raise SourceFault(str(error)) from error
 
 
-def _checked_pieces(file: File, job: CopyJob) -> Iterator[Piece]:
-    walk = BatchWalk(file, 0, job.size, piece_bytes=PIECE_BYTES)
+def _checked_pieces(file: File, job: CopyJob) -> Iterator[BatchChunk]:
+    walk = BatchWalk(file, 0, job.size, chunk_bytes=PIECE_BYTES)
     checksum = job.begin_checksum
     for piece in walk:
         checksum = kernels.crc32c(memoryview(piece.data)[: piece.size], checksum)

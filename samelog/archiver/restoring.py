@@ -28,8 +28,8 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptBatch
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.archive import LogStart
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.truncation import LogStart
 
 Progress = Callable[[int], None]
 

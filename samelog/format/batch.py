@@ -32,7 +32,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, decompress
@@ -40,6 +40,8 @@ from samelog.format.errors import CorruptBatch
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_BYTES = kernels.HEADER_BYTES
 LENGTH_PREFIX_BYTES = 12  # what batchLength does not count
@@ -55,6 +57,8 @@ RESERVED_BITS = 0xFF80
 _STAMP = struct.Struct(">q")
 MAX_TIMESTAMP_AT = 35
 _HEADER = struct.Struct(">qiibIHiqqqhii")
+_HEAD = struct.Struct(">qi4xbI2xi8xq")
+"""baseOffset, batchLength, magic, crc, lastOffsetDelta, maxTimestamp."""
 
 
 class Attribute(IntFlag):
@@ -94,6 +98,16 @@ class BatchHeader:
         return self.base_offset + self.last_offset_delta + 1
 
 
+class BatchHead(NamedTuple):
+    """What a walk over headers tells of a batch; `start` and `size`: its bytes in the file."""
+
+    start: int
+    size: int
+    crc: int
+    last_offset: int
+    max_timestamp: int
+
+
 def max_timestamp(data: Buffer, start: int = 0) -> int:
     """The newest timestamp (ms) of the batch at `start`, whose header is there and known good."""
     stamp: int = _STAMP.unpack_from(data, start + MAX_TIMESTAMP_AT)[0]
@@ -123,6 +137,19 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
     if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > max(Codec):
         raise CorruptBatch(start, f"its attributes, {header.attributes:#06x}, are not known")
     return header
+
+
+def read_head(data: Buffer, at: int, position: int) -> BatchHead | None:
+    """The head of the batch whose header is at `at` of a buffer and at `position` of a file; None
+    if the 61 bytes are not all there, or none of a batch. The records need not be there.
+    """
+    if memoryview(data).nbytes - at < HEADER_BYTES:
+        return None
+    base_offset, length, magic, crc, last_delta, youngest = _HEAD.unpack_from(data, at)
+    size = LENGTH_PREFIX_BYTES + length
+    if magic != MAGIC or not HEADER_BYTES <= size <= HELD_BATCH_BYTES:
+        return None
+    return BatchHead(position, size, crc, base_offset + last_delta, youngest)
 
 
 def slice_batch(batch: Buffer, skip: int) -> bytes:

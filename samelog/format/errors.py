@@ -66,6 +66,19 @@ class UnsupportedFormat(LogFormatError):
     """A directory or file was written by another version of the format, or for another log."""
 
 
+class OtherTopic(UnsupportedFormat):
+    """A directory belongs to another topic id than expected: its name was used before."""
+
+    def __init__(self, path: str, found: str, expected: str) -> None:
+        super().__init__(path, found, expected)
+        self.path = path
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.path} belongs to topic id {self.found}, not to {self.expected}"
+
+
 class DirectoryInUse(LogFormatError):
     """Another process holds the directory."""
 

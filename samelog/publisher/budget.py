@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import data_name, parse_names
 from samelog.publisher.errors import PublisherError
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.session.names import data_name, parse_names
 
 
 class NoRoom(PublisherError):

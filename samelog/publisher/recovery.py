@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 
+from samelog.format.file_names import input_name
 from samelog.store.disk.files import FileSystem
-from samelog.store.session.directory import SessionDirectory, input_name
+from samelog.store.session.directory import SessionDirectory
 from samelog.store.session.log import InputLog
 
 log = logging.getLogger(__name__)

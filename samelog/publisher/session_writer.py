@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.format.file_names import data_name, input_name, sealed_name
 from samelog.format.names import check_topic_name
 from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
@@ -29,9 +30,8 @@ from samelog.publisher.recovery import end_dead_runs
 from samelog.publisher.sync import Unsynced
 from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.session.directory import RunExists, SessionDirectory, input_name
+from samelog.store.session.directory import RunExists, SessionDirectory
 from samelog.store.session.log import prepare_input
-from samelog.store.session.names import data_name, sealed_name
 
 LOCK_TIMEOUT_S = 0.3
 LOCK_RETRY_S = 0.01

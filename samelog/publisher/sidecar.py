@@ -20,6 +20,7 @@ from random import Random
 
 from samelog.config.types import ClientConfig
 from samelog.format.errors import DirectoryInUse, LogFormatError
+from samelog.format.file_names import SESSION_FILE
 from samelog.publisher.ship_lock import lock_shipping
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import Clock
@@ -28,7 +29,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import UsedDirectory
 from samelog.runtime.watch import FileWatch
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.session.directory import SESSION_FILE, SessionDirectory
+from samelog.store.session.directory import SessionDirectory
 
 log = logging.getLogger(__name__)
 

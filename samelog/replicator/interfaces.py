@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 __all__ = [

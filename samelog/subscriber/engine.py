@@ -12,8 +12,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from samelog.format.file_names import parse_input_name
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.session.directory import parse_input_name
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper

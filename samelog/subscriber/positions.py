@@ -11,9 +11,10 @@ import os
 
 import msgspec
 
+from samelog.format.directory_files import Versioned
 from samelog.format.names import check_session_name
 from samelog.store.disk.files import FileSystem
-from samelog.store.disk.json_files import Versioned, read_json_file
+from samelog.store.disk.json_files import read_json_file
 
 
 class TopicPositions(msgspec.Struct):

@@ -26,7 +26,7 @@ from samelog.runtime.loop import spawn
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import UsedDirectory
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.copies import find_copies
+from samelog.store.merged.partition_file import find_partition_directories
 from samelog.wire.messages import Start
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,9 @@ class SubscriberSidecar:
             return not self._known or any(
                 (topic, partition, topic_id) in self._known
                 for name in {topic for topic, _, _ in self._known}
-                for topic, topic_id, partition in find_copies(self._fs, self.directory.path, name)
+                for topic, topic_id, partition in find_partition_directories(
+                    self._fs, self.directory.path, name
+                )
             )
         except LogFormatError:
             return False

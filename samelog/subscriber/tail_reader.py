@@ -16,15 +16,15 @@ from struct import Struct
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases, segment_name
+from samelog.format.marks import MergedMarks
+from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import fault_of
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file
-from samelog.store.disk.marks import MARKS_FILE, read_marks
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.marks import MergedMarks
-from samelog.store.merged.names import LOG, PARTITION_FILE, segment_bases, segment_name
-from samelog.store.merged.partition_file import PartitionFile
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 
 _BASE_OFFSET = Struct(">q")
@@ -294,7 +294,7 @@ class TailReader:
         """Whether the batch at the reader's place has a successor, or is below the durable mark."""
         if self._has_successor():
             return True
-        marks = read_marks(self._fs, os.path.join(self.path, MARKS_FILE), MergedMarks)
+        marks = read_marks(self._fs, self.path, MergedMarks)
         return marks is not None and (marks.durable.base, marks.durable.byte) > (
             self._base,
             self._byte,

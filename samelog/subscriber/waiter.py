@@ -13,8 +13,8 @@ import os
 import select
 import threading
 
+from samelog.format.file_names import MARKS_FILE
 from samelog.runtime.inotify import Inotify, Mask
-from samelog.store.disk.marks import MARKS_FILE
 
 _NEW_NAME = Mask.CREATE | Mask.MOVED_TO
 _ANYTHING = Mask.OVERFLOW | Mask.IGNORED

@@ -16,7 +16,7 @@ from pathlib import Path
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
-from samelog.store.merged.check import Copy, check_all, find_copies
+from samelog.store.merged.check import PartitionCopy, check_all, find_copies
 from tests.chaos.load import TOPIC
 from tests.chaos.notes import Kind, last_count, read_notes
 from tests.chaos.record import Author, Parsed, first_chain, next_chain, parse
@@ -161,11 +161,11 @@ def check(directories: Sequence[Path], promises: Sequence[Promise]) -> Findings:
     return findings
 
 
-def _end_of(copy: Copy) -> str:
+def _end_of(copy: PartitionCopy) -> str:
     return f"{copy.directory} at {copy.end_offset}"
 
 
-def _check_records(copies: Sequence[Copy], promises: Sequence[Promise]) -> Findings:
+def _check_records(copies: Sequence[PartitionCopy], promises: Sequence[Promise]) -> Findings:
     check = RecordCheck()
     if copies:
         sound = [copy for copy in copies if not copy.faults] or copies

@@ -37,10 +37,10 @@ from tests.cluster_sim.lineage import Lineage
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
+    from samelog.format.segment import Segment
     from samelog.replicator.pull.client import PullClient
     from samelog.sequencer.node import Node
     from samelog.sequencer.state.types import State
-    from samelog.store.merged.segment import Segment
     from tests.cluster_sim.actor import Actor
     from tests.cluster_sim.node import NodeActor
     from tests.cluster_sim.publisher import PublisherActor

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from samelog.format import _kernels as kernels
 from samelog.publisher import output
-from samelog.store.disk.directory_watch import DirectoryWatch
+from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.files import open_files
 from tests.cluster_sim.loop import SimLoop

@@ -10,10 +10,11 @@ import errno
 import itertools
 import os
 
+from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.runtime.inotify import Mask
 from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, DiskFull, NoSuchFile
-from samelog.store.disk.files import TEMPORARY_SUFFIX, Bytes, StrPath, SyncTarget
+from samelog.store.disk.files import TEMPORARY_SUFFIX, StrPath, SyncTarget
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.inode import Directory, Inode
 from tests.cluster_sim.process import Process, ProcessDied

@@ -11,15 +11,15 @@ from unittest.mock import patch
 from samelog.archiver import copying
 from samelog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
 from samelog.archiver.plan import Facts, Proposal
+from samelog.format.file_names import segment_bases
+from samelog.format.segment import Segment
 from samelog.replicator.pull.client import PullClient
 from samelog.sequencer.archive import archiving
 from samelog.sequencer.archive.rounds import ArchiveRounds
 from samelog.sequencer.state.commands import Archive, GoneFile
-from samelog.store.merged import archive as merged_archive
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged import truncation
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.names import segment_bases
-from samelog.store.merged.segment import Segment
+from samelog.store.merged.truncation import LogStart
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def archive_by_a_minority() -> Iterator[None]:
 @contextmanager
 def truncate_what_is_kept() -> Iterator[None]:
     """A node truncates one segment more than Raft says."""
-    original = merged_archive.not_truncated
+    original = truncation.not_truncated
 
     def not_truncated(fs: Any, directory: str, below: int) -> list[int]:
         bases = segment_bases(fs.list_directory(directory))

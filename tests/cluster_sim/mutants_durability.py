@@ -23,12 +23,12 @@ from samelog.sequencer.raft.group import Group
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
-from samelog.store.disk.batch_walk import Extent
+from samelog.store.disk.batch_walk import ValidExtent
 from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.files import DiskFault, File
 from samelog.store.session.log import InputLog
-from samelog.store.session.repair import RunRepair
-from samelog.store.session.run import Run
+from samelog.store.session.recovery import RunRecovery
+from samelog.store.session.run import HeldRun
 from tests.cluster_sim.files import SimFileSystem
 
 
@@ -183,11 +183,11 @@ def trust_torn_tails() -> Iterator[None]:
     """A session file is taken as it is found, up to its last byte."""
 
     def take_up_tail(
-        self: RunRepair, run: Run, roll: int, names: Any, file: File, size: int
+        self: RunRecovery, run: HeldRun, roll: int, names: Any, file: File, size: int
     ) -> bool:
-        return self._cut(run, roll, names, file, Extent(size, -1, 0, None))
+        return self._cut(run, roll, names, file, ValidExtent(size, -1, 0, None))
 
-    with patch.object(RunRepair, "_take_up_tail", take_up_tail):
+    with patch.object(RunRecovery, "_take_up_tail", take_up_tail):
         yield
 
 
@@ -203,7 +203,7 @@ def release_all_at_once() -> Iterator[None]:
     """Nothing keeps the order in which released files vanish."""
     original = InputLog._remove_file
 
-    def remove(self: InputLog, run: Run, roll: int, *, for_good: bool = False) -> None:
+    def remove(self: InputLog, run: HeldRun, roll: int, *, for_good: bool = False) -> None:
         original(self, run, roll)
 
     with patch.object(InputLog, "_remove_file", remove):

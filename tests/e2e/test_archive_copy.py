@@ -15,9 +15,9 @@ from samelog.archiver.copies import PARQUET, SEGMENTS
 from samelog.archiver.restoring import find_place, manifests_of
 from samelog.archiver.targets import open_target
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.format.file_names import segment_bases
 from samelog.replicator.admin_client import request
 from samelog.store.merged.check import check_all, find_copies
-from samelog.store.merged.names import segment_bases
 from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for

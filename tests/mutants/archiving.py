@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import LOG, segment_bases
 from samelog.store.disk.files import FileSystem, OsFileSystem
-from samelog.store.merged import archive as merged_archive
 from samelog.store.merged import log as merged_log
-from samelog.store.merged import partition_file
-from samelog.store.merged.names import LOG, segment_bases
-from samelog.store.merged.partition_file import PartitionFile
-from samelog.store.merged.repair import MergedRepair
+from samelog.store.merged import partition_file, truncation
+from samelog.store.merged.recovery import MergedRecovery
 
 
 @contextmanager
@@ -27,7 +26,7 @@ def unreadable_is_archived() -> Iterator[None]:
             return original(fs, directory, wanted, **how)
         except CorruptLog:
             names = fs.list_directory(directory)
-            merged_archive.truncate_segments(fs, directory, segment_bases(names))
+            truncation.truncate_segments(fs, directory, segment_bases(names))
             return wanted
 
     with patch.object(merged_log, "claim", claim):
@@ -37,13 +36,13 @@ def unreadable_is_archived() -> Iterator[None]:
 @contextmanager
 def empty_is_archived() -> Iterator[None]:
     """A segment without bytes counts as archived, whatever Raft says."""
-    original = MergedRepair.repair
+    original = MergedRecovery.recover
 
-    def repair(self: MergedRepair, bases: list[int]) -> None:
+    def recover(self: MergedRecovery, bases: list[int]) -> None:
         sizes = {base: self.fs.size(self.reader.path(base, LOG)) for base in bases}
         original(self, [base for base in bases if sizes[base] or base == bases[-1]])
 
-    with patch.object(MergedRepair, "repair", repair):
+    with patch.object(MergedRecovery, "recover", recover):
         yield
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from samelog import Record
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
+from samelog.format.directory_files import RunFile
+from samelog.format.file_names import data_name, parse_names
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.session.directory import RunFile, SessionDirectory
-from samelog.store.session.names import data_name, parse_names
+from samelog.store.session.directory import SessionDirectory
 
 FS = OsFileSystem()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from samelog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.merged.archive import LogStart, not_truncated, truncate_segments
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 from tests.replicator.session_files import random_batches

@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 
 from samelog.format import _kernels as kernels
+from samelog.format.file_names import input_name
 from samelog.replicator.interfaces import InputName, Place
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.session.directory import SessionDirectory, input_name
+from samelog.store.session.directory import SessionDirectory
 from samelog.store.session.log import InputLog
 
 FLIGHTS = ("flights", 0)

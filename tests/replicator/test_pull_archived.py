@@ -12,7 +12,7 @@ import pytest
 from samelog.config.types import SubscriberConfig
 from samelog.replicator.pull.copy import CopyState
 from samelog.store.disk.files import OsFileSystem, StrPath
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch
 from tests.replicator.test_pull_client import Pulling, copy_files, pulling, until_copied

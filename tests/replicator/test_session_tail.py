@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import parse_names
 from samelog.replicator.push import session_tail
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.files import NoSuchFile, OsFileSystem
-from samelog.store.session.names import parse_names
 from tests.replicator.session_files import batch
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from samelog.archiver.policy import Policy
+from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.admin.archive import serve_archive
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import Archive, CreateTopic, GoneFile
 from samelog.sequencer.state.types import Rejection
-from samelog.store.merged.names import segment_bases
 from samelog.wire.admin import NodeState
 from samelog.wire.admin_archive import ArchivePlan, PlanArchive
 from tests.sequencer.cluster import (

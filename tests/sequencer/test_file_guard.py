@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopic
-from samelog.store.merged.names import segment_bases
 from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.history import ArchivedFile
 from samelog.sequencer.node import Node
-from samelog.store.merged.history_file import ArchivedFile
 from samelog.wire.admin_archive import LogHistory
 from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
 from tests.sequencer.test_archive_rounds import policy_of

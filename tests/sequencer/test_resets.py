@@ -6,9 +6,9 @@ import os
 import uuid
 from pathlib import Path
 
+from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin.resets import reset_cluster
 from samelog.sequencer.node import Node
-from samelog.store.merged.names import segment_bases
 from samelog.wire.admin import NodeState, ResetCluster
 from tests.sequencer.cluster import (
     Session,

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from samelog.spark.source.batch_reader import SamelogBatchReader
 from samelog.spark.source.data_source import SamelogDataSource
 from samelog.spark.source.stream_reader import SamelogStreamReader
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from tests.subscriber.merged import Growing
 
 

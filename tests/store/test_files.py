@@ -16,13 +16,8 @@ import pytest
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.store.disk import os_file
-from samelog.store.disk.files import (
-    DiskFault,
-    DiskFull,
-    NoSuchFile,
-    OsFileSystem,
-    make_surely,
-)
+from samelog.store.disk.directories import make_durable_directory
+from samelog.store.disk.files import DiskFault, DiskFull, NoSuchFile, OsFileSystem
 from tests.store.storage import FS
 
 
@@ -74,8 +69,8 @@ def test_a_directory_that_is_there_may_not_be_durable_yet(
     synced: list[str] = []
     monkeypatch.setattr(OsFileSystem, "sync_directory", lambda self, path: synced.append(path))
     (tmp_path / "there").mkdir()
-    make_surely(FS, str(tmp_path / "there"))
-    make_surely(FS, str(tmp_path / "new"))
+    make_durable_directory(FS, str(tmp_path / "there"))
+    make_durable_directory(FS, str(tmp_path / "new"))
     assert synced == [str(tmp_path)] * 2
     assert (tmp_path / "new").is_dir()
 

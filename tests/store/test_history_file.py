@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
-from samelog.store.merged.history_file import (
+from samelog.format.history import (
     RECORD_BYTES,
     ArchivedFile,
     CopyNote,
-    HistoryFile,
     decode_record,
     encode_record,
 )
+from samelog.store.merged.history_file import HistoryFile
 from tests.store.storage import FS
 
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)

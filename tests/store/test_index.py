@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.store.merged.index import OffsetIndex, TimeIndex
+from samelog.format.index import OffsetIndex, TimeIndex
+from samelog.store.merged.segment_reader import append_entries, write_entries
 from tests.format.oracle import crc32c
 from tests.store.storage import FS
 
@@ -59,9 +60,9 @@ def test_the_bytes_are_kafkas(tmp_path: Path) -> None:
     offsets, times = offset_index([(3, 5000), (9, 12000)]), TimeIndex(BASE)
     times.maybe_append(1_700_000_000_000, BASE + 2)
     file = FS.open(tmp_path / "i", create=True)
-    offsets.store(file)
+    append_entries(offsets, file)
     assert file.pread(100, 0) == struct.pack(">iiii", 3, 5000, 9, 12000)
-    times.store_all(file)
+    write_entries(times, file)
     assert file.pread(100, 0) == struct.pack(">qi", 1_700_000_000_000, 2)
     file.close()
 
@@ -69,12 +70,12 @@ def test_the_bytes_are_kafkas(tmp_path: Path) -> None:
 def test_only_new_entries_are_written(tmp_path: Path) -> None:
     file = FS.open(tmp_path / "i", create=True)
     index = offset_index([(1, 10)])
-    index.store(file)
+    append_entries(index, file)
     file.pwrite(b"\xff", 0)
     index.append(BASE + 2, 20)
-    index.store(file)
+    append_entries(index, file)
     assert file.pread(100, 0) == b"\xff" + struct.pack(">iiii", 1, 10, 2, 20)[1:]
-    index.store_all(file)
+    write_entries(index, file)
     assert file.pread(100, 0) == struct.pack(">iiii", 1, 10, 2, 20)
     file.close()
 

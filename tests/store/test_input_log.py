@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from samelog.format import _kernels as kernels
-from samelog.format.errors import CorruptLog, NotContiguous, UnsupportedFormat
+from samelog.format.errors import CorruptLog, NotContiguous, OtherTopic, UnsupportedFormat
 from samelog.store.disk.files import DiskFull, OsFileSystem, StrPath
-from samelog.store.disk.json_files import OtherTopic
 from samelog.store.disk.os_file import OsFile
 from samelog.store.session import log as input_log
-from samelog.store.session.log import InputFile, InputLog, prepare_input
+from samelog.store.session.log import InputLog, prepare_input
+from samelog.store.session.run import InputFile
 from tests.store.full_disk import small_disk
 from tests.store.storage import FS, TOPIC_ID, batch, open_input, sync_input
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
-from samelog.store.session.log import InputFile, InputLog
+from samelog.store.session.log import InputLog
+from samelog.store.session.run import InputFile
 from tests.store.storage import batch, open_input, sync_input
 
 

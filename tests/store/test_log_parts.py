@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.marks import InputMarks, MergedMarks, RunMark, decode_marks, encode_marks
 from samelog.store.disk import batch_walk
-from samelog.store.disk.batch_walk import extent
-from samelog.store.disk.directory_watch import GRAIN_S, DirectoryWatch
+from samelog.store.disk.batch_walk import valid_extent
+from samelog.store.disk.directories import GRAIN_S, DirectoryWatch
+from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.file_cache import READ_FILES, FileCache
 from samelog.store.disk.files import DiskFault, OsFileSystem, StrPath
-from samelog.store.disk.marks import decode_marks, encode_marks, read_marks
-from samelog.store.merged.marks import MergedMarks
-from samelog.store.session.run import InputMarks, RunMark
 from tests.format.oracle import crc32c
 from tests.store.storage import FS, batch
 
@@ -83,9 +82,9 @@ def test_marks_are_a_line_of_json_and_its_checksum(tmp_path: Path) -> None:
     assert decode_marks(data, MergedMarks) is None
     newer = line.replace(b'version":1', b'version":2')
     assert decode_marks(newer + b"\n%08x\n" % crc32c(newer), InputMarks) is None
-    assert read_marks(FS, str(tmp_path / "marks"), InputMarks) is None
+    assert read_marks(FS, str(tmp_path), InputMarks) is None
     (tmp_path / "marks").symlink_to("/dev/zero")
-    assert read_marks(FS, str(tmp_path / "marks"), InputMarks) is None
+    assert read_marks(FS, str(tmp_path), InputMarks) is None
 
 
 def test_a_walk_ends_at_the_first_batch_that_is_not_whole(
@@ -104,13 +103,13 @@ def test_a_walk_ends_at_the_first_batch_that_is_not_whole(
         (tmp_path / "f").write_bytes(data + tail)
         file = FS.open(tmp_path / "f")
         for piece_bytes in (100, 1000, 1 << 20):
-            walk = batch_walk.BatchWalk(file, len(good[0]), file.size(), piece_bytes=piece_bytes)
+            walk = batch_walk.BatchWalk(file, len(good[0]), file.size(), chunk_bytes=piece_bytes)
             pieces = [piece.data[: piece.size] for piece in walk]
             assert b"".join(pieces) == b"".join(good[1:])
             assert walk.end == len(data)
             assert (reason or "") in (walk.reason or "")
             assert (reason is None) == (walk.reason is None)
-        found = extent(file, 0, file.size())
+        found = valid_extent(file, 0, file.size())
         assert (found.end, found.last_start) == (len(data), len(data) - len(good[-1]))
-        assert extent(file, 0, 0).last_start == -1
+        assert valid_extent(file, 0, 0).last_start == -1
         file.close()

@@ -14,13 +14,14 @@ from samelog.format.errors import (
     CorruptLog,
     LogFormatError,
     NotContiguous,
+    OtherTopic,
     UnsupportedFormat,
 )
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.disk.json_files import OtherTopic
-from samelog.store.merged.archive import LogStart
-from samelog.store.merged.log import MergedLog, OffsetNotHeld
+from samelog.store.merged.log import MergedLog
+from samelog.store.merged.segment_reader import OffsetNotHeld
+from samelog.store.merged.truncation import LogStart
 from tests.store.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.store.storage import (
     FS,

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import Bytes
 from samelog.format.errors import (
     NotContiguous,
 )
-from samelog.store.disk.files import Bytes, DiskFull, OsFileSystem, StrPath
+from samelog.store.disk.files import DiskFull, OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.merged import log as merged_log
-from samelog.store.merged.log import MergedLog, OffsetNotHeld
+from samelog.store.merged.log import MergedLog
+from samelog.store.merged.segment_reader import OffsetNotHeld
 from tests.store.full_disk import small_disk
 from tests.store.merged import Oracle
 from tests.store.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, THREE, TWO, merge, write

@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.directory_files import RunFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, InvalidName, UnsupportedFormat
+from samelog.format.file_names import input_name, parse_input_name
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.session.directory import (
-    RunExists,
-    RunFile,
-    SessionDirectory,
-    input_name,
-    parse_input_name,
-)
+from samelog.store.session.directory import RunExists, SessionDirectory
 from tests.store.storage import FS, batch, open_input
 
 ID = "6f1c0f3e-0000-4000-8000-00000000000a"

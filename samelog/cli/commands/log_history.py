@@ -12,8 +12,8 @@ import click
 
 from samelog.cli.output import client_option, json_option, print_table
 from samelog.config.types import ClientConfig
+from samelog.format.file_names import LOG, segment_name
 from samelog.replicator.log_history import log_history
-from samelog.store.merged.names import LOG, segment_name
 from samelog.wire.admin_archive import LogFile
 from samelog.wire.plain import to_json
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from samelog.cli.output import fail, json_option, print_json, print_table, progress
-from samelog.store.merged.check import Copy, check_all, find_copies, segment_sizes
+from samelog.store.merged.check import PartitionCopy, check_all, find_copies, segment_sizes
 
 
 @click.command()
@@ -43,7 +43,7 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
         fail("\n".join(faults))
 
 
-def _row(copy: Copy) -> tuple[object, ...]:
+def _row(copy: PartitionCopy) -> tuple[object, ...]:
     verdict = "; ".join(copy.faults) or "whole"
     checksum = f"{copy.checksum:08x}"
     return (

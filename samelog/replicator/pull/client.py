@@ -42,8 +42,8 @@ from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, Deadlines, connect
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import DiskFull, File, FileSystem
-from samelog.store.merged.archive import LogStart, not_truncated, truncate_segments
-from samelog.store.merged.copies import find_copies
+from samelog.store.merged.partition_file import find_partition_directories
+from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 from samelog.wire.messages import Hello, Role
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,9 @@ class PullClient:
 
     def _find(self, topic: str) -> None:
         """Open the copies there are. Raises LogFormatError."""
-        for name, topic_id, partition in find_copies(self._fs, self._directory, topic):
+        for name, topic_id, partition in find_partition_directories(
+            self._fs, self._directory, topic
+        ):
             if (name, partition) not in self.copies:
                 self._add(name, topic_id, partition)
 

@@ -18,7 +18,7 @@ from samelog.replicator.pull.copy import Copy, CopyState, FindStart
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,

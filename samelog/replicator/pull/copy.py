@@ -19,11 +19,10 @@ from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.archive import LogStart
-from samelog.store.merged.copies import copy_path
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.partition_file import read_partition_topic
+from samelog.store.merged.partition_file import copy_path, read_partition_topic
 from samelog.store.merged.topic_dirs import TopicDirs
+from samelog.store.merged.truncation import LogStart
 from samelog.wire.messages import NO_BATCH, OpenMerged, Start
 
 log = logging.getLogger(__name__)

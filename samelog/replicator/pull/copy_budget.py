@@ -13,9 +13,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from samelog.format.file_names import LOG, segment_bases, segment_name
 from samelog.replicator.interfaces import InputName
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.names import LOG, segment_bases, segment_name
 
 
 class CopySegment(NamedTuple):

@@ -25,7 +25,7 @@ from samelog.runtime.faults import make_fault
 from samelog.runtime.meter import Meter
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,

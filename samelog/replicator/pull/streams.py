@@ -20,7 +20,7 @@ from samelog.replicator.interfaces import (
     SessionStream,
 )
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.merged.archive import LogStart
+from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import OpenMerged, OpenSession, Start
 from samelog.wire.receiver import check_common

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
+from samelog.format.directory_files import RunFile
 from samelog.replicator.handler import ReplicatorHandler, failing, unexpected
 from samelog.replicator.interfaces import InputName, Place, RunEnds
 from samelog.replicator.push.local_session import LocalSession
@@ -21,7 +22,6 @@ from samelog.replicator.push.shipment import Channel, RunShipment
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
-from samelog.store.session.directory import RunFile
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (

@@ -14,17 +14,16 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 
-from samelog.format.errors import DirectoryInUse, LogFormatError
+from samelog.format.directory_files import RunFile
+from samelog.format.errors import DirectoryInUse, LogFormatError, OtherTopic
+from samelog.format.file_names import TOPIC_FILE, RunNames, parse_names
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
-from samelog.store.disk.directory_watch import DirectoryWatch
+from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import DiskFull, FileSystem, NoSuchFile
-from samelog.store.disk.json_files import OtherTopic
-from samelog.store.session.directory import RunFile, SessionDirectory
-from samelog.store.session.names import RunNames, parse_names
-from samelog.store.session.topic_file import TOPIC_FILE, bind_topic
+from samelog.store.session.directory import SessionDirectory, bind_topic
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from samelog.format.file_names import data_name, from_name, sealed_name
 from samelog.replicator.interfaces import InputName, Place
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, Progress
 from samelog.replicator.push.session_tail import RunTail
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.session.names import data_name, from_name, sealed_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import RunNames, data_name
 from samelog.replicator.interfaces import Place
 from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES, Extent
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
-from samelog.store.session.names import RunNames, data_name
 
 PIECE_BYTES = 1 << 20
 KEPT_BYTES = 8 << 20

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
 from samelog.replicator.handler import failing
 from samelog.replicator.interfaces import InputName, Place
@@ -23,7 +24,6 @@ from samelog.replicator.push.session_tail import RunTail
 from samelog.replicator.turns import Turns
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.session.directory import RunFile
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import Close, OpenInput, Position, Refused, Sealed, Truncated

@@ -20,8 +20,8 @@ from samelog.sequencer.host import InThread
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFull, FileSystem
-from samelog.store.merged.archive import LogStart, not_truncated, truncate_segments
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from samelog.archiver.copies import CopyJob, Manifest, Place, formats_of
 from samelog.archiver.plan import Proposal
 from samelog.archiver.value_schema import VALUE_SCHEMA
+from samelog.format.file_names import LOG, segment_name
+from samelog.format.segment import Segment
 from samelog.sequencer.archive.copy_queue import CopyQueue
 from samelog.sequencer.host import Host
-from samelog.store.merged.names import LOG, segment_name
-from samelog.store.merged.segment import Segment
 from samelog.wire.admin_archive import CopyState
 
 if TYPE_CHECKING:

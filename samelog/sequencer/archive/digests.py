@@ -16,13 +16,14 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
+from samelog.format.history import ArchivedFile
+from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import InThread
 from samelog.store.disk.files import DiskFull, FileSystem
-from samelog.store.merged.archive import SegmentFacts
-from samelog.store.merged.history_file import ArchivedFile, HistoryFile
-from samelog.store.merged.names import LOG, segment_name
-from samelog.store.merged.segment import Segment
+from samelog.store.merged.history_file import HistoryFile
+from samelog.store.merged.truncation import SegmentFacts
 
 if TYPE_CHECKING:
     from samelog.sequencer.merge.merging import MergedPartition, Merging

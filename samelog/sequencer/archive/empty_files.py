@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_bases, segment_name
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import InThread
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.archive import not_truncated
-from samelog.store.merged.names import LOG, segment_bases, segment_name
+from samelog.store.merged.truncation import not_truncated
 
 if TYPE_CHECKING:
     from samelog.sequencer.archive.history import History

@@ -18,18 +18,18 @@ import msgspec
 
 from samelog.archiver.copies import format_bits
 from samelog.format.errors import LogFormatError
+from samelog.format.history import (
+    RECORD_BYTES,
+    ArchivedFile,
+    CopyNote,
+    decode_record,
+    encode_record,
+)
 from samelog.runtime.log import log_event
 from samelog.sequencer.state.commands import Archive, GoneFile
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
-from samelog.store.merged.history_file import (
-    RECORD_BYTES,
-    ArchivedFile,
-    CopyNote,
-    HistoryFile,
-    decode_record,
-    encode_record,
-)
+from samelog.store.merged.history_file import HistoryFile
 from samelog.wire.peer_history import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)

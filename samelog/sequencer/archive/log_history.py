@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from samelog.archiver.copies import formats_in
 from samelog.format.errors import LogFormatError
+from samelog.format.history import CopyNote
+from samelog.format.segment import Segment
 from samelog.sequencer.archive.rounds import rolled_ms
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.types import Partition
-from samelog.store.merged.history_file import CopyNote
-from samelog.store.merged.segment import Segment
 from samelog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
 from samelog.wire.errors import FaultCode
 

@@ -33,6 +33,8 @@ from samelog.archiver.plan import (
 from samelog.archiver.policy import hold_of, rules_of
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
+from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
 from samelog.sequencer.archive.copies import Copies
 from samelog.sequencer.archive.policy_file import PolicyFile
@@ -41,9 +43,7 @@ from samelog.sequencer.raft.group import forget_outcome
 from samelog.sequencer.state.commands import Archive, GoneFile
 from samelog.sequencer.state.types import Partition
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.archive import describe_segment
-from samelog.store.merged.names import LOG, segment_name
-from samelog.store.merged.segment import Segment
+from samelog.store.merged.truncation import describe_segment
 
 if TYPE_CHECKING:
     from samelog.sequencer.merge.merging import MergedPartition

@@ -18,20 +18,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
+from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import InThread
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.names import LOG, segment_name
-from samelog.store.merged.restore import (
-    Lost,
+from samelog.store.merged.missing_files import (
+    MissingFile,
     checksum_of,
     copy_open,
-    find_lost,
+    find_missing_files,
     put_back,
     restored_path,
 )
-from samelog.store.merged.segment import Segment
 
 if TYPE_CHECKING:
     from samelog.sequencer.merge.merging import MergedPartition
@@ -73,11 +73,15 @@ class FileGuard:
             wanted = [each for each in segments if each[1]]
             count += len(wanted)
             with suppress(LogFormatError):  # whoever reads or writes there says so
-                found = await self._in_thread(find_lost, self._fs, partition.log.path, wanted)
+                found = await self._in_thread(
+                    find_missing_files, self._fs, partition.log.path, wanted
+                )
                 await self._get_back(number, partition, found)
         return count
 
-    async def _get_back(self, number: int, partition: MergedPartition, found: list[Lost]) -> None:
+    async def _get_back(
+        self, number: int, partition: MergedPartition, found: list[MissingFile]
+    ) -> None:
         for path in [path for path in self._lost if os.path.dirname(path) == partition.log.path]:
             if not any(path.endswith(segment_name(each.base, LOG)) for each in found):
                 del self._lost[path]
@@ -89,7 +93,7 @@ class FileGuard:
             await self._restore(number, partition, segment, lost)
 
     async def _restore(
-        self, number: int, partition: MergedPartition, segment: Segment, lost: Lost
+        self, number: int, partition: MergedPartition, segment: Segment, lost: MissingFile
     ) -> None:
         path = os.path.join(partition.log.path, segment_name(lost.base, LOG))
         what = "was removed" if lost.size < 0 else f"was cut to {lost.size} bytes"
@@ -108,7 +112,7 @@ class FileGuard:
             self._node.spawn(self._record(text))
 
     async def _source_of(
-        self, number: int, partition: MergedPartition, segment: Segment, lost: Lost
+        self, number: int, partition: MergedPartition, segment: Segment, lost: MissingFile
     ) -> str:
         """Get a file back: from where; empty if that cannot be done now. Raises LogFormatError."""
         merged, directory = partition.log, partition.log.path

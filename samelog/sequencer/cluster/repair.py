@@ -22,6 +22,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.format.segment import Segment
 from samelog.replicator.pull.repair_pull import (
     CopyPlace,
     MergedName,
@@ -39,8 +40,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.scrub import Checked
-from samelog.store.merged.segment import Segment
+from samelog.store.merged.scrub import ScrubProgress
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import NO_BATCH, Hello, Role
 
@@ -237,7 +237,7 @@ class Repair:
         await self._pulls[peer].merged(stream, _end_of(partition), sink)
 
     async def batch_of(
-        self, partition: MergedPartition, segment_base: int, bad: Checked
+        self, partition: MergedPartition, segment_base: int, bad: ScrubProgress
     ) -> bytes | None:
         """The batch that should be where this node has a bad one, from the first peer that has it;
         None if none does.

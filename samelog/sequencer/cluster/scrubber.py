@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from samelog.config.types import Scrub
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import LOG, segment_name
+from samelog.format.segment import Segment
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.host import InThread
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.merged.names import LOG, segment_name
-from samelog.store.merged.scrub import Checked, check_piece, mend
-from samelog.store.merged.segment import Segment
+from samelog.store.merged.scrub import ScrubProgress, check_piece, mend
 
 if TYPE_CHECKING:
     from samelog.sequencer.cluster.repair import Repair
@@ -94,7 +94,7 @@ class Scrubber:
 
     async def _scrub(self, partition: MergedPartition, segment: Segment, path: str) -> None:
         begin, end = partition.log.checksums(segment.base_offset)
-        known = Checked(0, segment.base_offset, begin)
+        known = ScrubProgress(0, segment.base_offset, begin)
         while known.byte < segment.size:
             before = known
             known = await self._in_thread(check_piece, self._fs, path, before, segment.size)
@@ -117,7 +117,7 @@ class Scrubber:
             log_event(log, logging.ERROR, "a leader epoch has changed", file=path)
 
     async def _mend(
-        self, partition: MergedPartition, segment: Segment, path: str, bad: Checked
+        self, partition: MergedPartition, segment: Segment, path: str, bad: ScrubProgress
     ) -> bool:
         """Get the batch from a peer that has it; whether one did."""
         log_event(log, logging.ERROR, "damage at rest", file=path, byte=bad.byte, why=bad.damage)

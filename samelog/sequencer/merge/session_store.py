@@ -19,9 +19,8 @@ from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
 from samelog.store.merged.topic_dirs import TopicDirs
-from samelog.store.session.directory import SessionDirectory
+from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.store.session.log import InputLog
-from samelog.store.session.topic_file import read_topic_id
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from samelog.archiver.copies import (
 )
 from samelog.archiver.copying import pieces_of, read_manifest
 from samelog.archiver.targets import Target, open_target
+from samelog.format.file_names import segment_bases
 from samelog.spark.jobs.copied_rows import CopiedRows
 from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
 from samelog.spark.jobs.plans import Plan
@@ -28,7 +29,6 @@ from samelog.spark.jobs.segment_reads import (
     read_segment,
     unreadable,
 )
-from samelog.store.merged.names import segment_bases
 
 
 class CopiedSegment(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from samelog.format.file_names import LOG
 from samelog.spark.jobs.findings import Finding, Outcome, Series, finding
 from samelog.spark.jobs.plans import Plan
 from samelog.spark.jobs.segment_reads import (
@@ -20,7 +21,7 @@ from samelog.spark.jobs.segment_reads import (
 )
 from samelog.store.merged.check import (
     READ_BYTES,
-    Copy,
+    PartitionCopy,
     find_copies,
     first_difference,
     index_faults,
@@ -28,14 +29,13 @@ from samelog.store.merged.check import (
     segment_path,
     segment_sizes,
 )
-from samelog.store.merged.names import LOG
 
 
 class DirectorySegment(NamedTuple):
     """A segment's file; `behind`: where the next one begins, None of the newest."""
 
     series: Series
-    copy: Copy
+    copy: PartitionCopy
     base: int
     size: int
     behind: int | None
@@ -104,7 +104,7 @@ def plan_directories(directories: Sequence[str], topics: Sequence[str]) -> Plan:
     sizes = [segment_sizes(copy) for copy in copies]
     for copy, held in zip(copies, sizes, strict=True):
         _plan_copy(plan, copy, held)
-    groups: dict[tuple[str, int], list[tuple[Copy, dict[int, int]]]] = {}
+    groups: dict[tuple[str, int], list[tuple[PartitionCopy, dict[int, int]]]] = {}
     for copy, held in zip(copies, sizes, strict=True):
         groups.setdefault((copy.topic_id, copy.partition), []).append((copy, held))
     for group in groups.values():
@@ -112,12 +112,12 @@ def plan_directories(directories: Sequence[str], topics: Sequence[str]) -> Plan:
     return plan
 
 
-def series_of(copy: Copy) -> Series:
+def series_of(copy: PartitionCopy) -> Series:
     """Which copy of which partition."""
     return Series(copy.directory, copy.topic, copy.topic_id, copy.partition)
 
 
-def _plan_copy(plan: Plan, copy: Copy, sizes: dict[int, int]) -> None:
+def _plan_copy(plan: Plan, copy: PartitionCopy, sizes: dict[int, int]) -> None:
     """Every segment that is not archived; the first one must be where the copy begins."""
     series = series_of(copy)
     bases = [base for base in sizes if base >= copy.start_offset]
@@ -133,7 +133,7 @@ def _plan_copy(plan: Plan, copy: Copy, sizes: dict[int, int]) -> None:
             plan.tasks.append(DirectorySegment(series, copy, base, sizes[base], behind))
 
 
-def _plan_in_common(plan: Plan, group: Sequence[tuple[Copy, dict[int, int]]]) -> None:
+def _plan_in_common(plan: Plan, group: Sequence[tuple[PartitionCopy, dict[int, int]]]) -> None:
     """Segments of which copies have different sizes; equal ones are compared by their SHA-256."""
     longest, theirs = max(group, key=lambda each: max(each[1].items(), default=(0, 0)))
     for copy, sizes in group:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from samelog.config.load import load_client
 from samelog.config.types import ClientConfig
 from samelog.format import _kernels as kernels
+from samelog.format.file_names import LOG, segment_name
 from samelog.replicator.log_history import log_history
 from samelog.spark.errors import SourceError
 from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
@@ -29,7 +30,6 @@ from samelog.spark.logs.nodes import Nodes
 from samelog.spark.logs.remote_logs import RemoteLogs
 from samelog.spark.plan.catalogue import Bounds, TopicState
 from samelog.spark.plan.offsets import PartitionName, Range
-from samelog.store.merged.names import LOG, segment_name
 from samelog.subscriber.tail_reader import Chunk
 from samelog.wire.admin_archive import LogFile
 

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from samelog.format.segment_check import SegmentCheck
 from samelog.spark.jobs.findings import Checked, Finding, Outcome, Series, finding
-from samelog.store.merged.segment_check import SegmentCheck
 
 
 class Read(NamedTuple):

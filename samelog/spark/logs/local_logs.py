@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import parse_input_name
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.plan.offsets import PartitionName, Range
 from samelog.store.disk.files import FileSystem, OsFileSystem
-from samelog.store.merged.copies import copy_path, find_copies
 from samelog.store.merged.log import MergedLog
-from samelog.store.session.directory import parse_input_name
+from samelog.store.merged.partition_file import copy_path, find_partition_directories
 from samelog.subscriber.errors import OffsetNotHere
 from samelog.subscriber.tail_reader import Chunk, TailReader
 
@@ -66,7 +66,7 @@ class LocalLogs:
 
     def _topic(self, topic: str) -> TopicState | None:
         try:
-            copies = find_copies(self._fs, self._directory, topic)
+            copies = find_partition_directories(self._fs, self._directory, topic)
             logs = {number: self._log(topic, topic_id, number) for _, topic_id, number in copies}
         except LogFormatError as error:
             raise NotReadable(f"{topic}: the local copy cannot be read: {error}") from error

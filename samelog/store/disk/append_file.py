@@ -9,7 +9,8 @@ written over by the next append and cut off by `seal`.
 
 from __future__ import annotations
 
-from samelog.store.disk.files import Bytes, File
+from samelog.format.batch import Bytes
+from samelog.store.disk.files import File
 
 FIRST_STEP_BYTES = 1 << 20
 LAST_STEP_BYTES = 64 << 20

@@ -1,6 +1,8 @@
-"""Walks over the record batches of a file, piece by piece, so that memory stays bounded.
+"""Walks over the record batches of a file: over all their bytes, a bounded number at a time, or
+from header to header without reading the records.
 
-Invariant: a walk ends at a batch boundary, before the first batch that is not whole and valid.
+Invariant: a walk ends at a batch boundary, before the first batch that is not whole and valid (or,
+by headers, that is not whole).
 """
 
 from __future__ import annotations
@@ -9,14 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, BatchHead, read_head
+from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import File
 
-PIECE_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
+HEADER_WINDOW_BYTES = 8 << 10
+"""Read at once when hopping from header to header: a few small batches, or little more than the
+header of a large one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BatchChunk:
     """Whole valid batches: `data[:size]` is at `position` of the file; the last starts at
     `last_start`.
     """
@@ -29,7 +36,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ValidExtent:
     """How far the whole valid batches reach, and why no further; the last one, -1 and 0 if none."""
 
     end: int
@@ -39,7 +46,7 @@ class Extent:
 
 
 class BatchWalk:
-    """An iteration over the pieces of `file` between two positions; `reason` says why it ended
+    """An iteration over the batches of `file` between two positions; `reason` says why it ended
     early.
     """
 
@@ -50,24 +57,26 @@ class BatchWalk:
         stop: int,
         *,
         verify_crc: bool = True,
-        piece_bytes: int = PIECE_BYTES,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._file = file
-        self._piece_bytes = piece_bytes
+        self._chunk_bytes = chunk_bytes
         self._verify_crc = verify_crc
         self._stop = stop
         self.end = start
         self.reason: str | None = None
 
-    def __iter__(self) -> Iterator[Piece]:
-        size = self._piece_bytes
+    def __iter__(self) -> Iterator[BatchChunk]:
+        size = self._chunk_bytes
         while self.end < self._stop:
             data = self._file.pread(min(size, self._stop - self.end), self.end)
             scan = kernels.scan(data, verify_crc=self._verify_crc, max_batch_bytes=HELD_BATCH_BYTES)
             if scan.end > 0:
                 position, self.end = self.end, self.end + scan.end
-                yield Piece(position, data, scan.end, position + scan.last_start, scan.last_crc)
-                size = self._piece_bytes
+                yield BatchChunk(
+                    position, data, scan.end, position + scan.last_start, scan.last_crc
+                )
+                size = self._chunk_bytes
             elif scan.short and len(data) == size < HELD_BATCH_BYTES:
                 size = HELD_BATCH_BYTES
                 continue
@@ -76,10 +85,28 @@ class BatchWalk:
                 return
 
 
-def extent(file: File, start: int, stop: int, *, verify_crc: bool = True) -> Extent:
+def valid_extent(file: File, start: int, stop: int, *, verify_crc: bool = True) -> ValidExtent:
     """How far whole valid batches reach from `start`, at most to `stop`. Raises DiskFault."""
     walk = BatchWalk(file, start, stop, verify_crc=verify_crc)
     last_start, last_crc = -1, 0
-    for piece in walk:
-        last_start, last_crc = piece.last_start, piece.last_crc
-    return Extent(walk.end, last_start, last_crc, walk.reason)
+    for chunk in walk:
+        last_start, last_crc = chunk.last_start, chunk.last_crc
+    return ValidExtent(walk.end, last_start, last_crc, walk.reason)
+
+
+def batch_heads(file: File, position: int, stop: int) -> Iterator[BatchHead]:
+    """The heads of the batches between two positions, without reading their records. Raises
+    CorruptLog where no whole batch starts, DiskFault.
+    """
+    window, begin = b"", position
+    while position < stop:
+        if position - begin + HEADER_BYTES > len(window):
+            window, begin = (
+                file.pread(min(HEADER_WINDOW_BYTES, stop - position), position),
+                position,
+            )
+        head = read_head(window, position - begin, position)
+        if head is None or position + head.size > stop:
+            raise CorruptLog(file.path, position, "no whole record batch starts here")
+        yield head
+        position += head.size

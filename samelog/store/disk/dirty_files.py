@@ -9,15 +9,30 @@ Invariant: whatever was touched is handed out by the next `take`, once.
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
-from samelog.format.errors import LogFormatError
+from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.format.file_names import MARKS_FILE
+from samelog.format.marks import Marks, decode_marks, encode_marks
 from samelog.store.disk.file_cache import FileCache
-from samelog.store.disk.files import File, FileSystem
-from samelog.store.disk.marks import MARKS_FILE, Marks, encode_marks
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
+
+_MARKS_LIMIT_BYTES = 64 << 20
+
+_Marks = TypeVar("_Marks", bound=Marks)
 
 
 class ReadOnly(LogFormatError):
     """A log that is open for reading only was asked to change, or one for writing to refresh."""
+
+
+def read_marks(fs: FileSystem, directory: str, kind: type[_Marks]) -> _Marks | None:
+    """The marks of a log directory; None when there are none, or none that can be trusted."""
+    try:
+        data = fs.read_file(os.path.join(directory, MARKS_FILE), _MARKS_LIMIT_BYTES)
+    except (NoSuchFile, CorruptLog):
+        return None
+    return decode_marks(data, kind)
 
 
 class DirtyFiles:

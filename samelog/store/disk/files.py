@@ -17,6 +17,7 @@ import stat
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
+from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.store.disk.disk_errors import (
     DirectoryGone,
@@ -29,7 +30,6 @@ from samelog.store.disk.disk_errors import (
 from samelog.store.disk.os_file import OsFile, SyncTarget
 
 __all__ = [
-    "Bytes",
     "DiskFault",
     "DiskFull",
     "File",
@@ -40,7 +40,6 @@ __all__ = [
     "SyncTarget",
 ]
 
-Bytes: TypeAlias = bytes | bytearray | memoryview
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
 DIRECTORY_MODE = 0o700
@@ -165,15 +164,6 @@ class FileSystem(Protocol):
         """Hold a lock until the file is closed or the process ends, also on a full disk. Raises
         DirectoryInUse naming the holder.
         """
-
-
-def make_surely(fs: FileSystem, directory: str) -> None:
-    """Make a directory, as the file system does; if it is there, make sure that it is durable:
-    whoever made it may have died, or failed, before that. Raises DiskFault, CorruptLog.
-    """
-    if fs.exists(directory):
-        fs.sync_directory(os.path.dirname(directory) or ".")
-    fs.make_directory(directory)
 
 
 class OsFileSystem:

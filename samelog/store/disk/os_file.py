@@ -8,15 +8,32 @@ and never while a sync still uses it.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
-from samelog.store.disk._fallocate import reserve
 from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
+
+FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
+_NOT_RESERVED = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EOPNOTSUPP,
+        errno.ENOSYS,
+        errno.EINVAL,
+        errno.EINTR,
+    }
+)
+"""Reserving is an optimisation: what cannot be reserved is not, and the plain write that follows
+finds out whether there is room.
+"""
 
 RESERVED_SHARE = 16
 """At most this part of the free space is reserved at once."""
@@ -121,7 +138,7 @@ class OsFile:
         with translated(self._path, "reserve"):
             disk = os.fstatvfs(self._descriptor)
             free = disk.f_bavail * disk.f_frsize
-            reserve(self._descriptor, position, min(length, free // RESERVED_SHARE))
+            _reserve_blocks(self._descriptor, position, min(length, free // RESERVED_SHARE))
 
     def datasync(self) -> None:
         """Return when what was written, or the names in the directory, are durable."""
@@ -169,3 +186,35 @@ class OsFile:
             self._closed = True
             if self._syncing == 0:
                 os.close(self._descriptor)
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The one system call that reserves blocks without changing the size. `os.posix_fallocate`
+    changes it, and writes zeros where the file system cannot reserve.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+    typed: Callable[[int, int, int, int], int] = function
+    return typed
+
+
+_fallocate = _find_fallocate()
+
+
+def _reserve_blocks(descriptor: int, position: int, length: int) -> None:
+    """Reserve blocks for `length` bytes from `position`, if the system and the disk can; the size
+    does not change.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    if _fallocate is None:
+        return
+    if _fallocate(descriptor, FALLOC_FL_KEEP_SIZE, position, length) != 0:
+        number = ctypes.get_errno()
+        if number not in _NOT_RESERVED:
+            raise OSError(number, os.strerror(number))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from samelog.store.disk.batch_walk import extent
+from samelog.store.disk.batch_walk import valid_extent
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 
 FOLDER = "quarantine"
@@ -79,7 +79,7 @@ def restore_prefix(fs: FileSystem, source: str | None, path: str, begin: int) ->
         if source is not None:
             damaged = fs.open(source)
             try:
-                end = extent(damaged, begin, damaged.size()).end
+                end = valid_extent(damaged, begin, damaged.size()).end
                 copy_bytes(damaged, file, begin, end)
             finally:
                 damaged.close()

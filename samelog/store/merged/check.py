@@ -12,12 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import LogFormatError
-from samelog.store.disk.files import OsFileSystem
-from samelog.store.disk.json_files import read_json_file
-from samelog.store.merged.index import OffsetIndex, TimeIndex
-from samelog.store.merged.log import PartitionFile
-from samelog.store.merged.names import (
+from samelog.format.file_names import (
     INDEX,
     LOG,
     PARTITION_FILE,
@@ -25,7 +22,10 @@ from samelog.store.merged.names import (
     segment_bases,
     segment_name,
 )
-from samelog.store.merged.segment_check import Fault, SegmentCheck
+from samelog.format.index import OffsetIndex, TimeIndex
+from samelog.format.segment_check import SegmentCheck, SegmentFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.json_files import read_json_file
 
 READ_BYTES = 8 << 20
 
@@ -33,7 +33,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Copy:
+class PartitionCopy:
     """One copy of one partition, and what is wrong with it."""
 
     directory: str
@@ -52,7 +52,7 @@ class Copy:
         return f"{self.topic}-{self.partition}"
 
 
-def find_copies(directories: Sequence[str]) -> list[Copy]:
+def find_copies(directories: Sequence[str]) -> list[PartitionCopy]:
     """Every copy at or below the directories: of nodes, of subscribers, or of one partition."""
     copies = []
     for directory in directories:
@@ -62,7 +62,7 @@ def find_copies(directories: Sequence[str]) -> list[Copy]:
             if known is not None:
                 whose = known.topic, known.topic_id, known.partition
                 copies.append(
-                    Copy(place, *whose, known.start_offset, checksum=known.start_checksum)
+                    PartitionCopy(place, *whose, known.start_offset, checksum=known.start_checksum)
                 )
     return copies
 
@@ -79,7 +79,7 @@ def _partition_directories(directory: str) -> Iterator[str]:
             yield place
 
 
-def segment_sizes(copy: Copy) -> dict[int, int]:
+def segment_sizes(copy: PartitionCopy) -> dict[int, int]:
     """Base offset -> bytes of every segment file."""
     bases = segment_bases(os.listdir(copy.directory))
     return {base: os.path.getsize(segment_path(copy, base, LOG)) for base in bases}
@@ -88,7 +88,7 @@ def segment_sizes(copy: Copy) -> dict[int, int]:
 # --- one copy -----------------------------------------------------------------------------------
 
 
-def check_copy(copy: Copy, advance: Advance) -> None:
+def check_copy(copy: PartitionCopy, advance: Advance) -> None:
     """Check one copy by itself; faults are added to it."""
     copy.end_offset = copy.start_offset
     sizes = segment_sizes(copy)
@@ -109,7 +109,7 @@ def check_copy(copy: Copy, advance: Advance) -> None:
             copy.faults.append(str(checked.fault))
 
 
-def check_file(copy: Copy, base: int, size: int, advance: Advance) -> SegmentCheck:
+def check_file(copy: PartitionCopy, base: int, size: int, advance: Advance) -> SegmentCheck:
     """Check the first `size` bytes of a segment's file. Raises OSError."""
     checked = SegmentCheck(base, checksum=copy.checksum)
     with open(segment_path(copy, base, LOG), "rb") as file:
@@ -124,7 +124,9 @@ def check_file(copy: Copy, base: int, size: int, advance: Advance) -> SegmentChe
     return checked
 
 
-def index_faults(copy: Copy, checked: SegmentCheck, *, is_sealed: bool) -> list[Fault]:
+def index_faults(
+    copy: PartitionCopy, checked: SegmentCheck, *, is_sealed: bool
+) -> list[SegmentFault]:
     """What is wrong with the indexes of a segment that was checked; of one that is damaged nobody
     knows what they should be. Raises OSError.
     """
@@ -139,7 +141,9 @@ def index_faults(copy: Copy, checked: SegmentCheck, *, is_sealed: bool) -> list[
     return [fault for fault in found if fault is not None]
 
 
-def _index_fault(copy: Copy, suffix: str, expected: OffsetIndex | TimeIndex) -> Fault | None:
+def _index_fault(
+    copy: PartitionCopy, suffix: str, expected: OffsetIndex | TimeIndex
+) -> SegmentFault | None:
     """An index on disk may end early (it is written behind the log), but never differ."""
     base = expected.base_offset
     try:
@@ -150,13 +154,15 @@ def _index_fault(copy: Copy, suffix: str, expected: OffsetIndex | TimeIndex) -> 
     if expected.begins_with(len(held), held.checksum):
         return None
     wanted = f"the {suffix} that the log gives"
-    return Fault(base, f"segment {base}", wanted, f"{suffix} is not the one that the log gives")
+    return SegmentFault(
+        base, f"segment {base}", wanted, f"{suffix} is not the one that the log gives"
+    )
 
 
 # --- copies against each other ------------------------------------------------------------------
 
 
-def compare(first: Copy, second: Copy, advance: Advance) -> str | None:
+def compare(first: PartitionCopy, second: PartitionCopy, advance: Advance) -> str | None:
     """Where two copies of a partition differ, as far as both reach; None if nowhere."""
     ours, theirs = segment_sizes(first), segment_sizes(second)
     for base, size in ours.items():
@@ -196,15 +202,15 @@ def first_difference(one: str, other: str, size: int, advance: Advance) -> int |
     return None
 
 
-def segment_path(copy: Copy, base: int, suffix: str) -> str:
+def segment_path(copy: PartitionCopy, base: int, suffix: str) -> str:
     """One of a segment's files."""
     return os.path.join(copy.directory, segment_name(base, suffix))
 
 
-def check_all(copies: Sequence[Copy], advance: Advance) -> list[str]:
+def check_all(copies: Sequence[PartitionCopy], advance: Advance) -> list[str]:
     """Check all copies, by themselves and against the longest of their partition: what is wrong."""
     faults: list[str] = []
-    by_partition: dict[tuple[str, int], list[Copy]] = {}
+    by_partition: dict[tuple[str, int], list[PartitionCopy]] = {}
     for copy in copies:
         try:
             check_copy(copy, advance)

@@ -16,32 +16,36 @@ from contextlib import suppress
 import msgspec
 
 from samelog.format import _kernels as kernels
-from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.batch import HELD_BATCH_BYTES, Bytes
+from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import (
     CorruptBatch,
     CorruptLog,
     NotContiguous,
 )
+from samelog.format.file_names import (
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    segment_bases,
+)
+from samelog.format.marks import LogCheckpoint, MergedMarks
+from samelog.format.segment import GrowingSegment, Growth
 from samelog.format.void_batch import void_batches
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly
-from samelog.store.disk.files import Bytes, DiskFull, File, FileSystem, StrPath
-from samelog.store.disk.held_directory import HeldDirectory
-from samelog.store.disk.marks import MARKS_FILE, read_marks
+from samelog.store.disk.directories import HeldDirectory
+from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
+from samelog.store.disk.files import DiskFull, File, FileSystem, StrPath
 from samelog.store.disk.quarantine import copy_bytes
-from samelog.store.merged.archive import LogStart
-from samelog.store.merged.marks import Checkpoint, Checkpoints, MergedMarks
-from samelog.store.merged.names import INDEX, LOG, PARTITION_FILE, TIME_INDEX, segment_bases
-from samelog.store.merged.partition_file import PartitionFile, claim, write_partition_file
+from samelog.store.merged.missing_files import put_back
+from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
-from samelog.store.merged.repair import MergedRepair
-from samelog.store.merged.restore import put_back
-from samelog.store.merged.segment import GrowingSegment, Growth, Segment
-from samelog.store.merged.segment_reader import OffsetNotHeld
+from samelog.store.merged.recovery import MergedRecovery
+from samelog.store.merged.segment_chain import PendingCheckpoints
+from samelog.store.merged.segment_reader import append_entries, write_entries
 from samelog.store.merged.spares import Spares
 from samelog.store.merged.tail import MergedTail
-
-__all__ = ["PARTITION_FILE", "MergedLog", "OffsetNotHeld", "PartitionFile", "Segment"]
+from samelog.store.merged.truncation import LogStart
 
 SAVE_MARKS_EVERY_BYTES = 64 << 20
 
@@ -59,8 +63,8 @@ class _Writer:
     def store_indexes(self, segment: GrowingSegment) -> None:
         """Write new entries; those that find no room are made again from the log when needed."""
         with suppress(DiskFull):
-            segment.offsets.store(self.index)
-            segment.times.store(self.time_index)
+            append_entries(segment.offsets, self.index)
+            append_entries(segment.times, self.time_index)
 
 
 class MergedLog(MergedReader):
@@ -72,7 +76,7 @@ class MergedLog(MergedReader):
         """What was found damaged and set aside."""
         self.spares = Spares(fs, path)
         self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
-        self._checkpoints = Checkpoints(self._chain.start)
+        self._checkpoints = PendingCheckpoints(self._chain.start)
         self._unsynced: set[int] = set()
         """Segments whose files stay open until a sync of them is known to be done."""
         self._writer: _Writer | None = None
@@ -95,7 +99,7 @@ class MergedLog(MergedReader):
         read_only: bool = False,
         hold: bool = False,
     ) -> MergedLog:
-        """Open a partition's directory; unless `read_only`, make it if needed, and repair it.
+        """Open a partition's directory; unless `read_only`, make it if needed, and recover it.
 
         With `hold` no file is made any more, and DirectoryGone raised instead, once another
         directory is in its place.
@@ -114,29 +118,29 @@ class MergedLog(MergedReader):
         try:
             if hold:
                 log._held = HeldDirectory(fs, name)
-            marks = read_marks(fs, log._path(MARKS_FILE), MergedMarks)
+            marks = read_marks(fs, name, MergedMarks)
             if log._tail is not None:
                 log._tail.begin(marks)
             else:
-                log._repair(marks)
+                log._recover(marks)
         except BaseException:
             log.close()
             raise
         return log
 
-    def _repair(self, marks: MergedMarks | None) -> None:
+    def _recover(self, marks: MergedMarks | None) -> None:
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
-        repair = MergedRepair(self._fs, self._chain, self._reader, marks, self.damaged)
-        repair.repair(bases)
-        self._checkpoints = Checkpoints(repair.durable)
+        recovery = MergedRecovery(self._fs, self._chain, self._reader, marks, self.damaged)
+        recovery.recover(bases)
+        self._checkpoints = PendingCheckpoints(recovery.durable)
         if bases:
             self._open_segment()
-        for base in repair.unsynced:
+        for base in recovery.unsynced:
             for suffix in (LOG, INDEX, TIME_INDEX):
                 self._dirty.touch(self._hold(base, suffix))
             self._dirty.touch_directory()
-        self._unsynced = set(repair.unsynced)
+        self._unsynced = set(recovery.unsynced)
         if marks is None or self.damaged:
             self.save_marks()
 
@@ -245,8 +249,8 @@ class MergedLog(MergedReader):
         if not self._fs.exists(self._reader.path(base, LOG)):
             self._dirty.touch_directory()
         log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
-        growing.offsets.store_all(index)
-        growing.times.store_all(time_index)
+        write_entries(growing.offsets, index)
+        write_entries(growing.times, time_index)
         self._writer = _Writer(AppendFile(log, growing.size), index, time_index)
         return self._writer
 
@@ -292,9 +296,9 @@ class MergedLog(MergedReader):
         self._dirty.clear()
         if self._fs.exists(self._reader.path(self.start_offset, LOG)):
             self._reader.cut(self.start_offset, 0)
-        self._chain.start = Checkpoint(base_offset, base_offset, 0, checksum)
+        self._chain.start = LogCheckpoint(base_offset, base_offset, 0, checksum)
         self._chain.restart_at(base_offset)
-        self._checkpoints = Checkpoints(self._chain.start)
+        self._checkpoints = PendingCheckpoints(self._chain.start)
 
     # --- archiving -----------------------------------------------------------------------------
 
@@ -304,7 +308,7 @@ class MergedLog(MergedReader):
 
     def archive(self, start: LogStart) -> None:
         """Let the log begin at `start`, durably; a log that ends before it goes on there. The files
-        of what is archived can be truncated then (`merged_archive`).
+        of what is archived can be truncated then (`store.merged.truncation`).
 
         Raises:
             DiskFull, DiskFault: perhaps only until the log is opened again, nothing is archived.
@@ -316,7 +320,7 @@ class MergedLog(MergedReader):
         if start.segment > begin.base:
             is_held = self._chain.segment(start.segment) is not None
             checksum = self._chain.checksums(start.segment)[0] if is_held else start.checksum
-            begin = Checkpoint(start.segment, start.segment, 0, checksum)
+            begin = LogCheckpoint(start.segment, start.segment, 0, checksum)
             whose = msgspec.structs.replace(
                 whose, start_offset=begin.base, start_checksum=begin.checksum
             )
@@ -327,7 +331,7 @@ class MergedLog(MergedReader):
         if begin != self._chain.start:
             self._begin_at(begin)
 
-    def _begin_at(self, start: Checkpoint) -> None:
+    def _begin_at(self, start: LogCheckpoint) -> None:
         if start.base > self._chain.growing.base_offset:
             self._writer, self._last_append = None, None
         for base in self._chain.begin_at(start):
@@ -337,7 +341,7 @@ class MergedLog(MergedReader):
                 self._files.drop((base, suffix))
         self._reader.forget()
         if self.durable_offset < start.offset:
-            self._checkpoints = Checkpoints(start)
+            self._checkpoints = PendingCheckpoints(start)
 
     # --- files that somebody else removed ------------------------------------------------------
 

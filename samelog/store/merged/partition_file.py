@@ -1,4 +1,4 @@
-"""Whose a merged directory is, and where it begins: `partition.json`.
+"""Which partition a merged directory belongs to, and where its log begins: `partition.json`.
 
 Invariant: the file is durable before the first segment; the topic id of a directory never changes.
 """
@@ -7,24 +7,12 @@ from __future__ import annotations
 
 import os
 
-from samelog.format.errors import CorruptLog, UnsupportedFormat
-from samelog.store.disk.files import FileSystem, NoSuchFile, make_surely
-from samelog.store.disk.json_files import OtherTopic, Versioned, read_json_file, write_json_file
-from samelog.store.merged.names import PARTITION_FILE, segment_bases
-
-
-class PartitionFile(Versioned, frozen=True, kw_only=True):
-    """The contents of partition.json."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start_offset: int = 0
-    """Where this copy begins: behind what is archived, or where a subscriber wanted it."""
-    start_checksum: int = 0
-    """The running checksum there."""
-    log_start: int = 0
-    """Records below this offset are archived."""
+from samelog.format.directory_files import PartitionFile
+from samelog.format.errors import CorruptLog, OtherTopic, UnsupportedFormat
+from samelog.format.file_names import PARTITION_FILE, input_name, parse_input_name, segment_bases
+from samelog.store.disk.directories import make_durable_directory
+from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.disk.json_files import read_json_file, write_json_file
 
 
 def read_partition_topic(fs: FileSystem, directory: str) -> str | None:
@@ -46,7 +34,7 @@ def claim(
     """
     path = os.path.join(directory, PARTITION_FILE)
     if not read_only:
-        make_surely(fs, directory)
+        make_durable_directory(fs, directory)
     known = read_json_file(fs, path, PartitionFile)
     if known is None:
         return _write_first(fs, directory, wanted, read_only=read_only)
@@ -72,3 +60,30 @@ def _write_first(
 def write_partition_file(fs: FileSystem, directory: str, whose: PartitionFile) -> None:
     """Write or replace partition.json, durably. Raises DiskFault."""
     write_json_file(fs, os.path.join(directory, PARTITION_FILE), whose)
+
+
+def copy_path(directory: str, topic: str, partition: int) -> str:
+    """Where a subscriber's directory has its copy of a partition."""
+    return os.path.join(directory, input_name(topic, partition))
+
+
+def find_partition_directories(
+    fs: FileSystem, directory: str, topic: str
+) -> list[tuple[str, str, int]]:
+    """(topic, topic id, partition) of the copies of a topic in a subscriber's directory.
+
+    Raises LogFormatError when one of them cannot be read.
+    """
+    found = []
+    for name in fs.list_directory(directory):
+        parsed = parse_input_name(name)
+        if parsed is None or parsed[0] != topic:
+            continue
+        path = os.path.join(directory, name, PARTITION_FILE)
+        whose = read_json_file(fs, path, PartitionFile)
+        if whose is None:
+            raise NoSuchFile(f"{path} is not there; remove the directory, or restore the file")
+        if (whose.topic, whose.partition) != parsed:
+            raise CorruptLog(path, 0, f"belongs to {whose.topic}-{whose.partition}")
+        found.append((topic, whose.topic_id, parsed[1]))
+    return found

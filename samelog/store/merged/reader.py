@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 
 from samelog.format.batch import HEADER_BYTES, read_header
+from samelog.format.directory_files import PartitionFile
+from samelog.format.marks import LogCheckpoint
+from samelog.format.segment import Segment
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.archive import LogStart
-from samelog.store.merged.marks import Checkpoint
-from samelog.store.merged.partition_file import PartitionFile
-from samelog.store.merged.segment import Segment
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_reader import OffsetNotHeld, SegmentReader
+from samelog.store.merged.truncation import LogStart
 
 
 class MergedReader:
@@ -28,7 +28,7 @@ class MergedReader:
         self.partition = whose.partition
         self._fs = fs
         self._whose = whose
-        start = Checkpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
+        start = LogCheckpoint(whose.start_offset, whose.start_offset, 0, whose.start_checksum)
         self._chain = SegmentChain(start)
         self._chain.log_start = whose.log_start
         self._files = FileCache(fs)

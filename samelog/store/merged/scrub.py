@@ -21,7 +21,7 @@ NO_BATCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ScrubProgress:
     """How far a segment is known to be good: up to `byte`, where the batch with `offset` begins,
     and the running checksum there; where the last batch before that starts (-1: unknown) and its
     CRC field; what is wrong at `byte`, if anything.
@@ -35,7 +35,7 @@ class Checked:
     damage: str | None = None
 
 
-def check_piece(fs: FileSystem, path: str, known: Checked, stop: int) -> Checked:
+def check_piece(fs: FileSystem, path: str, known: ScrubProgress, stop: int) -> ScrubProgress:
     """Check some whole batches from `known.byte` on, below `stop`, where a batch ends. Raises
     NoSuchFile, DiskFault.
     """
@@ -55,7 +55,7 @@ def check_piece(fs: FileSystem, path: str, known: Checked, stop: int) -> Checked
     return checked
 
 
-def _check_offsets(data: bytes, end: int, known: Checked) -> Checked:
+def _check_offsets(data: bytes, end: int, known: ScrubProgress) -> ScrubProgress:
     """Offsets lie outside the CRCs."""
     at, offset, last_start, last_crc = 0, known.offset, known.last_start, known.last_crc
     damage = None
@@ -66,7 +66,7 @@ def _check_offsets(data: bytes, end: int, known: Checked) -> Checked:
         last_start, last_crc = known.byte + start, crc
         at, offset = start + size, offset + records
     checksum = kernels.crc32c(data[:at], known.checksum)
-    return Checked(known.byte + at, offset, checksum, last_start, last_crc, damage)
+    return ScrubProgress(known.byte + at, offset, checksum, last_start, last_crc, damage)
 
 
 def mend(fs: FileSystem, path: str, position: int, batch: bytes) -> None:

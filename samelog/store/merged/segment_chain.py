@@ -6,17 +6,45 @@ Invariant: each segment starts at the offset where the one before ends; only the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 
+from samelog.format.marks import IndexMark, LogCheckpoint
+from samelog.format.segment import GrowingSegment, SealedSegment, Segment
 from samelog.store.disk.files import NoSuchFile
-from samelog.store.merged.marks import Checkpoint, IndexMark
-from samelog.store.merged.segment import GrowingSegment, SealedSegment, Segment
+
+
+class PendingCheckpoints:
+    """Ends of the log that a sync under way will make durable.
+
+    A checkpoint describes a state that the log really had; the durable one was synced.
+    """
+
+    __slots__ = ("_pending", "durable")
+
+    def __init__(self, durable: LogCheckpoint) -> None:
+        self.durable = durable
+        self._pending: deque[LogCheckpoint] = deque()
+
+    def note(self, end: LogCheckpoint) -> None:
+        """A sync of everything up to here begins."""
+        if not self._pending or self._pending[-1].offset < end.offset:
+            self._pending.append(end)
+
+    def mark(self, offset: int) -> bool:
+        """Everything below `offset` is durable; whether a checkpoint was reached by it."""
+        reached = False
+        while self._pending and self._pending[0].offset <= offset:
+            found = self._pending.popleft()
+            if found.offset > self.durable.offset:
+                self.durable, reached = found, True
+        return reached
 
 
 class SegmentChain:
     """Sealed segments by base offset, and the growing one."""
 
-    def __init__(self, start: Checkpoint) -> None:
+    def __init__(self, start: LogCheckpoint) -> None:
         self.start = start
         """Where the log begins here: offset = base, byte 0."""
         self.sealed: dict[int, SealedSegment] = {}
@@ -32,11 +60,11 @@ class SegmentChain:
         before = next((segment for segment in known if segment.next_offset == first), None)
         if first <= self.start.base or before is None:
             return False
-        self.start = Checkpoint(first, first, 0, before.checksum)
+        self.start = LogCheckpoint(first, first, 0, before.checksum)
         self.restart_at(first)
         return True
 
-    def begin_at(self, start: Checkpoint) -> list[int]:
+    def begin_at(self, start: LogCheckpoint) -> list[int]:
         """Let the log begin at a later segment, which may be ahead of it; the bases of those that
         are no part of it any more.
         """
@@ -77,10 +105,10 @@ class SegmentChain:
         self.growing = GrowingSegment(base)
 
     @property
-    def end(self) -> Checkpoint:
+    def end(self) -> LogCheckpoint:
         """Where the log ends."""
         growing = self.growing
-        return Checkpoint(growing.next_offset, growing.base_offset, growing.size, self.checksum)
+        return LogCheckpoint(growing.next_offset, growing.base_offset, growing.size, self.checksum)
 
     @property
     def bases(self) -> list[int]:

@@ -15,15 +15,14 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.compression import decompress
 from samelog.format.errors import CorruptLog, LogFormatError
-from samelog.store.disk.batch_heads import heads
-from samelog.store.disk.batch_walk import extent
+from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_name
+from samelog.format.index import OffsetIndex, TimeIndex
+from samelog.format.segment import GrowingSegment, SealedSegment
+from samelog.store.disk.batch_walk import batch_heads, valid_extent
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import DiskFull, File, FileSystem, NoSuchFile
-from samelog.store.merged.index import OffsetIndex, TimeIndex
-from samelog.store.merged.names import INDEX, LOG, TIME_INDEX, segment_name
-from samelog.store.merged.recovery import RunningChecksum, walk_into
-from samelog.store.merged.segment import GrowingSegment, SealedSegment
 from samelog.store.merged.segment_chain import SegmentChain
+from samelog.store.merged.segment_walk import RunningChecksum, walk_into
 
 KEPT_INDEXES = 4
 INDEX_LIMIT_BYTES = 64 << 20
@@ -42,6 +41,23 @@ class OffsetNotHeld(LogFormatError):
 
     def __str__(self) -> str:
         return f"{self.path}: offset {self.offset} is not in [{self.start}, {self.end})"
+
+
+def append_entries(index: OffsetIndex | TimeIndex, file: File) -> None:
+    """Write the entries that are not in `file` yet. Raises DiskFault."""
+    position, entries = index.unwritten()
+    if entries:
+        file.pwrite(entries, position)
+        index.written()
+
+
+def write_entries(index: OffsetIndex | TimeIndex, file: File) -> None:
+    """Make `file` hold exactly the entries of an index. Raises DiskFault."""
+    entries = index.encode()
+    if entries:
+        file.pwrite(entries, 0)
+    file.truncate(len(entries))
+    index.written()
 
 
 class SegmentReader:
@@ -123,7 +139,7 @@ class SegmentReader:
         if not 0 <= byte < size:
             return None
         try:
-            return next(heads(self.file(base), byte, size)).crc
+            return next(batch_heads(self.file(base), byte, size)).crc
         except CorruptLog:
             return None
 
@@ -136,7 +152,7 @@ class SegmentReader:
             start = self.indexes(base)[0].last[1]
             if known is not None and known[0] == base:
                 start = max(start, known[1])
-            found = extent(self.file(base), start, size, verify_crc=False)
+            found = valid_extent(self.file(base), start, size, verify_crc=False)
             return base, found.last_start, found.last_crc
         return None
 
@@ -152,7 +168,7 @@ class SegmentReader:
             raise OffsetNotHeld(self.directory, offset, first, end.offset)
         base = self._chain.base_of(offset)
         position = self.indexes(base)[0].lookup(offset)[1]
-        for head in heads(self.file(base), position, self._chain.size_of(base)):
+        for head in batch_heads(self.file(base), position, self._chain.size_of(base)):
             if head.last_offset >= offset:
                 return base, head.start
         raise CorruptLog(self.path(base, LOG), position, f"offset {offset} is not behind here")
@@ -170,7 +186,7 @@ class SegmentReader:
         offsets, times = self.indexes(base)
         position = offsets.lookup(times.lookup(timestamp)[1])[1]
         first = self._chain.first_offset
-        for head in heads(self.file(base), position, self._chain.size_of(base)):
+        for head in batch_heads(self.file(base), position, self._chain.size_of(base)):
             if head.max_timestamp >= timestamp and head.last_offset >= first:
                 batch = self.read(base, head.start, 1)
                 for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
@@ -253,6 +269,6 @@ class SegmentReader:
         for suffix, index in ((INDEX, offsets), (TIME_INDEX, times)):
             file = self._fs.open(self.path(base, suffix), create=True)
             try:
-                index.store_all(file)
+                write_entries(index, file)
             finally:
                 file.close()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, MAGIC
-from samelog.store.disk.batch_walk import PIECE_BYTES, BatchWalk, Piece
+from samelog.store.disk.batch_walk import CHUNK_BYTES, BatchChunk, BatchWalk
 from samelog.store.disk.files import File, FileSystem
 
 _SET_ASIDE = re.compile(r"(?P<base>[0-9]{20})\.log(\.from-(?P<start>[0-9]+))?\.quarantined-[0-9]+")
@@ -114,7 +114,7 @@ def _base_offset(data: bytes, start: int) -> int:
     return int.from_bytes(data[start : start + 8], "big")
 
 
-def _stretches(piece: Piece) -> list[_Stretch]:
+def _stretches(piece: BatchChunk) -> list[_Stretch]:
     """A piece, cut where an offset is not the one behind the last."""
     found: list[_Stretch] = []
     for start, size, records, *_ in kernels.batch_headers(piece.data, 0, piece.size):
@@ -139,7 +139,7 @@ def _next_batch(file: File, position: int, size: int) -> int:
     """Where the next valid batch begins behind a bad one; the file's size if there is none."""
     search_from = position + 1
     while search_from + HEADER_BYTES <= size:
-        data = bytes(file.pread(PIECE_BYTES, search_from))
+        data = bytes(file.pread(CHUNK_BYTES, search_from))
         for at in _candidates(data):
             length = int.from_bytes(data[at + _LENGTH_AT : at + _LENGTH_AT + 4], "big")
             whole = LENGTH_PREFIX_BYTES + length
@@ -147,9 +147,9 @@ def _next_batch(file: File, position: int, size: int) -> int:
                 batch = file.pread(whole, search_from + at)
                 if kernels.scan(batch, max_batch_bytes=HELD_BATCH_BYTES).end == whole:
                     return search_from + at
-        if len(data) < PIECE_BYTES:
+        if len(data) < CHUNK_BYTES:
             break
-        search_from += PIECE_BYTES - HEADER_BYTES
+        search_from += CHUNK_BYTES - HEADER_BYTES
     return size
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 
-from samelog.store.disk.directory_watch import DirectoryWatch
+from samelog.format.directory_files import PartitionFile
+from samelog.format.file_names import LOG, PARTITION_FILE, segment_bases
+from samelog.format.marks import LogCheckpoint, MergedMarks
+from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file
-from samelog.store.merged.marks import Checkpoint, MergedMarks
-from samelog.store.merged.names import LOG, PARTITION_FILE, segment_bases
-from samelog.store.merged.partition_file import PartitionFile
-from samelog.store.merged.recovery import RunningChecksum, resume_from_index, walk_into
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_reader import SegmentReader
+from samelog.store.merged.segment_walk import RunningChecksum, resume_from_index, walk_into
 
 
 class MergedTail:
@@ -81,7 +81,7 @@ class MergedTail:
         self._chain.log_start = max(self._chain.log_start, whose.log_start)
         start = whose.start_offset
         if start > self._chain.start.base:
-            begin = Checkpoint(start, start, 0, whose.start_checksum)
+            begin = LogCheckpoint(start, start, 0, whose.start_checksum)
             for base in self._chain.begin_at(begin):
                 self._files.drop((base, LOG))
             self._reader.forget()

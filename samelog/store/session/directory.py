@@ -1,9 +1,8 @@
-"""A session's directory: whose it is, its runs, and the inputs below it; at a publisher or a node.
+"""A session's directory, at a publisher or a node: whose it is, its runs, and the inputs below it,
+one for each partition. Its files are listed in `format.file_names`.
 
-    session.json                    whose directory this is; the id tells it from others of its name
-    run.<X>.json                    one life of the publisher: written durably before its first byte
-    session.lock                    held by the process that writes
-    <topic>-<partition>/            one input (see input_log.py)
+An input belongs to a topic id, not to a name: a topic that was deleted and created again has
+another id, and shares nothing with the old one. Once written, the id of an input never changes.
 
 Invariant: a run's number and random id are durable before a byte of it exists, and never change, so
 that a copied or restored directory can never put other bytes under an old position.
@@ -18,64 +17,27 @@ from typing import Self
 
 import msgspec
 
-from samelog.format.errors import CorruptLog, InvalidName, LogFormatError, UnsupportedFormat
+from samelog.format.directory_files import RunFile, SessionFile, TopicFile
+from samelog.format.errors import CorruptLog, LogFormatError, OtherTopic, UnsupportedFormat
+from samelog.format.file_names import (
+    LOCK_FILE,
+    SESSION_FILE,
+    TOPIC_FILE,
+    input_name,
+    parse_input_name,
+    parse_names,
+)
 from samelog.format.names import check_session_name, check_topic_name
+from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.disk_errors import DirectoryGone
-from samelog.store.disk.files import File, FileSystem, NoSuchFile, StrPath, make_surely
-from samelog.store.disk.json_files import Versioned, read_json_file, write_json_file
-from samelog.store.session.names import parse_names
-
-SESSION_FILE = "session.json"
-LOCK_FILE = "session.lock"
+from samelog.store.disk.files import File, FileSystem, NoSuchFile, StrPath
+from samelog.store.disk.json_files import read_json_file, write_json_file
 
 _RUN_FILE = re.compile(r"run\.(0|[1-9][0-9]{0,18})\.json")
-_INPUT = re.compile(r"(.+)-(0|[1-9][0-9]{0,8})")
 
 
 class RunExists(LogFormatError):
     """The number of a new run is taken by another run."""
-
-
-class SessionFile(Versioned, frozen=True, kw_only=True):
-    """The contents of session.json."""
-
-    session: str
-    id: str
-    """A UUID, made with the directory."""
-    identity: str | None = None
-    cluster: str | None = None
-
-
-class RunFile(Versioned, frozen=True, kw_only=True):
-    """The contents of run.<X>.json."""
-
-    run: int
-    run_id: str
-    """32 hexadecimal digits, random."""
-    dedup_id: str | None = None
-    dedup_base: int | None = None
-    started_ms: int
-    end: dict[str, tuple[int, int]] | None = None
-    """Input name -> (roll, byte), once the run has ended; inputs that are not named have nothing.
-    """
-    stage: str | None = None
-    """What its records are staged for."""
-
-
-def input_name(topic: str, partition: int) -> str:
-    """The name of an input's directory."""
-    return f"{topic}-{partition}"
-
-
-def parse_input_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of an input's directory; None for other names."""
-    match = _INPUT.fullmatch(name)
-    if match is None:
-        return None
-    try:
-        return check_topic_name(match[1]), int(match[2])
-    except InvalidName:
-        return None
 
 
 class SessionDirectory:
@@ -124,7 +86,7 @@ class SessionDirectory:
         """
         name = os.fspath(path)
         check_session_name(session)
-        make_surely(fs, name)
+        make_durable_directory(fs, name)
         file = os.path.join(name, SESSION_FILE)
         record = read_json_file(fs, file, SessionFile)
         if record is None:
@@ -236,3 +198,25 @@ class SessionDirectory:
     def input_path(self, topic: str, partition: int) -> str:
         """The directory of an input. Raises InvalidName."""
         return os.path.join(self.path, input_name(check_topic_name(topic), partition))
+
+
+def read_topic_id(fs: FileSystem, directory: str, *, expected: str | None) -> str | None:
+    """The directory's topic id, None if it has none yet.
+
+    Raises:
+        OtherTopic: it has one, but not the expected one.
+        UnsupportedFormat, CorruptLog: topic.json cannot be read.
+    """
+    known = read_json_file(fs, os.path.join(directory, TOPIC_FILE), TopicFile)
+    if known is None:
+        return None
+    if expected is not None and known.topic_id != expected:
+        raise OtherTopic(directory, known.topic_id, expected)
+    return known.topic_id
+
+
+def bind_topic(fs: FileSystem, directory: str, topic_id: str) -> None:
+    """Note durably which topic the directory belongs to. Raises OtherTopic."""
+    if read_topic_id(fs, directory, expected=topic_id) is None:
+        path = os.path.join(directory, TOPIC_FILE)
+        write_json_file(fs, path, TopicFile(topic_id=topic_id))

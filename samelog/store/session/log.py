@@ -13,19 +13,25 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, NotContiguous
+from samelog.format.file_names import (
+    MARKS_FILE,
+    data_name,
+    from_name,
+    parse_names,
+    sealed_name,
+)
+from samelog.format.marks import InputMarks, encode_marks
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.dirty_files import DirtyFiles
-from samelog.store.disk.files import Bytes, DiskFull, File, FileSystem, StrPath, make_surely
-from samelog.store.disk.marks import MARKS_FILE, encode_marks, read_marks
+from samelog.store.disk.directories import make_durable_directory
+from samelog.store.disk.dirty_files import DirtyFiles, read_marks
+from samelog.store.disk.files import DiskFull, File, FileSystem, StrPath
 from samelog.store.disk.quarantine import set_aside
-from samelog.store.session.names import data_name, from_name, parse_names, sealed_name
+from samelog.store.session.directory import bind_topic, read_topic_id
 from samelog.store.session.reader import InputReader
-from samelog.store.session.repair import RunRepair
-from samelog.store.session.run import HeldFile, InputFile, InputMarks, Run
-from samelog.store.session.topic_file import TOPIC_FILE, bind_topic, read_topic_id
-
-__all__ = ["TOPIC_FILE", "InputFile", "InputLog"]
+from samelog.store.session.recovery import RunRecovery
+from samelog.store.session.run import HeldFile, HeldRun
 
 SAVE_MARKS_EVERY_BYTES = 64 << 20
 
@@ -43,7 +49,7 @@ class InputLog(InputReader):
 
     @classmethod
     def open(cls, fs: FileSystem, path: StrPath, *, topic_id: str | None = None) -> InputLog:
-        """Open an input directory; make it if needed, and repair it.
+        """Open an input directory; make it if needed, and recover it.
 
         A publisher may not know the topic id yet: see `bind_topic`.
 
@@ -62,23 +68,23 @@ class InputLog(InputReader):
         return log
 
     def _open(self, topic_id: str | None) -> None:
-        make_surely(self._fs, self.path)
+        make_durable_directory(self._fs, self.path)
         self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
         if topic_id is not None:
             self.bind_topic(topic_id)
         names = parse_names(self._fs.list_directory(self.path))
-        marks = read_marks(self._fs, self._path(MARKS_FILE), InputMarks)
+        marks = read_marks(self._fs, self.path, InputMarks)
         marked = {} if marks is None else {mark.run: mark for mark in marks.runs}
-        repair = RunRepair(self._fs, self.path, marks is None, self.damaged)
+        recovery = RunRecovery(self._fs, self.path, marks is None, self.damaged)
         for number in sorted(names):
-            run = repair.repair(number, names[number], marked.get(number))
+            run = recovery.recover(number, names[number], marked.get(number))
             if run is not None:
                 self._runs[number] = run
                 self._hold_unsynced(run)
         if marks is None or self.damaged:
             self.save_marks()
 
-    def _hold_unsynced(self, run: Run) -> None:
+    def _hold_unsynced(self, run: HeldRun) -> None:
         """What reaches above the mark must be synced before it can be marked durable; so must the
         name of a file that nothing was written to: it may be as new as that.
         """
@@ -114,13 +120,13 @@ class InputLog(InputReader):
         state.last_append, state.last = (roll, byte), None
         self._dirty.touch(appender.file)
 
-    def _begin_run(self, number: int, roll: int, byte: int) -> Run:
+    def _begin_run(self, number: int, roll: int, byte: int) -> HeldRun:
         if (roll, byte) != (0, 0):
             raise self._not_contiguous(number, roll, byte)
-        run = self._runs[number] = Run(number, (0, 0), durable=(0, 0))
+        run = self._runs[number] = HeldRun(number, (0, 0), durable=(0, 0))
         return run
 
-    def _next_file(self, run: Run, roll: int, byte: int) -> HeldFile:
+    def _next_file(self, run: HeldRun, roll: int, byte: int) -> HeldFile:
         """The next file of a run, if that is where the bytes are to go."""
         is_due = run.newest is None or run.newest.is_sealed
         if (roll, byte) != run.end or not is_due:
@@ -133,12 +139,12 @@ class InputLog(InputReader):
             f"{self.path}: bytes for {roll}:{byte} of run {run}, which ends at {end[0]}:{end[1]}"
         )
 
-    def _add_file(self, run: Run, roll: int) -> HeldFile:
+    def _add_file(self, run: HeldRun, roll: int) -> HeldFile:
         self._fs.open(self._path(data_name(run.number, roll)), create=True).close()
         self._dirty.touch_directory()
         return run.add(HeldFile(roll, run.begin_of(roll)))
 
-    def _open_appender(self, run: Run, held: HeldFile) -> AppendFile:
+    def _open_appender(self, run: HeldRun, held: HeldFile) -> AppendFile:
         held.appender = AppendFile(self._hold(run.number, held.roll), held.size)
         return held.appender
 
@@ -282,7 +288,7 @@ class InputLog(InputReader):
         self._remove_marker(from_name(run, *state.start))
         self._fs.sync_directory(self.path)
 
-    def _remove_file(self, run: Run, roll: int, *, for_good: bool = False) -> None:
+    def _remove_file(self, run: HeldRun, roll: int, *, for_good: bool = False) -> None:
         """The data goes first: a marker without it is a leftover, and known as one."""
         held = run.remove(roll)
         path = self._path(data_name(run.number, roll))

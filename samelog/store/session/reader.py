@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 
-from samelog.store.disk.batch_walk import extent
+from samelog.format.file_names import data_name
+from samelog.store.disk.batch_walk import valid_extent
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.session.names import data_name
-from samelog.store.session.run import InputFile, Position, Run
+from samelog.store.session.run import HeldRun, InputFile, RunPosition
 
 
 class InputReader:
@@ -20,7 +20,7 @@ class InputReader:
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.path = path
         self._fs = fs
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, HeldRun] = {}
         self._files = FileCache(fs)
 
     # --- looking -------------------------------------------------------------------------------
@@ -29,17 +29,17 @@ class InputReader:
         """The numbers of the runs of which something is held, in order."""
         return sorted(self._runs)
 
-    def end(self, run: int) -> Position:
+    def end(self, run: int) -> RunPosition:
         """Where the run's next byte goes; (0, 0) if nothing is held."""
         state = self._runs.get(run)
         return (0, 0) if state is None else state.end
 
-    def start(self, run: int) -> Position:
+    def start(self, run: int) -> RunPosition:
         """Where the bytes held of the run begin; (0, 0) if nothing is held."""
         state = self._runs.get(run)
         return (0, 0) if state is None else state.start
 
-    def durable(self, run: int) -> Position:
+    def durable(self, run: int) -> RunPosition:
         """Up to where the run is known to be on disk (or was released)."""
         state = self._runs.get(run)
         return (0, 0) if state is None else state.durable
@@ -67,7 +67,7 @@ class InputReader:
             state.last = self._find_last(state)
         return state.last
 
-    def _find_last(self, run: Run) -> tuple[int, int] | None:
+    def _find_last(self, run: HeldRun) -> tuple[int, int] | None:
         for held in reversed(run.files.values()):
             begin = run.begin_of(held.roll)
             if held.size > begin:
@@ -75,7 +75,7 @@ class InputReader:
                 if known is not None and known[0] == held.roll:
                     begin = known[1]
                 file = self._file(run.number, held.roll)
-                found = extent(file, begin, held.size, verify_crc=False)
+                found = valid_extent(file, begin, held.size, verify_crc=False)
                 return found.last_start, found.last_crc
         return None
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
-
+from samelog.format.marks import RunMark
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.marks import Marks
 
-Position = tuple[int, int]
-"""(roll, byte) within a run."""
+RunPosition = tuple[int, int]
+"""(roll, byte): a `SessionPosition` of a run that is known."""
 
 
 @dataclass(slots=True)
@@ -38,34 +36,19 @@ class InputFile:
     sealed: bool
 
 
-class RunMark(msgspec.Struct, frozen=True, array_like=True):
-    """Up to (roll, byte) a run is durable; batches begin at `hint`, shortly before."""
-
-    run: int
-    roll: int
-    byte: int
-    hint: int
-
-
-class InputMarks(Marks, frozen=True, kw_only=True):
-    """The marks file of an input."""
-
-    runs: list[RunMark]
-
-
 @dataclass(slots=True)
-class Run:
-    """One run; the files are in the order of their rolls."""
+class HeldRun:
+    """What is held of one run; the files are in the order of their rolls."""
 
     number: int
-    start: Position
-    durable: Position
+    start: RunPosition
+    durable: RunPosition
     files: dict[int, HeldFile] = field(default_factory=dict)
     newest: HeldFile | None = None
     """The file with the highest roll."""
     hint: int = 0
     """A batch boundary in the file of `durable`, at or before it."""
-    last_append: Position | None = None
+    last_append: RunPosition | None = None
     """A batch boundary before the end with whole batches behind it; None: not known."""
     last: tuple[int, int] | None = None
     """(start, CRC field) of the last batch, if it is known."""
@@ -82,7 +65,7 @@ class Run:
         return held
 
     @property
-    def end(self) -> Position:
+    def end(self) -> RunPosition:
         """Where the next byte goes."""
         newest = self.newest
         if newest is None:
@@ -93,7 +76,7 @@ class Run:
         """Where the bytes held of a file begin."""
         return self.start[1] if roll == self.start[0] else 0
 
-    def advance_mark(self, position: Position) -> bool:
+    def advance_mark(self, position: RunPosition) -> bool:
         """Everything up to `position`, a batch boundary, is durable. Whether that is news.
 
         A position behind the end is of a log that was cut meanwhile, and says nothing.
@@ -104,7 +87,7 @@ class Run:
         self.durable = position
         return True
 
-    def _boundary_before(self, position: Position) -> int:
+    def _boundary_before(self, position: RunPosition) -> int:
         """A known batch boundary in the same file, as close as possible."""
         last = self.last_append
         if last is not None and last[0] == position[0] and position == self.end:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import struct
 
 from samelog.format import _kernels as kernels
-from samelog.store.disk.files import File
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -27,16 +26,16 @@ _LARGEST = (1 << 31) - 1
 
 
 class _Index:
-    """What both have in common: entries of one size, in memory, written behind in pieces."""
+    """What both have in common: entries of one size, of which the first ones are on file."""
 
     _entry: struct.Struct
 
-    __slots__ = ("_entries", "_stored_bytes", "base_offset", "checksum")
+    __slots__ = ("_entries", "_written_bytes", "base_offset", "checksum")
 
     def __init__(self, base_offset: int, entries: bytes = b"") -> None:
         self.base_offset = base_offset
         self._entries = bytearray(entries[: len(entries) // self._entry.size * self._entry.size])
-        self._stored_bytes = len(self._entries)
+        self._written_bytes = len(self._entries)
         self.checksum = kernels.crc32c(self._entries)
 
     def __len__(self) -> int:
@@ -74,7 +73,7 @@ class _Index:
     def keep(self, count: int) -> None:
         """Drop all but the first `count` entries."""
         del self._entries[count * self._entry.size :]
-        self._stored_bytes = min(self._stored_bytes, len(self._entries))
+        self._written_bytes = min(self._written_bytes, len(self._entries))
         self.checksum = kernels.crc32c(self._entries)
 
     def begins_with(self, count: int, checksum: int) -> bool:
@@ -83,18 +82,17 @@ class _Index:
             return False
         return kernels.crc32c(memoryview(self._entries)[: count * self._entry.size]) == checksum
 
-    def store(self, file: File) -> None:
-        """Write the entries that are not in `file` yet. Raises DiskFault."""
-        if self._stored_bytes < len(self._entries):
-            with memoryview(self._entries)[self._stored_bytes :] as fresh:
-                file.pwrite(fresh, self._stored_bytes)
-            self._stored_bytes = len(self._entries)
+    def encode(self) -> bytes:
+        """All entries, as a file holds them."""
+        return bytes(self._entries)
 
-    def store_all(self, file: File) -> None:
-        """Make `file` hold exactly the entries. Raises DiskFault."""
-        self._stored_bytes = 0
-        self.store(file)
-        file.truncate(len(self._entries))
+    def unwritten(self) -> tuple[int, bytes]:
+        """Where in the file the entries belong that were added since `written`, and these."""
+        return self._written_bytes, bytes(self._entries[self._written_bytes :])
+
+    def written(self) -> None:
+        """The file holds all entries."""
+        self._written_bytes = len(self._entries)
 
 
 class OffsetIndex(_Index):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptBatch
-from samelog.store.disk.files import Bytes
-from samelog.store.merged.index import OffsetIndex, TimeIndex
+from samelog.format.index import OffsetIndex, TimeIndex
 
 INDEX_INTERVAL_BYTES = 4096
 

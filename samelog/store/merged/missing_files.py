@@ -11,23 +11,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from samelog.format import _kernels as kernels
+from samelog.format.file_names import LOG, segment_name
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.disk.quarantine import copy_bytes, set_aside
-from samelog.store.merged.names import LOG, segment_name
 
 RESTORED = ".restored"
 """Behind the name of a segment that is not whole yet."""
 PIECE_BYTES = 4 << 20
 
 
-class Lost(NamedTuple):
+class MissingFile(NamedTuple):
     """A segment whose file is not as long as it was written; `size`: how long it is, -1: gone."""
 
     base: int
     size: int
 
 
-def find_lost(fs: FileSystem, directory: str, wanted: Sequence[tuple[int, int]]) -> list[Lost]:
+def find_missing_files(
+    fs: FileSystem, directory: str, wanted: Sequence[tuple[int, int]]
+) -> list[MissingFile]:
     """Of these segments (base, size), those with less on the disk. Raises DiskFault."""
     try:
         names = set(fs.list_directory(directory))
@@ -41,7 +43,7 @@ def find_lost(fs: FileSystem, directory: str, wanted: Sequence[tuple[int, int]])
         except NoSuchFile:
             held = -1
         if held < size:
-            found.append(Lost(base, held))
+            found.append(MissingFile(base, held))
     return found
 
 

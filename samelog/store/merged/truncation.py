@@ -15,8 +15,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from samelog.format.errors import CorruptLog
+from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
 from samelog.store.disk.files import FileSystem
-from samelog.store.merged.names import INDEX, LOG, TIME_INDEX, segment_bases, segment_name
 
 PIECE_BYTES = 4 << 20
 _BASE_TIMESTAMP = Struct(">27xq")  # of a batch

@@ -6,7 +6,7 @@ not right there is damage: the file and its successors are set aside, whole, and
 behind the intact part. When the marks themselves are lost, everything is checked, and nothing that
 is cut off is deleted.
 
-Invariant: a repaired run ends at a batch boundary, and is a prefix of what was appended.
+Invariant: a recovered run ends at a batch boundary, and is a prefix of what was appended.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ import os
 from dataclasses import dataclass
 
 from samelog.format.errors import CorruptLog
-from samelog.store.disk.batch_walk import Extent, extent
+from samelog.format.file_names import RunNames, data_name, from_name, sealed_name
+from samelog.format.marks import RunMark
+from samelog.store.disk.batch_walk import ValidExtent, valid_extent
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.quarantine import keep_copy, restore_prefix, set_aside
-from samelog.store.session.names import RunNames, data_name, from_name, sealed_name
-from samelog.store.session.run import HeldFile, Run, RunMark
+from samelog.store.session.run import HeldFile, HeldRun
 
 
 @dataclass(slots=True)
-class RunRepair:
-    """Repairs the runs of one input directory; what was damaged goes to `damaged`."""
+class RunRecovery:
+    """Recovers the runs of one input directory; what was damaged goes to `damaged`."""
 
     fs: FileSystem
     directory: str
     keep_what_is_cut: bool
     damaged: list[CorruptLog]
 
-    def repair(self, number: int, names: RunNames, mark: RunMark | None) -> Run | None:
+    def recover(self, number: int, names: RunNames, mark: RunMark | None) -> HeldRun | None:
         """The run, ready for appending; None if nothing but leftovers was there."""
         self._clean(number, names)
         if not names.data and not names.starts:
             return None
         first = min(names.data, default=names.start[0])
         start = max(names.start, (first, 0))
-        run = Run(number, start, durable=start, hint=start[1])
+        run = HeldRun(number, start, durable=start, hint=start[1])
         if mark is not None and (mark.roll, mark.byte) > start:
             run.durable, run.hint = (mark.roll, mark.byte), max(mark.hint, run.begin_of(mark.roll))
         roll = start[0]
@@ -64,7 +65,7 @@ class RunRepair:
 
     # --- one file ------------------------------------------------------------------------------
 
-    def _take_up(self, run: Run, roll: int, names: RunNames) -> bool:
+    def _take_up(self, run: HeldRun, roll: int, names: RunNames) -> bool:
         """Check one file and add it to the run; whether the next one follows."""
         path = self._path(data_name(run.number, roll))
         if roll not in names.data:
@@ -82,24 +83,28 @@ class RunRepair:
         finally:
             file.close()
 
-    def _take_up_missing(self, run: Run, roll: int, names: RunNames) -> bool:
+    def _take_up_missing(self, run: HeldRun, roll: int, names: RunNames) -> bool:
         """The run ends before this file, unless something says that there was one."""
         if any(later > roll for later in names.data) or run.durable > (roll, run.begin_of(roll)):
             return self._damage(run, roll, names, "the file is missing")
         return False
 
-    def _take_up_tail(self, run: Run, roll: int, names: RunNames, file: File, size: int) -> bool:
+    def _take_up_tail(
+        self, run: HeldRun, roll: int, names: RunNames, file: File, size: int
+    ) -> bool:
         """A file that reaches above the mark: check from shortly below the mark on, and cut."""
         begin = run.begin_of(roll)
         is_marked = roll == run.durable[0]
         stop = min(size, names.sealed.get(roll, size))
-        checked = extent(file, run.hint if is_marked else begin, stop)
+        checked = valid_extent(file, run.hint if is_marked else begin, stop)
         if is_marked and checked.end < run.durable[1]:
             reason = checked.reason or f"{size} bytes, {run.durable[1]} were durable"
             return self._damage(run, roll, names, reason)
         return self._cut(run, roll, names, file, checked)
 
-    def _cut(self, run: Run, roll: int, names: RunNames, file: File, checked: Extent) -> bool:
+    def _cut(
+        self, run: HeldRun, roll: int, names: RunNames, file: File, checked: ValidExtent
+    ) -> bool:
         length = names.sealed.get(roll)
         end = checked.end
         if self.keep_what_is_cut and (copy := keep_copy(self.fs, file, end)) is not None:
@@ -116,7 +121,7 @@ class RunRepair:
 
     # --- damage --------------------------------------------------------------------------------
 
-    def _damage(self, run: Run, roll: int, names: RunNames, reason: str) -> bool:
+    def _damage(self, run: HeldRun, roll: int, names: RunNames, reason: str) -> bool:
         """Set the file and its successors aside; go on behind its intact part, which is kept."""
         path = self._path(data_name(run.number, roll))
         begin = run.begin_of(roll)

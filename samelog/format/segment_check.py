@@ -13,13 +13,13 @@ from typing import NamedTuple
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptBatch
-from samelog.store.merged.segment import GrowingSegment
+from samelog.format.segment import GrowingSegment
 
 CONTROL = 0x20
 """The attribute of batches that hold no records (Kafka's RecordBatch, bit 5)."""
 
 
-class Fault(NamedTuple):
+class SegmentFault(NamedTuple):
     """What is wrong at or behind an offset; `place`: in which file, and where in it."""
 
     offset: int
@@ -42,7 +42,7 @@ class SegmentCheck:
         """The running one behind them."""
         self.voids: list[tuple[int, int]] = []
         """Offsets [first, behind) that have no records."""
-        self.fault: Fault | None = None
+        self.fault: SegmentFault | None = None
         self._held = b""
 
     def feed(self, data: bytes) -> bool:
@@ -92,4 +92,4 @@ class SegmentCheck:
         segment = self.segment
         place = f"segment {segment.base_offset}, {word} {segment.size}"
         wanted = f"a whole valid batch with offset {segment.next_offset}"
-        self.fault = Fault(segment.next_offset, place, wanted, reason)
+        self.fault = SegmentFault(segment.next_offset, place, wanted, reason)

@@ -1,4 +1,4 @@
-"""Durable marks: small files that say up to where a log is known to be on disk.
+"""Durable marks: the contents of the small files that say up to where a log is known to be on disk.
 
 Layout: one line of JSON, then one line with the CRC-32C of the first (without its line feed) as
 eight hexadecimal digits. Marks are written lazily, so they lag; they never lead, because they are
@@ -14,12 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from samelog.format import _kernels as kernels
-from samelog.format.errors import CorruptLog
-from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.format.segment import SealedSegment
 
 MARKS_FORMAT_VERSION = 1
-MARKS_FILE = "marks"
-_LIMIT_BYTES = 64 << 20
 
 _Marks = TypeVar("_Marks", bound="Marks")
 
@@ -28,6 +25,51 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """What all marks files have in common."""
 
     format_version: int = MARKS_FORMAT_VERSION
+
+
+class RunMark(msgspec.Struct, frozen=True, array_like=True):
+    """Up to (roll, byte) a run is durable; a batch begins at `hint`, shortly before."""
+
+    run: int
+    roll: int
+    byte: int
+    hint: int
+
+
+class InputMarks(Marks, frozen=True, kw_only=True):
+    """The marks file of one partition of a session."""
+
+    runs: list[RunMark]
+
+
+class LogCheckpoint(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a merged log at some moment: byte `byte` of segment `base`."""
+
+    offset: int
+    base: int
+    byte: int
+    checksum: int
+    """CRC-32C of all merged bytes up to here."""
+
+
+class IndexMark(msgspec.Struct, frozen=True, array_like=True):
+    """The first entries of a segment's index files, as they were."""
+
+    base: int
+    index_entries: int
+    index_checksum: int
+    time_entries: int
+    time_checksum: int
+
+
+class MergedMarks(Marks, frozen=True, kw_only=True):
+    """The marks file of a merged partition."""
+
+    durable: LogCheckpoint
+    sealed: list[SealedSegment]
+    """Wholly durable segments, in order."""
+    indexes: list[IndexMark]
+    """Of the segments from the durable position on."""
 
 
 def encode_marks(marks: Marks) -> bytes:
@@ -46,12 +88,3 @@ def decode_marks(data: bytes, kind: type[_Marks]) -> _Marks | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return marks if marks.format_version == MARKS_FORMAT_VERSION else None
-
-
-def read_marks(fs: FileSystem, path: str, kind: type[_Marks]) -> _Marks | None:
-    """The marks at `path`; None when there are none, or none that can be trusted."""
-    try:
-        data = fs.read_file(path, _LIMIT_BYTES)
-    except (NoSuchFile, CorruptLog):
-        return None
-    return decode_marks(data, kind)

@@ -1,0 +1,94 @@
+"""The small JSON files that say what a directory of a log is: their contents, and their encoding.
+
+Invariant: a file of another format version is never read further than its version.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from samelog.format.errors import CorruptLog, UnsupportedFormat
+
+FORMAT_VERSION = 1
+
+
+class Versioned(msgspec.Struct, frozen=True, kw_only=True):
+    """What every such file holds."""
+
+    format_version: int = FORMAT_VERSION
+
+
+_Value = TypeVar("_Value", bound=Versioned)
+
+
+class SessionFile(Versioned, frozen=True, kw_only=True):
+    """session.json: whose directory this is."""
+
+    session: str
+    id: str
+    """A UUID, made with the directory."""
+    identity: str | None = None
+    cluster: str | None = None
+
+
+class RunFile(Versioned, frozen=True, kw_only=True):
+    """run.<X>.json: one life of the publisher."""
+
+    run: int
+    run_id: str
+    """32 hexadecimal digits, random."""
+    dedup_id: str | None = None
+    dedup_base: int | None = None
+    started_ms: int
+    end: dict[str, tuple[int, int]] | None = None
+    """Directory of a partition -> (roll, byte), once the run has ended; partitions that are not
+    named hold nothing of it.
+    """
+    stage: str | None = None
+    """What its records are staged for."""
+
+
+class TopicFile(Versioned, frozen=True, kw_only=True):
+    """topic.json: which topic a session's partition belongs to; names can be used again."""
+
+    topic_id: str
+
+
+class PartitionFile(Versioned, frozen=True, kw_only=True):
+    """partition.json: which partition a merged log is, and where it begins."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int = 0
+    """Where this copy begins: behind what is archived, or where a subscriber wanted it."""
+    start_checksum: int = 0
+    """The running checksum there."""
+    log_start: int = 0
+    """Records below this offset are archived."""
+
+
+def encode_directory_file(value: Versioned) -> bytes:
+    """The text of a file."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
+    """What the file at `path` holds.
+
+    Raises:
+        UnsupportedFormat: it was written by another version.
+        CorruptLog: it is not JSON, or not such a file.
+    """
+    try:
+        version = msgspec.json.decode(data, type=Versioned).format_version
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{path}: format version {version}; this program reads {FORMAT_VERSION}: "
+                "use the program that wrote it, or a newer one"
+            )
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptLog(path, 0, f"unreadable ({error}); restore it") from error

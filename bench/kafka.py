@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.types import Fsync
+from samelog.config.tables.node import Fsync
 
 POLL_EVERY = 1_000
 ROUND_TRIPS = 500

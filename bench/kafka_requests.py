@@ -24,7 +24,7 @@ import uvloop
 
 from bench.kafka import bootstrap, create
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from samelog.config.types import Fsync
+from samelog.config.tables.node import Fsync
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata, request, response
 

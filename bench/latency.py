@@ -18,7 +18,7 @@ import time
 
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.types import Fsync
+from samelog.config.tables.node import Fsync
 
 TOPIC = "latency"
 STAMP = struct.Struct(">q")

@@ -16,7 +16,7 @@ import ssl
 import tempfile
 import time
 
-from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki.authority import Role, create_authority, issue
 
 CHUNK = bytes(1 << 20)
 HOST = "127.0.0.1"

@@ -21,7 +21,7 @@ import psutil
 from bench import plain
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.types import Fsync
+from samelog.config.tables.node import Fsync
 
 TOPIC = "throughput"
 CHUNK_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from samelog.config.sizes import parse_size
+from samelog.config.values import parse_size
 
 TIME_MAX_MIN = 100 * 366 * 24 * 60
 LIMIT_LEAST, LIMIT_MOST = 64 << 10, 1 << 60

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 from samelog.archiver.copies import CopyFault
-from samelog.config.copy_url import is_url
+from samelog.config.values import is_url
 
 TEMPORARY = ".tmp"
 REASON_CHARACTERS = 300

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from samelog.archiver.copies import CopyFault
 from samelog.cli.output import ConfigurationError, OperatorError
-from samelog.config.pki import PkiError
-from samelog.config.types import ConfigError
+from samelog.config.pki.authority import PkiError
+from samelog.config.values import ConfigError
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.publisher.errors import PublisherError
 from samelog.runtime.errors import RuntimeFault

@@ -21,22 +21,14 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.group_limits import GroupLimits
 from samelog.config.load import load_node
-from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki.authority import Role, create_authority, issue
 from samelog.config.render import render_client, render_node
-from samelog.config.types import (
-    Address,
-    ClientConfig,
-    Fsync,
-    Grant,
-    HttpConfig,
-    KafkaConfig,
-    KafkaListener,
-    NodeConfig,
-    PeerConfig,
-    TlsFiles,
-)
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.kafka import GroupLimits, KafkaConfig, KafkaListener
+from samelog.config.tables.node import Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.tables.shared import HttpConfig, TlsFiles
+from samelog.config.values import Address
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0

@@ -19,8 +19,8 @@ from samelog.cli.output import (
     print_table,
     talk,
 )
-from samelog.config.table import parse_address
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import parse_address
 from samelog.replicator.admin_client import AdminError, all_statuses, request
 from samelog.wire.admin import (
     AddNode,

@@ -14,7 +14,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from samelog.cli.output import client_option, fail, json_option, print_json, talk
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.replicator.admin_client import AdminError, all_statuses, request
 from samelog.wire.admin import RecordsVoided, Status, VoidRecords
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from samelog.config.changes import changes
 from samelog.config.load import node_config, read_node
-from samelog.config.types import ConfigError, NodeConfig
+from samelog.config.tables.node import NodeConfig
+from samelog.config.values import ConfigError
 from samelog.kafka.service import KafkaService
 from samelog.runtime.reload import Problem, tell_changes
 from samelog.sequencer.node import Node

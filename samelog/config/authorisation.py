@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 
 NODE_PREFIX = "samelog://node/"
 USER_PREFIX = "samelog://user/"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samelog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
 from samelog.config.kafka_keys import (
     MESSAGE_BYTES_MAX,
     MESSAGE_BYTES_MIN,
@@ -13,7 +12,8 @@ from samelog.config.kafka_keys import (
 from samelog.config.node_keys import DISK_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN
 from samelog.config.schema import Key, Kind, Reload, Section, default_of, schema
 from samelog.config.shared_keys import TLS, http_sections, log_section
-from samelog.config.types import OnFull, PublisherConfig, PublisherKafka, Security, SubscriberConfig
+from samelog.config.tables.client import OnFull, PublisherConfig, PublisherKafka, SubscriberConfig
+from samelog.config.tables.kafka import MESSAGE_MAX_BYTES, NUM_PARTITIONS, Security
 
 _CLIENT = {
     "nodes": Key(kind=Kind.TEXTS, meaning="The nodes, each `host:port`", reload=Reload.YES),

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from samelog.config.copy_url import is_url
 from samelog.config.depth import DEPTH_MAX, is_too_deep
 from samelog.config.schema import (
     VARIABLE_PREFIX,
@@ -26,7 +25,7 @@ from samelog.config.schema import (
     joined,
     variable,
 )
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError, is_url
 from samelog.config.words import nearest
 
 FILE_LIMIT_BYTES = 1 << 20

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from samelog.config.client_keys import CLIENT
 from samelog.config.document import Document, Text, parse_toml
 from samelog.config.load import client_config
-from samelog.config.pki import AUTHORITY, CRL, PkiError, Role, files_of, issue
+from samelog.config.pki.authority import AUTHORITY, CRL, PkiError, Role, files_of, issue
+from samelog.config.pki.files import replace_file
 from samelog.config.render import toml_texts, toml_value
-from samelog.config.types import ConfigError
-from samelog.config.whole_files import replace_file
+from samelog.config.values import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

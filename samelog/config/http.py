@@ -5,10 +5,10 @@ Invariant: nothing is answered without mutual TLS beyond this host.
 
 from __future__ import annotations
 
-from samelog.config.kafka import is_loopback
+from samelog.config.pki.files import load_tls
 from samelog.config.table import Table
-from samelog.config.tls_files import load_tls
-from samelog.config.types import HttpConfig, HttpSecurity
+from samelog.config.tables.shared import HttpConfig, HttpSecurity
+from samelog.config.values import is_loopback
 
 
 def load_http(table: Table, key: str = "http") -> HttpConfig | None:

@@ -5,21 +5,20 @@ Invariant: nothing listens without TLS beyond this host unless the file says so 
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
-from samelog.config.broker_defaults import RACK, BrokerDefaults
-from samelog.config.group_limits import GroupLimits
 from samelog.config.kafka_settings import read_defaults, read_groups
+from samelog.config.pki.files import check_secret, load_tls
 from samelog.config.table import Table
-from samelog.config.tls_files import check_secret, load_tls
-from samelog.config.types import (
-    Address,
+from samelog.config.tables.kafka import (
+    RACK,
+    BrokerDefaults,
     ClientQuota,
+    GroupLimits,
     KafkaConfig,
     KafkaListener,
     KafkaUser,
     Security,
 )
+from samelog.config.values import is_loopback, is_unspecified
 from samelog.format.names import check_session_name
 
 
@@ -62,7 +61,7 @@ def _listener(table: Table) -> KafkaListener:
         )
         raise table.error("security", reason)
     advertise = table.address("advertise") if table.has("advertise") else listen
-    if _is_any(advertise):
+    if is_unspecified(advertise):
         raise table.error("advertise", f"clients cannot connect to {advertise}: name this host")
     return KafkaListener(
         name=table.text("name", check_session_name),
@@ -90,18 +89,3 @@ def _quota(table: Table) -> ClientQuota:
         consumer_byte_rate=table.size("consumer_byte_rate"),
         request_rate=table.integer("request_rate"),
     )
-
-
-def is_loopback(address: Address) -> bool:
-    """Whether nobody but this host reaches an address."""
-    try:
-        return ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"
-
-
-def _is_any(address: Address) -> bool:
-    try:
-        return ip_address(address.host).is_unspecified
-    except ValueError:
-        return False

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from samelog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
-from samelog.config.group_limits import SETTINGS, GroupLimits
 from samelog.config.schema import Key, Kind, Reload, Section, default_of
 from samelog.config.shared_keys import TLS
-from samelog.config.types import ClientQuota, KafkaConfig, KafkaListener, Security
+from samelog.config.tables.kafka import (
+    AUTO_CREATE,
+    MESSAGE_MAX_BYTES,
+    NUM_PARTITIONS,
+    RACK,
+    SETTINGS,
+    ClientQuota,
+    GroupLimits,
+    KafkaConfig,
+    KafkaListener,
+    Security,
+)
 
 PARTITIONS_MAX = 10_000
 MESSAGE_BYTES_MIN = 1 << 10

@@ -10,18 +10,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from samelog.config.broker_defaults import (
-    AUTO_CREATE,
-    MESSAGE_MAX_BYTES,
-    NUM_PARTITIONS,
-    BrokerDefaults,
-)
 from samelog.config.document import Document, Text
-from samelog.config.group_limits import SETTINGS, GroupLimits
 from samelog.config.kafka_keys import DEFAULTS, GROUPS
 from samelog.config.schema import Section, schema
 from samelog.config.table import Table
-from samelog.config.types import ConfigError, KafkaConfig
+from samelog.config.tables.kafka import (
+    AUTO_CREATE,
+    MESSAGE_MAX_BYTES,
+    NUM_PARTITIONS,
+    SETTINGS,
+    BrokerDefaults,
+    GroupLimits,
+    KafkaConfig,
+)
+from samelog.config.values import ConfigError
 
 _FLAT = schema(
     [Section(name="", meaning="Kafka's own names, without tables", keys=DEFAULTS | GROUPS)]

@@ -12,35 +12,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from samelog.config.client_keys import CLIENT
-from samelog.config.copy_url import check_copy_url, is_url
+from samelog.config.client_state import hold, hold_missing, read_kept
 from samelog.config.document import Document, Text, document_of, read_file
-from samelog.config.held import hold, hold_missing, read_kept
 from samelog.config.http import load_http
 from samelog.config.kafka import load_kafka
 from samelog.config.node_keys import COPY_FORMATS, NODE
-from samelog.config.pem_texts import load_client_tls
+from samelog.config.pki.files import load_tls
+from samelog.config.pki.pem_texts import load_client_tls
 from samelog.config.remote import fetch_now
 from samelog.config.sidecar_kafka import load_publisher_kafka, load_subscriber_kafka
 from samelog.config.table import Table
-from samelog.config.tls_files import load_tls
-from samelog.config.types import (
-    Address,
+from samelog.config.tables.client import ClientConfig, OnFull, PublisherConfig, SubscriberConfig
+from samelog.config.tables.kafka import Security
+from samelog.config.tables.node import (
     ArchiveConfig,
-    ClientConfig,
-    ConfigError,
     Expiry,
     Fsync,
     Grant,
-    LogLevel,
     NodeConfig,
-    OnFull,
     PeerConfig,
-    PublisherConfig,
     Quotas,
     Scrub,
-    Security,
-    SubscriberConfig,
 )
+from samelog.config.tables.shared import LogLevel
+from samelog.config.values import Address, ConfigError, check_copy_url, is_url
 from samelog.format.names import check_session_name, check_topic_name
 
 log = logging.getLogger(__name__)

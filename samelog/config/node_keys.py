@@ -8,7 +8,15 @@ from dataclasses import replace
 from samelog.config.kafka_keys import KAFKA
 from samelog.config.schema import Key, Kind, Reload, Section, default_of, schema
 from samelog.config.shared_keys import TLS, http_sections, log_section
-from samelog.config.types import ArchiveConfig, Expiry, Fsync, Grant, NodeConfig, Quotas, Scrub
+from samelog.config.tables.node import (
+    ArchiveConfig,
+    Expiry,
+    Fsync,
+    Grant,
+    NodeConfig,
+    Quotas,
+    Scrub,
+)
 
 SEGMENT_BYTES_MIN = 1 << 10
 SEGMENT_BYTES_MAX = (1 << 31) - 1  # positions in Kafka's index files are signed 32-bit numbers

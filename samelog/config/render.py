@@ -9,24 +9,23 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from samelog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
-from samelog.config.group_limits import SETTINGS
-from samelog.config.types import (
-    ArchiveConfig,
+from samelog.config.tables.client import (
     ClientConfig,
-    Fsync,
-    Grant,
-    HttpConfig,
-    KafkaConfig,
-    KafkaListener,
-    KafkaUser,
-    NodeConfig,
-    PeerConfig,
     PublisherConfig,
     PublisherKafka,
     SubscriberConfig,
-    TlsFiles,
 )
+from samelog.config.tables.kafka import (
+    MESSAGE_MAX_BYTES,
+    NUM_PARTITIONS,
+    RACK,
+    SETTINGS,
+    KafkaConfig,
+    KafkaListener,
+    KafkaUser,
+)
+from samelog.config.tables.node import ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.tables.shared import HttpConfig, TlsFiles
 
 Value = str | int | float | bool
 

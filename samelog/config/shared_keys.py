@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samelog.config.schema import Key, Kind, Reload, Section
-from samelog.config.types import HTTP_ADDRESS, HttpSecurity, LogLevel
+from samelog.config.tables.shared import HTTP_ADDRESS, HttpSecurity, LogLevel
 
 TLS = {
     "ca": Key(

@@ -5,10 +5,10 @@ Invariant: they are on loopback, because whoever reaches them has the sidecar's 
 
 from __future__ import annotations
 
-from samelog.config.broker_defaults import MESSAGE_MAX_BYTES, NUM_PARTITIONS
-from samelog.config.kafka import is_loopback
 from samelog.config.table import Table
-from samelog.config.types import Address, PublisherKafka, SubscriberKafka
+from samelog.config.tables.client import PublisherKafka, SubscriberKafka
+from samelog.config.tables.kafka import MESSAGE_MAX_BYTES, NUM_PARTITIONS
+from samelog.config.values import Address, is_loopback
 from samelog.format.names import check_session_name, check_topic_name
 
 

@@ -14,24 +14,11 @@ from typing import Any, TypeVar
 
 from samelog.config.document import Document, Text
 from samelog.config.schema import Key, Section, joined, known_keys
-from samelog.config.sizes import parse_size
-from samelog.config.types import Address, ConfigError
+from samelog.config.values import Address, ConfigError, parse_address, parse_size
 from samelog.config.words import nearest
 from samelog.format.errors import InvalidName
 
 EnumT = TypeVar("EnumT", bound=Enum)
-
-
-def parse_address(text: str) -> Address | None:
-    """`host:port` or `[IPv6 address]:port`; None if it is not one."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        return None
-    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        return None
-    return Address(host, int(port))
 
 
 class Table:

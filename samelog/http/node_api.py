@@ -24,7 +24,7 @@ from samelog.wire import admin, admin_archive, admin_groups
 from samelog.wire.admin import NodeState
 
 if TYPE_CHECKING:
-    from samelog.config.types import NodeConfig
+    from samelog.config.tables.node import NodeConfig
     from samelog.sequencer.node import Node
 
 ValueT = TypeVar("ValueT")

@@ -21,8 +21,8 @@ from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.kafka import is_loopback
-from samelog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.values import Address, is_loopback
 from samelog.format.errors import InvalidName, InvariantError
 from samelog.http.connection import Conversation, Refused, conversation
 from samelog.http.problem import Problem, problem_response

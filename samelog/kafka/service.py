@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from samelog.config.types import ClientQuota, Security
+from samelog.config.tables.kafka import ClientQuota, Security
 from samelog.kafka.broker import Broker
 from samelog.kafka.clients.sasl import Authenticator
 from samelog.kafka.clients.throttle import Allowances

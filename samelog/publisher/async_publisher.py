@@ -17,7 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.config.types import ClientConfig, OnFull
+from samelog.config.tables.client import ClientConfig, OnFull
 from samelog.publisher.arguments import Headers, Timestamp
 from samelog.publisher.errors import NotMerged, PublisherError
 from samelog.publisher.places import Positions

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 
 from samelog.config.load import load_client
-from samelog.config.types import ClientConfig, OnFull, PublisherConfig
+from samelog.config.tables.client import ClientConfig, OnFull, PublisherConfig
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.publisher.entries import NO_PRODUCER, BatchLimits

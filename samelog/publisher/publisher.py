@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from samelog.config.types import ClientConfig, OnFull
+from samelog.config.tables.client import ClientConfig, OnFull
 from samelog.format.positions import SessionPosition
 from samelog.publisher.arguments import (
     Headers,

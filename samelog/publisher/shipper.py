@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from random import Random
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
 from samelog.publisher.places import TopicPartition, behind

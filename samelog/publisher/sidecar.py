@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.format.file_names import SESSION_FILE
 from samelog.publisher.ship_lock import lock_shipping

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.publisher import Publisher
 from samelog.replicator.admin_client import AdminError, request

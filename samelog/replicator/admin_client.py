@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
-from samelog.config.table import parse_address
-from samelog.config.types import Address, ClientConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address, parse_address
 from samelog.runtime.errors import ConnectFault, RuntimeFault
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, Deadlines, connect

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from samelog.config.load import load_client
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.replicator.admin_client import request
 from samelog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
 

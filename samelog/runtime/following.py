@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from samelog.config.changes import changes
+from samelog.config.client_state import PEM_FILES, hold
 from samelog.config.document import Document, Setting, Text, read_file
-from samelog.config.held import PEM_FILES, hold
 from samelog.config.load import client_config, client_document
 from samelog.config.remote import fetch
 from samelog.config.schema import Reload
-from samelog.config.types import ClientConfig, ConfigError
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import ConfigError
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import spawn
 from samelog.runtime.reload import Problem, tell_changes

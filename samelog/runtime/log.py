@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 
-from samelog.config.types import LogLevel
+from samelog.config.tables.shared import LogLevel
 from samelog.runtime.clock import Clock
 
 FIELD_LIMIT_CHARACTERS = 200

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from samelog.config.authorisation import Rights
-from samelog.config.types import Fsync, NodeConfig
+from samelog.config.tables.node import Fsync, NodeConfig
 from samelog.consensus import Role
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.errors import LogFormatError

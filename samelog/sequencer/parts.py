@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.config.authorisation import Rights
-from samelog.config.types import NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.links import Links

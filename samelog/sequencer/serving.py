@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from samelog.config.types import NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.joining import find_place, is_new, take_new_place

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext

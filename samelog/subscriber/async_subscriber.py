@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.subscriber.start import AutoOffsetReset, Start
 from samelog.subscriber.subscriber import Subscriber

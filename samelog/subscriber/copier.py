@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.client import PullClient, PullStatus
 from samelog.replicator.pull.copy import Copy, CopyState, FindStart

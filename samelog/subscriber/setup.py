@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from samelog.config.load import load_client
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.names import check_topic_name
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine

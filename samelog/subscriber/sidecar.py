@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.client import PullClient, PullStatus

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor

@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.render import render_client
-from samelog.config.types import ClientConfig, NodeConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.replicator.admin_client import AdminError, ask_node
 from samelog.wire.admin import GetStatus, NodeState, Status
 from tests.chaos.load import TOPIC

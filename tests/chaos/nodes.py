@@ -18,7 +18,8 @@ from pathlib import Path
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.render import render_node
-from samelog.config.types import Address, NodeConfig
+from samelog.config.tables.node import NodeConfig
+from samelog.config.values import Address
 
 NICE = "10"
 _DETECTED = re.compile(

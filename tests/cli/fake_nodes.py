@@ -9,9 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from samelog.config.pki import IssuedFiles, Role, create_authority, issue
+from samelog.config.pki.authority import IssuedFiles, Role, create_authority, issue
 from samelog.config.render import render_client
-from samelog.config.types import Address, ClientConfig, TlsFiles
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Server, serve
 from samelog.wire.admin import AdminRequest, AdminResponse

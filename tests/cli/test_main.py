@@ -18,7 +18,7 @@ from samelog import __version__
 from samelog.cli import main as main_module
 from samelog.cli.main import LazyGroup, main
 from samelog.cli.output import fail, print_json, print_table, printable, progress, talk
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.plain import to_json
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from samelog.config.types import Address, ClientConfig, TlsFiles
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from tests.cluster_sim.determinism import START_MS
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem

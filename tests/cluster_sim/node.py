@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from samelog.config.types import Address, ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.tables.node import ArchiveConfig, Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError

@@ -10,7 +10,7 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki.authority import Role, create_authority, issue
 
 
 @dataclass

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.config.authorisation import Rights, matches
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 
 EWR = "samelog://publisher/ewr"
 

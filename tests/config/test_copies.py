@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.config.copy_url import check_copy_url
 from samelog.config.load import load_node
 from samelog.config.render import render_node
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError, check_copy_url
 from samelog.format.errors import InvalidName
 from tests.config.test_load import NODE, Writer, write
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samelog.config.depth import DEPTH_MAX, is_too_deep
 from samelog.config.document import Text, parse_toml
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError
 
 MANY = 5000
 DEEP = {

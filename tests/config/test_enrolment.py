@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from samelog.cli.main import main
-from samelog.config.held import STATE_VARIABLE
+from samelog.config.client_state import STATE_VARIABLE
 from samelog.config.load import load_client
-from samelog.config.pki import Role, create_authority, issue
-from samelog.config.pki_rotation import refresh_lists, rotate, rotate_authority
-from samelog.config.types import Address, ConfigError
+from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.rotation import refresh_lists, rotate, rotate_authority
+from samelog.config.values import Address, ConfigError
 from samelog.runtime.network.tls import client_context
 from samelog.subscriber.setup import _checked_topics
 

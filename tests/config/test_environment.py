@@ -27,7 +27,8 @@ from samelog.config.load import load_client, load_node, node_config, read_node
 from samelog.config.node_keys import NODE
 from samelog.config.render import render_client, render_node
 from samelog.config.schema import Key, Kind, Section, schema, variable
-from samelog.config.types import Address, ConfigError, Fsync
+from samelog.config.tables.node import Fsync
+from samelog.config.values import Address, ConfigError
 from tests.config.test_http import CLIENT as CLIENT_TEXT
 from tests.config.test_kafka import INSIDE, OUTSIDE, load
 

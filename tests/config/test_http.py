@@ -9,7 +9,8 @@ import pytest
 
 from samelog.config.load import load_client, load_node
 from samelog.config.render import render_client, render_node
-from samelog.config.types import Address, ConfigError, HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.values import Address, ConfigError
 from tests.config.test_kafka import load
 
 CLIENT = """

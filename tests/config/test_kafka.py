@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.broker_defaults import BrokerDefaults
-from samelog.config.group_limits import GroupLimits
 from samelog.config.kafka_settings import with_settings
 from samelog.config.load import load_node
 from samelog.config.render import render_node
-from samelog.config.types import Address, ConfigError, KafkaConfig, KafkaListener, Security
+from samelog.config.tables.kafka import (
+    BrokerDefaults,
+    GroupLimits,
+    KafkaConfig,
+    KafkaListener,
+    Security,
+)
+from samelog.config.values import Address, ConfigError
 
 NODE = """
 [node]

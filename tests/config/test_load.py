@@ -13,9 +13,9 @@ import pytest
 from samelog.config.load import load_client, load_node
 from samelog.config.node_keys import NODE as KEYS
 from samelog.config.render import render_client, render_node
-from samelog.config.sizes import parse_size
-from samelog.config.table import parse_address
-from samelog.config.types import Address, ConfigError, Fsync, Grant, OnFull, PublisherConfig
+from samelog.config.tables.client import OnFull, PublisherConfig
+from samelog.config.tables.node import Fsync, Grant
+from samelog.config.values import Address, ConfigError, parse_address, parse_size
 
 TLS = 'ca = "ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'
 PEERS = "".join(

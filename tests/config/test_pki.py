@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from samelog.config import pki
+from samelog.config.pki.authority import authority as pki
 from samelog.format.errors import InvalidName
 
 

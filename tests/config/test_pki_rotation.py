@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from samelog.cli.main import main
-from samelog.config.pki import PkiError, Role, create_authority, describe, issue
-from samelog.config.pki_rotation import (
+from samelog.config.pki.authority import PkiError, Role, create_authority, describe, issue
+from samelog.config.pki.rotation import (
     finish_authority,
     refresh_lists,
     revoke,
@@ -21,7 +21,7 @@ from samelog.config.pki_rotation import (
     rotate,
     rotate_authority,
 )
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.network.tls import ReloadingContext, client_context, server_context
 

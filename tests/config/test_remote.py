@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config import held, load
+from samelog.config import client_state, load
+from samelog.config.client_state import STATE_VARIABLE, read_kept
 from samelog.config.document import FILE_LIMIT_BYTES, Text
 from samelog.config.enrolment import Enrolment, enrol
-from samelog.config.held import STATE_VARIABLE, read_kept
 from samelog.config.load import client_document, load_client, taken
-from samelog.config.pki import Role, create_authority
-from samelog.config.pki_rotation import rotate
+from samelog.config.pki.authority import Role, create_authority
+from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
-from samelog.config.types import Address, ConfigError
+from samelog.config.values import Address, ConfigError
 from tests.config.serving import Answer, ConfigServer
 
 
@@ -295,7 +295,7 @@ def test_a_full_disk_matters_only_if_something_is_to_be_written(
 
     for name, fails in (("replace_file", full), ("_open_private", read_only)):
         with monkeypatch.context() as hindered:
-            hindered.setattr(held, name, fails)
+            hindered.setattr(client_state, name, fails)
             caplog.clear()
             server.answer = Answer(enrolled)
             assert load_client(server.url) == first

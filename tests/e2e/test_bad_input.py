@@ -14,9 +14,10 @@ import pytest
 
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
-from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki.authority import Role, create_authority, issue
 from samelog.config.render import render_node
-from samelog.config.types import ClientConfig, TlsFiles
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.shared import TlsFiles
 from samelog.publisher.errors import PublisherError
 from samelog.replicator.admin_client import AdminError, node_status
 from tests.e2e.harness import World, wait_for

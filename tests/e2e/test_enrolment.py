@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient
 
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import LocalCluster, free_ports
-from samelog.config.held import STATE_VARIABLE
-from samelog.config.pki import Role
-from samelog.config.pki_rotation import rotate
+from samelog.config.client_state import STATE_VARIABLE
+from samelog.config.pki.authority import Role
+from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.runtime import following
 from tests.config.serving import Answer, ConfigServer
 from tests.e2e.commands import samelog

@@ -14,15 +14,16 @@ import pytest
 
 from bench.rolling import Pauses
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
-from samelog.config.pki import Role, describe
-from samelog.config.pki_rotation import (
+from samelog.config.pki.authority import Role, describe
+from samelog.config.pki.rotation import (
     finish_authority,
     refresh_lists,
     revoke,
     rotate,
     rotate_authority,
 )
-from samelog.config.types import Address, TlsFiles
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import DEADLINE_S, World, wait_for
 from tests.http import asking

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from samelog.config.load import load_client, load_node
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError
 from samelog.consensus import CorruptRecord, InvariantError, MalformedMessage
 from samelog.consensus.messages import decode_messages, encode_messages
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot

@@ -6,7 +6,7 @@ import http.client
 import json
 from typing import Any, NamedTuple
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 
 
 class Answer(NamedTuple):

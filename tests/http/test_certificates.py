@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.http.metrics import common
 from samelog.runtime.errors import TlsFault
 from tests.runtime.pki import Authority

@@ -9,8 +9,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.pki import Role, issue
-from samelog.config.types import TlsFiles
+from samelog.config.pki.authority import Role, issue
+from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import wait_for
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from samelog.config.types import Address, HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
+from samelog.config.values import Address
 from samelog.format.errors import InvariantError
 from samelog.http import connection
 from samelog.http import server as served

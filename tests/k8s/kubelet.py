@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from samelog.cli import local_cluster
-from samelog.config.pki import Role, create_authority, issue
-from samelog.config.pki_rotation import rotate
+from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.rotation import rotate
 from tests import forking
 from tests.e2e.harness import DEADLINE_S, wait_for
 from tests.k8s.render import Resource, find

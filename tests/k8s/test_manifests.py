@@ -17,7 +17,7 @@ import yaml
 from samelog.config.document import variable_names
 from samelog.config.load import client_config, node_config, read_client, read_node
 from samelog.config.node_keys import NODE
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError
 from tests.k8s.operator_schemas import SCHEMAS
 from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
 

@@ -15,8 +15,10 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.rolling import Pauses
 from samelog import Publisher, Subscriber
-from samelog.config.pki import Role, issue
-from samelog.config.types import Address, ClientConfig, TlsFiles
+from samelog.config.pki.authority import Role, issue
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from tests.e2e.harness import DEADLINE_S, read_segments, wait_for
 from tests.k8s.kubelet import Pod, Secrets
 from tests.k8s.render import DEPLOY, find, render

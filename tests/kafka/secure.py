@@ -10,17 +10,12 @@ from typing import Any
 
 from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from samelog.config.load import load_node
-from samelog.config.pki import Role, issue
+from samelog.config.pki.authority import Role, issue
 from samelog.config.render import render_node
-from samelog.config.types import (
-    Address,
-    ClientQuota,
-    Grant,
-    KafkaListener,
-    KafkaUser,
-    Security,
-    TlsFiles,
-)
+from samelog.config.tables.kafka import ClientQuota, KafkaListener, KafkaUser, Security
+from samelog.config.tables.node import Grant
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from tests.e2e.harness import World
 from tests.kafka.clients import Access
 

@@ -18,8 +18,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, UnsupportedVersionError
 
 from samelog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
-from samelog.config.broker_defaults import BrokerDefaults
-from samelog.config.pki import Role
+from samelog.config.pki.authority import Role
+from samelog.config.tables.kafka import BrokerDefaults
 from tests.chaos.faults.certificates import rotate
 from tests.e2e.harness import wait_for
 from tests.kafka.batches import batch, put

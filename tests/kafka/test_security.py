@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.pki import Role, create_authority, issue
+from samelog.config.pki.authority import Role, create_authority, issue
 from samelog.kafka.server.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.http import asking

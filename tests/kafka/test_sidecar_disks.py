@@ -13,7 +13,7 @@ import pytest
 
 from samelog import Publisher
 from samelog.cli.local_cluster import free_ports
-from samelog.config.types import Address
+from samelog.config.values import Address
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.http import asking

@@ -23,7 +23,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from samelog.cli.local_cluster import free_ports
 from samelog.config.load import load_client
 from samelog.config.render import render_client
-from samelog.config.types import Address, ClientConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
 from samelog.publisher.sidecar import find_sessions
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.config.types import ClientQuota
+from samelog.config.tables.kafka import ClientQuota
 from samelog.kafka.clients.throttle import PAUSE_S_MAX, Allowance, Allowances
 
 ANN = "samelog://user/ann"

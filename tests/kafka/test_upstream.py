@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.kafka.apis.groups import heartbeat
 from samelog.kafka.codec.errors import Unanswerable
 from samelog.kafka.sidecar.upstream import Upstream

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from samelog import AsyncPublisher, Publisher
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.publisher import NotMerged, ShippingStopped, TopicPartition
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Self
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 
 PIECE_BYTES = 16 << 10
 

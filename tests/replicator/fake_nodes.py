@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from samelog.config.authorisation import Rights
-from samelog.config.types import Address, ClientConfig, Grant
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.node import Grant
+from samelog.config.values import Address
 from samelog.replicator.interfaces import LogSource
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.client import PushClient

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.client import PullClient

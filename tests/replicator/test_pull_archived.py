@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import SubscriberConfig
+from samelog.config.tables.client import SubscriberConfig
 from samelog.replicator.pull.copy import CopyState
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.truncation import LogStart

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import Address, Grant, SubscriberConfig
+from samelog.config.tables.client import SubscriberConfig
+from samelog.config.tables.node import Grant
+from samelog.config.values import Address
 from samelog.format.errors import DirectoryInUse
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.pull.client import PullClient

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import Refused
 from samelog.wire.errors import FaultCode

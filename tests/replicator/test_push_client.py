@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.push import shipment as push_shipment

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.push.server import MAX_HANDLES
 from samelog.runtime.errors import PeerFault

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from samelog.config.types import Address, TlsFiles
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.runtime.loop import run
 from samelog.runtime.network.tls import ALPN, ReloadingContext, client_context
 from samelog.runtime.network.transport import (

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 BOTH_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)

@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from samelog.config.client_state import STATE_VARIABLE, hold, read_kept
 from samelog.config.document import Text
 from samelog.config.enrolment import Enrolment, enrol
-from samelog.config.held import STATE_VARIABLE, hold, read_kept
 from samelog.config.load import client_config, client_document, load_client
-from samelog.config.pki import Role, create_authority
-from samelog.config.pki_rotation import refresh_lists, rotate
+from samelog.config.pki.authority import Role, create_authority
+from samelog.config.pki.rotation import refresh_lists, rotate
 from samelog.config.remote import CA_VARIABLE
-from samelog.config.types import Address, ClientConfig, LogLevel
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.shared import LogLevel
+from samelog.config.values import Address
 from samelog.runtime import following
 from samelog.runtime.following import ConfigFollower
 from samelog.runtime.network.tls import ReloadingContext

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from samelog.config.types import Address, TlsFiles
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import client_context

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.config.types import LogLevel
+from samelog.config.tables.shared import LogLevel
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import ManualClock, SystemClock
 from samelog.runtime.log import AUDIT, RateLimitedLog, format_event, start_log

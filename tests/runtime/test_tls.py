@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from samelog.config.pki import Role, create_authority, issue
-from samelog.config.pki_rotation import refresh_lists
-from samelog.config.types import HeldFiles, TlsFiles
+from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.rotation import refresh_lists
+from samelog.config.tables.shared import HeldFiles, TlsFiles
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 from samelog.runtime.network import tls as tls_module
 from samelog.runtime.network.tls import (

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from samelog.archiver.copies import CopyFault, CopyJob, Manifest, Place, SourceFault
 from samelog.archiver.copying import read_manifest
 from samelog.archiver.targets import open_target
-from samelog.config.types import ArchiveConfig
+from samelog.config.tables.node import ArchiveConfig
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.archive import copy_queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.config.types import Expiry
+from samelog.config.tables.node import Expiry
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopic,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.config.types import Address, PeerConfig
+from samelog.config.tables.node import PeerConfig
+from samelog.config.values import Address
 from samelog.sequencer.cluster.members import Members, NotAMember, members_of
 from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import Refused
 from samelog.runtime.errors import TlsFault

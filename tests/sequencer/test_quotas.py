@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.types import Quotas
+from samelog.config.tables.node import Quotas
 from samelog.replicator.interfaces import Refused
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.node import Node

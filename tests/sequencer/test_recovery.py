@@ -11,7 +11,7 @@ import pytest
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
-from samelog.config.types import NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.members import NotAMember

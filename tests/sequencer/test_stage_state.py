@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.config.types import Expiry
+from samelog.config.tables.node import Expiry
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.staging import StagedInput, ranges_of

@@ -16,7 +16,7 @@ import pytest
 
 from samelog import Subscriber
 from samelog.config.authorisation import Rights
-from samelog.config.types import Grant
+from samelog.config.tables.node import Grant
 from samelog.format import _kernels as kernels
 from samelog.format.errors import DirectoryInUse
 from samelog.runtime.clock import SystemClock

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.replicator.admin_client import request
 from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 

@@ -11,11 +11,11 @@ import click
 
 from samelog.cli.output import json_option, print_json, print_table, talk
 from samelog.config.client_keys import CLIENT
-from samelog.config.copy_url import is_url
 from samelog.config.document import Document, Setting, parse_toml, read_file, settings
 from samelog.config.json_schema import json_schema
 from samelog.config.load import client_config, node_config, read_client, read_node
 from samelog.config.node_keys import NODE
+from samelog.config.values import is_url
 
 KINDS = ("node", "client")
 NODES_ONLY = ("node", "peers", "grants")

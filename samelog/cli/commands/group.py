@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from samelog.cli.output import client_option, json_option, print_json, print_table
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.subscription import assigned_partitions
 from samelog.replicator.admin_client import request
 from samelog.wire.admin_groups import (

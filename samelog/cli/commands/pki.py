@@ -12,7 +12,7 @@ import click
 
 from samelog.cli.output import json_option, print_json, print_table, talk
 from samelog.config.enrolment import Enrolment, enrol
-from samelog.config.pki import (
+from samelog.config.pki.authority import (
     AUTHORITY,
     CERTIFICATE_DAYS,
     CertificateInfo,
@@ -23,7 +23,7 @@ from samelog.config.pki import (
     issue,
     list_certificates,
 )
-from samelog.config.pki_rotation import (
+from samelog.config.pki.rotation import (
     finish_authority,
     refresh_lists,
     revoke,

@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from samelog.cli.output import client_option, fail, json_option, print_json, progress, talk
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.publisher.publisher import Publisher
 
 CHUNK_RECORDS = 1000

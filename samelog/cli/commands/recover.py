@@ -15,7 +15,8 @@ from samelog.cli.membership import wait_option, wait_voter
 from samelog.cli.output import client_option, fail, json_option, print_json, talk
 from samelog.cli.recover_void import command as void
 from samelog.config.load import load_node
-from samelog.config.types import ClientConfig, NodeConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.replicator.admin_client import request
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.recovery import Finding, begin_anew, look

@@ -28,7 +28,7 @@ from samelog.cli.output import (
     progress,
     talk,
 )
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format.names import check_topic_name
 from samelog.replicator.admin_client import request
 from samelog.replicator.log_history import log_history

@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from samelog.cli.output import client_option, fail, talk
-from samelog.config.kafka import is_loopback
-from samelog.config.table import parse_address
-from samelog.config.types import (
-    Address,
-    ClientConfig,
-    HttpConfig,
-    LogLevel,
-    PublisherKafka,
-    SubscriberKafka,
-)
+from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
+from samelog.config.tables.shared import HttpConfig, LogLevel
+from samelog.config.values import Address, is_loopback, parse_address
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.http.metrics.sidecar import Side
 from samelog.http.server import HttpServer

@@ -17,7 +17,7 @@ import msgspec
 
 from samelog.cli.output import fail, optional_client_option, progress
 from samelog.cli.replay import Replay
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
 from samelog.subscriber.start import Start, StartAt
 from samelog.subscriber.subscriber import Subscriber

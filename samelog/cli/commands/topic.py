@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.replicator.admin_client import request
 from samelog.wire.admin import (
     AlterTopic,

@@ -20,7 +20,8 @@ from samelog.cli.local_cluster import (
 )
 from samelog.cli.output import fail, json_option, print_json, talk
 from samelog.config.kafka_settings import with_settings
-from samelog.config.types import ConfigError, Fsync
+from samelog.config.tables.node import Fsync
+from samelog.config.values import ConfigError
 
 WATCH_S = 0.5
 

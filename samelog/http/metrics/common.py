@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from cryptography import x509
 
 import samelog
-from samelog.config.types import HttpConfig, TlsFiles
+from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.http.metrics.collector import Sample
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.histogram import Histogram

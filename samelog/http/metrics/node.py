@@ -18,7 +18,7 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.wire.admin import NodeState
 
 if TYPE_CHECKING:
-    from samelog.config.types import NodeConfig
+    from samelog.config.tables.node import NodeConfig
     from samelog.sequencer.node import Node
 
 SYNCED = ("merged", "raft", "session")

@@ -19,7 +19,8 @@ from samelog.runtime.histogram import FAST_S, Histogram
 from samelog.runtime.tally import Tally
 
 if TYPE_CHECKING:
-    from samelog.config.types import ClientConfig, HttpConfig
+    from samelog.config.tables.client import ClientConfig
+    from samelog.config.tables.shared import HttpConfig
     from samelog.publisher.sidecar import PublisherSidecar
     from samelog.subscriber.sidecar import SubscriberSidecar
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samelog.config.authorisation import matches
-from samelog.config.types import ClientQuota
+from samelog.config.tables.kafka import ClientQuota
 
 PAUSE_S_MAX = 10.0
 """Below clients' request timeouts; what is owed beyond that is asked for next time."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.assignors import ASSIGNORS
 from samelog.kafka.groups.consumer_group import LEFT_FOR_A_WHILE, ConsumerGroup
 from samelog.kafka.groups.desk import Desk, Waiter

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
 from samelog.kafka.groups.consumer_heartbeat import ConsumerGroups

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import InvariantError
 from samelog.kafka.groups.coordinator import GroupCoordinator

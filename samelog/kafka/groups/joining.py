@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup, Member, size_of
 from samelog.kafka.groups.desk import Desk, Waiter
 from samelog.kafka.groups.rebalance import PENDING, Rebalance

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
 from samelog.kafka.groups.desk import Desk

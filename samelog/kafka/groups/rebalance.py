@@ -10,7 +10,7 @@ phase that waits for members always has a deadline.
 
 from __future__ import annotations
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup, Member
 from samelog.kafka.groups.desk import Desk, Waiter
 from samelog.kafka.groups.limits import NEW_MEMBER_TIMEOUT_S

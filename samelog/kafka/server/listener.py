@@ -14,7 +14,8 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.types import KafkaConfig, KafkaListener, Security, TlsFiles
+from samelog.config.tables.kafka import KafkaConfig, KafkaListener, Security
+from samelog.config.tables.shared import TlsFiles
 from samelog.kafka.api import Client
 from samelog.kafka.clients.conversation import ConversationLimits
 from samelog.kafka.clients.memory import Memory

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kio.schema.errors import ErrorCode
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.kafka.any_broker import AnyBroker, Endpoint
 from samelog.kafka.api import Client
 from samelog.kafka.codec.refusal import Refusal

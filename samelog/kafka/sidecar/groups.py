@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
-from samelog.config.table import parse_address
-from samelog.config.types import Address, ClientConfig, Security
+from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.kafka import Security
+from samelog.config.values import Address, parse_address
 from samelog.kafka.api import Client
 from samelog.kafka.apis.groups import find_coordinator
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable

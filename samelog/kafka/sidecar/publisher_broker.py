@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from uuid import UUID
 
-from samelog.config.types import PublisherKafka
+from samelog.config.tables.client import PublisherKafka
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
 from samelog.kafka.any_broker import Stream

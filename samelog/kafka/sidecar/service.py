@@ -10,14 +10,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from samelog.config.types import (
-    Address,
-    ClientConfig,
-    KafkaConfig,
-    KafkaListener,
-    PublisherKafka,
-    SubscriberKafka,
-)
+from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
+from samelog.config.tables.kafka import KafkaConfig, KafkaListener
+from samelog.config.values import Address
 from samelog.kafka.api import Api
 from samelog.kafka.server.dispatch import Dispatcher
 from samelog.kafka.server.listener import Listener

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.kafka.any_broker import BatchLog, Outcome, Stream
 from samelog.kafka.api import Client
 from samelog.kafka.codec.refusal import Refusal

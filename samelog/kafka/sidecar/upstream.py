@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from typing import Any, cast
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.kafka.api import Api
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.frames import FrameReader

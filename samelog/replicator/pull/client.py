@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from samelog.config.types import Address, ClientConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.conversation import PullConversation

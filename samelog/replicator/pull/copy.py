@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.store.disk.disk_errors import DirectoryGone

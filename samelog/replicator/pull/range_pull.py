@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.replicator.handler import ReplicatorHandler, unexpected
 from samelog.replicator.interfaces import Place
 from samelog.replicator.pull.acknowledger import Acknowledger

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.replicator.handler import ReplicatorHandler, unexpected
 from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.runtime.errors import ConnectionLost, DeadlinePassed, RuntimeFault

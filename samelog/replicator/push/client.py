@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from samelog.config.types import Address, ClientConfig
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName, Place, RunEnds
 from samelog.replicator.push.conversation import PushConversation

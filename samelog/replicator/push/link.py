@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.conversation import Phase, PushConversation
 from samelog.runtime.backoff import Backoff

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol, cast
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.runtime.errors import (
     ConnectFault,

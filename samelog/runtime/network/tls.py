@@ -24,7 +24,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault

@@ -15,7 +15,7 @@ import ssl
 from collections import Counter
 from dataclasses import dataclass
 
-from samelog.config.types import Address
+from samelog.config.values import Address
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import ConnectFault, ConnectProblem
 from samelog.runtime.faults import handshake_fault, lost

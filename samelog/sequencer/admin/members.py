@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.config.table import parse_address
+from samelog.config.values import parse_address
 from samelog.consensus import NotLeader
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.commands import SetMaintenance

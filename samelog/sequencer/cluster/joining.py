@@ -16,7 +16,7 @@ import os
 
 import msgspec
 
-from samelog.config.types import NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext

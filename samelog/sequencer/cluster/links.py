@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from samelog.config.types import PeerConfig
+from samelog.config.tables.node import PeerConfig
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage

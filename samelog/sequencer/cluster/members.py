@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.config.table import parse_address
-from samelog.config.types import Address, PeerConfig
+from samelog.config.tables.node import PeerConfig
+from samelog.config.values import Address, parse_address
 from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.messages import MemberList, PeerMember

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from samelog.config.types import NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.cluster.members import members_of
 from samelog.sequencer.state.commands import Member

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from samelog.config.types import PeerConfig
+from samelog.config.tables.node import PeerConfig
 from samelog.consensus import decode_messages, encode_messages
 from samelog.consensus.errors import MalformedMessage
 from samelog.format.positions import SessionPosition

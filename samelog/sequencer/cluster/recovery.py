@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from samelog.config.types import NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Effects, HardState, Snapshot
 from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.cluster.node_dir import (

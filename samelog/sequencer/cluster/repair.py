@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from samelog.config.types import NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError

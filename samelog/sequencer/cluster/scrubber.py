@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from samelog.config.types import Scrub
+from samelog.config.tables.node import Scrub
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment

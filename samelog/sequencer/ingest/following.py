@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from samelog.config.types import NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.repair_pull import CopyPlace, PullRefused, RepairPull, SessionName
 from samelog.runtime.clock import Clock

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from samelog.config.types import Quotas
+from samelog.config.tables.node import Quotas
 from samelog.replicator.interfaces import Refused
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from samelog.config.types import Expiry
+from samelog.config.tables.node import Expiry
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Session

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from samelog.config.load import load_client
-from samelog.config.types import ClientConfig
+from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import LOG, segment_name
 from samelog.replicator.log_history import log_history

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from samelog.config.load import load_client
-from samelog.config.types import Address, ClientConfig, ConfigError
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address, ConfigError
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.replicator.admin_client import AdminError, request

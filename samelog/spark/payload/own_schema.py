@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from samelog.archiver.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client
-from samelog.config.types import ConfigError
+from samelog.config.values import ConfigError
 from samelog.replicator.admin_client import AdminError, request
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.access import config_path

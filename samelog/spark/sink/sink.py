@@ -35,7 +35,7 @@ from samelog.wire.admin_stage import StagedRun
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samelog.config.types import ClientConfig
+    from samelog.config.tables.client import ClientConfig
     from samelog.spark.logs.nodes import Nodes
     from samelog.spark.sink.options import SinkOptions
 

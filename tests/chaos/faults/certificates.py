@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from samelog.config.pki import Role, issue
+from samelog.config.pki.authority import Role, issue
 
 HOSTS = ("127.0.0.1", "localhost")
 

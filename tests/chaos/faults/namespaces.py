@@ -14,7 +14,8 @@ import subprocess
 from dataclasses import replace
 from functools import cache
 
-from samelog.config.types import Address, NodeConfig
+from samelog.config.tables.node import NodeConfig
+from samelog.config.values import Address
 from tests.chaos.field import Field, is_root
 from tests.chaos.nodes import ChaosNode
 

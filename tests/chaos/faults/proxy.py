@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from samelog.config.types import Address, NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig, PeerConfig
+from samelog.config.values import Address
 from tests.chaos.field import Field
 
 HOST = "127.0.0.1"

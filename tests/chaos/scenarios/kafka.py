@@ -12,7 +12,8 @@ import importlib.util
 import time
 from dataclasses import replace
 
-from samelog.config.types import Address, NodeConfig
+from samelog.config.tables.node import NodeConfig
+from samelog.config.values import Address
 from tests.chaos.faults.proxy import HELD, PRODUCER, Network, Weather
 from tests.chaos.field import Field, LoadProcess
 from tests.chaos.nodes import ChaosNode, wait

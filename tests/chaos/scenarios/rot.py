@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from samelog.config.types import Scrub
+from samelog.config.tables.node import Scrub
 from samelog.format import _kernels as kernels
 from tests.chaos.faults.rot import KINDS, Rot, files_of, turn
 from tests.chaos.field import Field

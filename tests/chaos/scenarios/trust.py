@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from samelog.config.pki import Role
+from samelog.config.pki.authority import Role
 from tests.chaos.faults.certificates import rotate
 from tests.chaos.faults.proxy import Network, put_between
 from tests.chaos.faults.shim import Shims, need_compiler, preload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
 from samelog.sequencer.state.commands import CreateTopic

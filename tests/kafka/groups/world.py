@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from samelog.config.group_limits import GroupLimits
+from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.desk import Round
 from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced

@@ -20,9 +20,15 @@ from samelog.archiver.policy import (
     rules_of,
 )
 from samelog.archiver.value_schema import VALUE_SCHEMA
-from samelog.config.broker_defaults import AUTO_CREATE, MESSAGE_MAX_BYTES, NUM_PARTITIONS, RACK
-from samelog.config.group_limits import SETTINGS, GroupLimits
-from samelog.config.types import NodeConfig
+from samelog.config.tables.kafka import (
+    AUTO_CREATE,
+    MESSAGE_MAX_BYTES,
+    NUM_PARTITIONS,
+    RACK,
+    SETTINGS,
+    GroupLimits,
+)
+from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
 from samelog.sequencer.state.topic_settings import (
     CREATE_TIME,

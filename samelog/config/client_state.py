@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from samelog.config.document import Document, Text, absolute_place
-from samelog.config.types import ConfigError, HeldFiles, TlsFiles
-from samelog.config.whole_files import replace_file
+from samelog.config.document import Document, Text
+from samelog.config.pki.files import replace_file
+from samelog.config.tables.shared import HeldFiles, TlsFiles
+from samelog.config.values import ConfigError, absolute_place
 
 STATE_VARIABLE = "SAMELOG_STATE_DIR"
 PEM_FILES = {

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from samelog.config.pki import (
+from samelog.config.pki.authority import (
     AUTHORITY,
     CERTIFICATE_DAYS,
     CLOCK_SKEW,
@@ -31,7 +31,7 @@ from samelog.config.pki import (
     private_bytes,
     read_authority,
 )
-from samelog.config.whole_files import replace_file
+from samelog.config.pki.files import replace_file
 
 REPLACED = "replaced"
 CRL_DAYS = 3650

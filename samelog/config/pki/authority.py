@@ -2,7 +2,7 @@
 
 EC P-256 keys and X.509 v3 certificates (RFC 5280). The identity is the URI subject alternative
 name `samelog://<role>/<name>`; the common name is only for people. Invariant: no file is replaced
-here (pki_rotation.py does that), each is whole or absent, and a private key is never readable
+here (rotation.py does that), each is whole or absent, and a private key is never readable
 by anyone but its owner.
 """
 

@@ -1,7 +1,7 @@
 """Certificates and a key as texts within a client's configuration, instead of files beside it.
 
-OpenSSL wants files, so they are put into some (held.py); everybody else sees only those. Invariant:
-texts that do not belong together, or are no PEM, are refused before anything is written.
+OpenSSL wants files, so they are put into some (client_state.py); everybody else sees only those.
+Invariant: texts that do not belong together, or are no PEM, are refused before anything is written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from samelog.config.held import PEM_FILES, held_files
-from samelog.config.revocation import problem_of_lists
+from samelog.config.client_state import PEM_FILES, held_files
+from samelog.config.pki.files import check_secret, load_tls
+from samelog.config.pki.revocation import problem_of_lists
 from samelog.config.table import Table
-from samelog.config.tls_files import check_secret, load_tls
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 
 _UNUSABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 

@@ -1,15 +1,17 @@
-"""PEM files and other secrets that a configuration names.
+"""PEM files and other secrets that a configuration names, and files that are replaced whole.
 
-Invariant: a secret that others can read is refused, with what to do about it.
+Invariant: a secret that others can read is refused, with what to do about it; nobody ever sees a
+part of a file that is written here.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 
 from samelog.config.table import Table
-from samelog.config.types import TlsFiles
+from samelog.config.tables.shared import TlsFiles
 
 
 def load_tls(table: Table) -> TlsFiles:
@@ -41,3 +43,17 @@ def why_shared(path: str) -> str:
     if not mode & shared:
         return ""
     return f"{path!r} can be used by others (mode {mode:04o}); run: chmod 600 {path!r}"
+
+
+def replace_file(path: str, data: bytes, mode: int) -> None:
+    """Write a file, in the place of an older one. Raises OSError."""
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".", delete=False) as file:
+        try:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise

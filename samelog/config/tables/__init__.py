@@ -1,0 +1,1 @@
+"""One value for each table of a configuration file."""

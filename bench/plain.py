@@ -16,7 +16,7 @@ import ssl
 import tempfile
 import time
 
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
 CHUNK = bytes(1 << 20)
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ def measure(megabytes: int) -> float:
     """MB/s through the whole way."""
     with tempfile.TemporaryDirectory() as directory:
         authority = create_authority(os.path.join(directory, "pki"), "plain")
-        files = issue(os.path.join(directory, "pki"), Role.NODE, "plain", hosts=(HOST,))
+        files = issue(os.path.join(directory, "pki"), CertificateRole.NODE, "plain", hosts=(HOST,))
         paths = (authority.cert, files.cert, files.key)
         last_port, last = _receiver(directory, "last", paths, forward=None, copies=1)
         receivers = [_receiver(directory, "first", paths, forward=last_port, copies=2)]

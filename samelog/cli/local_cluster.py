@@ -22,7 +22,7 @@ from typing import BinaryIO, Protocol
 
 from samelog.config.authorisation import ANONYMOUS
 from samelog.config.load import load_node
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.render import render_client, render_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import GroupLimits, KafkaConfig, KafkaListener
@@ -211,10 +211,10 @@ class LocalCluster:
         )
         others = zip(ports[len(names) :], ports[2 * len(names) :], strict=False)
         for peer, listeners in zip(peers, others, strict=True):
-            files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+            files = issue(pki, CertificateRole.NODE, peer.name, hosts=(HOST, "localhost"))
             tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
             self.nodes.append(self._write_node(peer, peers, tls, listeners))
-        issue(pki, Role.CLIENT, "local")
+        issue(pki, CertificateRole.CLIENT, "local")
 
     def join(self) -> LocalNode:
         """Make one more node, which is neither started nor added to the cluster yet."""
@@ -222,7 +222,7 @@ class LocalCluster:
         number = 1 + max(int(node.name.rpartition("-")[2]) for node in self.nodes)
         port, kafka_port, http_port = free_ports(3)
         peer = PeerConfig(name=f"rt-sequencer-{number}", address=Address(HOST, port))
-        files = issue(pki, Role.NODE, peer.name, hosts=(HOST, "localhost"))
+        files = issue(pki, CertificateRole.NODE, peer.name, hosts=(HOST, "localhost"))
         tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
         peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
         node = self._write_node(peer, peers, tls, (kafka_port, http_port))

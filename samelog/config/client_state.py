@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from samelog.config.document import Document, Text
+from samelog.config.document import Document, Text, absolute_place
 from samelog.config.pki.files import replace_file
 from samelog.config.tables.shared import HeldFiles, TlsFiles
-from samelog.config.values import ConfigError, absolute_place
+from samelog.config.values import ConfigError
 
 STATE_VARIABLE = "SAMELOG_STATE_DIR"
 PEM_FILES = {

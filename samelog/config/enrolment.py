@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from samelog.config.client_keys import CLIENT
 from samelog.config.document import Document, Text, parse_toml
 from samelog.config.load import client_config
-from samelog.config.pki.authority import AUTHORITY, CRL, PkiError, Role, files_of, issue
+from samelog.config.pki.authority import AUTHORITY, CRL, CertificateRole, PkiError, files_of, issue
 from samelog.config.pki.files import replace_file
 from samelog.config.render import toml_texts, toml_value
 from samelog.config.values import ConfigError
@@ -32,7 +32,7 @@ class Enrolment:
 
 
 def enrol(
-    directory: str, role: Role, name: str, enrolment: Enrolment, *, out: str, days: int
+    directory: str, role: CertificateRole, name: str, enrolment: Enrolment, *, out: str, days: int
 ) -> None:
     """Write the file `out`, in the place of an older one. The certificate is the one of `directory`
     that the identity has, or a new one of so many days. Raises PkiError, ConfigError, InvalidName.

@@ -16,9 +16,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from samelog.config.document import FILE_LIMIT_BYTES, Text
+from samelog.config.document import FILE_LIMIT_BYTES, Text, shown_place
 from samelog.config.pki.files import why_shared
-from samelog.config.values import ConfigError, shown_place
+from samelog.config.values import ConfigError
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession

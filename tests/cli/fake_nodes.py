@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from samelog.config.pki.authority import IssuedFiles, Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, IssuedFiles, create_authority, issue
 from samelog.config.render import render_client
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
@@ -85,7 +85,7 @@ class FakeCluster:
         self.client_file = str(directory / "client.toml")
         self._pki = str(directory / "pki")
         self._ca = create_authority(self._pki, CLUSTER).cert
-        self._own = issue(self._pki, Role.ADMIN, "test")
+        self._own = issue(self._pki, CertificateRole.ADMIN, "test")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._servers: list[Server] = []
@@ -102,7 +102,7 @@ class FakeCluster:
     def __enter__(self) -> Self:
         self._thread.start()
         for node in self.nodes:
-            files = self._files(issue(self._pki, Role.NODE, node.name))
+            files = self._files(issue(self._pki, CertificateRole.NODE, node.name))
             server = self._call(serve(Address("127.0.0.1", 0), ReloadingContext(files), node.open))
             node.address = Address("127.0.0.1", server.port)
             self._servers.append(server)

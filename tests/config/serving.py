@@ -10,7 +10,7 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
 
 @dataclass
@@ -32,7 +32,7 @@ class ConfigServer:
         self.asked: list[Mapping[str, str]] = []
         self.pki = str(directory / "https")
         create_authority(self.pki, "https")
-        self._files = issue(self.pki, Role.NODE, "config", hosts=["127.0.0.1"])
+        self._files = issue(self.pki, CertificateRole.NODE, "config", hosts=["127.0.0.1"])
         self._ended = threading.Event()
         self._port = 0
         self.start()

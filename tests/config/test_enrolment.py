@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from samelog.cli.main import main
 from samelog.config.client_state import STATE_VARIABLE
 from samelog.config.load import load_client
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.pki.rotation import refresh_lists, rotate, rotate_authority
 from samelog.config.values import Address, ConfigError
 from samelog.runtime.network.tls import client_context
@@ -87,7 +87,7 @@ def test_texts_that_change_are_put_into_files_all_at_once(
     link = os.readlink(held / "tls")
     assert load_client(str(file)).tls == before
     assert os.readlink(held / "tls") == link  # nothing was written anew
-    rotate(pki, Role.SUBSCRIBER, "ewr")
+    rotate(pki, CertificateRole.SUBSCRIBER, "ewr")
     assert enrol(pki, file).exit_code == 0
     assert load_client(str(file)).tls == before
     assert Path(before.cert).read_bytes() == Path(pki, "subscriber-ewr.pem").read_bytes() != old
@@ -160,7 +160,7 @@ def test_what_is_odd_is_refused_and_changes_nothing(name: str, file: Path) -> No
 
 
 def test_a_key_of_somebody_else_is_refused(file: Path, pki: str) -> None:
-    other = Path(issue(pki, Role.CLIENT, "other").key).read_text()
+    other = Path(issue(pki, CertificateRole.CLIENT, "other").key).read_text()
     file.write_text(inside("key_pem", other)(file.read_text()))
     with pytest.raises(ConfigError, match="key_pem: is not the key of cert_pem"):
         load_client(str(file))

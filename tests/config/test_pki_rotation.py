@@ -11,7 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from samelog.cli.main import main
-from samelog.config.pki.authority import PkiError, Role, create_authority, describe, issue
+from samelog.config.pki.authority import (
+    CertificateRole,
+    PkiError,
+    create_authority,
+    describe,
+    issue,
+)
 from samelog.config.pki.rotation import (
     finish_authority,
     refresh_lists,
@@ -34,8 +40,8 @@ def pki(tmp_path: Path) -> str:
     directory = str(tmp_path / "pki")
     create_authority(directory, "demo")
     refresh_lists(directory)
-    issue(directory, Role.NODE, "rt-0", hosts=("rt0.example.com", "10.0.0.7"))
-    issue(directory, Role.PUBLISHER, "ewr")
+    issue(directory, CertificateRole.NODE, "rt-0", hosts=("rt0.example.com", "10.0.0.7"))
+    issue(directory, CertificateRole.PUBLISHER, "ewr")
     return directory
 
 
@@ -70,7 +76,7 @@ def meet(directory: str) -> str:
 
 def test_a_rotated_certificate_has_the_same_names_and_another_key(pki: str) -> None:
     old, key = describe(f"{pki}/{NODE}.pem"), Path(pki, f"{NODE}.key").read_bytes()
-    rotate(pki, Role.NODE, "rt-0", days=30)
+    rotate(pki, CertificateRole.NODE, "rt-0", days=30)
     new = describe(f"{pki}/{NODE}.pem")
     assert (new.identity, new.names) == (old.identity, old.names)
     assert new.serial != old.serial
@@ -91,9 +97,9 @@ def test_an_authority_changes_without_a_gap(pki: str) -> None:
         rotate_authority(pki, "demo")
     with pytest.raises(PkiError, match=r"rotate these first.*node-rt-0\.pem"):
         finish_authority(pki)
-    rotate(pki, Role.PUBLISHER, "ewr")
+    rotate(pki, CertificateRole.PUBLISHER, "ewr")
     assert meet(pki) == ""
-    rotate(pki, Role.NODE, "rt-0")
+    rotate(pki, CertificateRole.NODE, "rt-0")
     assert meet(pki) == ""
     assert len(finish_authority(pki)) == 1
     assert meet(pki) == ""
@@ -106,7 +112,7 @@ def test_who_is_revoked_is_not_let_in(pki: str) -> None:
     revoke(pki, serial)
     assert "revoked" in meet(pki)
     assert revoked_serials(pki) == {serial}
-    rotate(pki, Role.PUBLISHER, "ewr")
+    rotate(pki, CertificateRole.PUBLISHER, "ewr")
     assert meet(pki) == ""
 
 
@@ -127,7 +133,7 @@ def test_who_is_revoked_stays_so_while_the_authority_changes(pki: str) -> None:
 def test_what_no_list_can_revoke_is_refused(pki: str, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     create_authority(other, "demo")
-    foreign = issue(other, Role.PUBLISHER, "ewr").cert
+    foreign = issue(other, CertificateRole.PUBLISHER, "ewr").cert
     for path, why in ((foreign, "has signed it"), (f"{pki}/ca.pem", "not revoked but replaced")):
         with pytest.raises(PkiError, match=why):
             revoke_file(pki, path)

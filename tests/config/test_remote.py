@@ -19,7 +19,7 @@ from samelog.config.client_state import STATE_VARIABLE, read_kept
 from samelog.config.document import FILE_LIMIT_BYTES, Text
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.load import client_document, load_client, taken
-from samelog.config.pki.authority import Role, create_authority
+from samelog.config.pki.authority import CertificateRole, create_authority
 from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
 from samelog.config.values import Address, ConfigError
@@ -49,7 +49,7 @@ def enrolled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("enrolled")
     create_authority(str(path / "pki"), "demo")
     wanted = Enrolment(cluster="demo", nodes=("h0:7000",))
-    enrol(str(path / "pki"), Role.CLIENT, "c", wanted, out=str(path / "c.toml"), days=30)
+    enrol(str(path / "pki"), CertificateRole.CLIENT, "c", wanted, out=str(path / "c.toml"), days=30)
     return (path / "c.toml").read_bytes()
 
 
@@ -255,12 +255,12 @@ def test_who_falls_back_takes_nothing_newer_away(
 
     def enrolled(node: str) -> bytes:
         wanted = Enrolment(cluster="demo", nodes=(node,))
-        enrol(pki, Role.CLIENT, "c", wanted, out=str(out), days=30)
+        enrol(pki, CertificateRole.CLIENT, "c", wanted, out=str(out), days=30)
         return out.read_bytes()
 
     server.answer = Answer(enrolled("h0:7000"))
     load_client(server.url)
-    rotate(pki, Role.CLIENT, "c")
+    rotate(pki, CertificateRole.CLIENT, "c")
     newer = enrolled("h1:7000")
 
     def in_vain(url: str, known: Text | None) -> Text:

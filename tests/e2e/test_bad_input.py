@@ -14,7 +14,7 @@ import pytest
 
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.render import render_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
@@ -67,7 +67,7 @@ def test_tls_1_2_is_refused(single: World) -> None:
 def test_a_certificate_of_another_authority_is_refused(single: World, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     create_authority(other, "other")
-    files = issue(other, Role.CLIENT, "local")
+    files = issue(other, CertificateRole.CLIENT, "local")
     ours = single.cluster.client_config().tls
     config = client_with(single, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
     with pytest.raises(AdminError, match=r"(?i)certificate|unknown ca|refused"):
@@ -77,7 +77,7 @@ def test_a_certificate_of_another_authority_is_refused(single: World, tmp_path: 
 
 def test_an_identity_without_the_right_is_refused(single: World) -> None:
     pki = str(Path(single.cluster.directory) / "pki")
-    files = issue(pki, Role.PUBLISHER, "nobody")
+    files = issue(pki, CertificateRole.PUBLISHER, "nobody")
     ours = single.cluster.client_config().tls
     tls = TlsFiles(ca=ours.ca, cert=files.cert, key=files.key)
     config = client_with(single, tls)

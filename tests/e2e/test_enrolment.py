@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import LocalCluster, free_ports
 from samelog.config.client_state import STATE_VARIABLE
-from samelog.config.pki.authority import Role
+from samelog.config.pki.authority import CertificateRole
 from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE
 from samelog.config.values import Address
@@ -146,7 +146,7 @@ def test_a_url_is_all_that_a_program_needs(
         assert [record.value for record in subscriber.batch(1, timeout=30)] == [b"one"]
         shipper = publisher._shipper
         assert shipper is not None
-        rotate(f"{world.cluster.directory}/pki", Role.CLIENT, "told")
+        rotate(f"{world.cluster.directory}/pki", CertificateRole.CLIENT, "told")
         server.answer = enrolled(world, topics=("program",))
         client = shipper._client
         wait_for(

@@ -14,7 +14,7 @@ import pytest
 
 from bench.rolling import Pauses
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
-from samelog.config.pki.authority import Role, describe
+from samelog.config.pki.authority import CertificateRole, describe
 from samelog.config.pki.rotation import (
     finish_authority,
     refresh_lists,
@@ -61,15 +61,15 @@ def test_everything_rotates_under_load(world: World) -> None:
     with world.publisher("load") as publisher, Pauses(publisher) as pauses:
         for node in cluster.nodes:
             seen = count(node, RELOADED)
-            rotate(pki, Role.NODE, node.name)
+            rotate(pki, CertificateRole.NODE, node.name)
             after(node, RELOADED, seen)
 
         seen = count(cluster.nodes[0], RELOADED)
         rotate_authority(pki, "local")
         after(cluster.nodes[0], RELOADED, seen)
         for node in cluster.nodes:
-            rotate(pki, Role.NODE, node.name)
-        rotate(pki, Role.CLIENT, "local")
+            rotate(pki, CertificateRole.NODE, node.name)
+        rotate(pki, CertificateRole.CLIENT, "local")
         finish_authority(pki)
 
         for node in cluster.nodes:  # connections that exist would hide what is wrong
@@ -127,7 +127,7 @@ def test_who_is_revoked_is_let_in_no_more(tmp_path: Path) -> None:
         wait_for(lambda: doors() == {True}, "it is let in")
         revoke(pki, describe(f"{pki}/client-local.pem").serial)
         wait_for(lambda: doors() == {False}, "it is refused")
-        rotate(pki, Role.CLIENT, "local")
+        rotate(pki, CertificateRole.CLIENT, "local")
         wait_for(lambda: doors() == {True}, "the new certificate is not")
 
 

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.pki.authority import Role, issue
+from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import wait_for
@@ -46,7 +46,7 @@ def test_identities_and_grants_count(tmp_path: Path) -> None:
         assert json.loads(ask(cluster, "/status", admin))["node"] == NAME
         body = {"node": NAME, "seconds": 0}
         assert json.loads(ask(cluster, "/maintenance", admin, body))["name"] == NAME
-        made = issue(str(tmp_path / "pki"), Role.CLIENT, "other")
+        made = issue(str(tmp_path / "pki"), CertificateRole.CLIENT, "other")
         other = TlsFiles(ca=admin.ca, cert=made.cert, key=made.key)
         assert ask(cluster, "/status", other) == ask(cluster, "/maintenance", other, body) == 403
         assert "samelog_ready 1.0" in ask(cluster, "/metrics", other)

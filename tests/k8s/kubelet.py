@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from samelog.cli import local_cluster
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.pki.rotation import rotate
 from tests import forking
 from tests.e2e.harness import DEADLINE_S, wait_for
@@ -33,8 +33,8 @@ SUCCESS = range(200, 400)
 IMAGE_PROGRAMS = "/opt/samelog/bin"
 SEQUENCER = ("StatefulSet", "rt-sequencer", "node")
 EXAMPLES = {
-    "samelog-publisher-tls": (Role.PUBLISHER, "example"),
-    "samelog-subscriber-tls": (Role.SUBSCRIBER, "example"),
+    "samelog-publisher-tls": (CertificateRole.PUBLISHER, "example"),
+    "samelog-subscriber-tls": (CertificateRole.SUBSCRIBER, "example"),
 }
 """Who the Secrets of the examples are for."""
 
@@ -54,11 +54,11 @@ class Secrets:
 
     def files(self, name: str) -> dict[str, bytes]:
         """The contents of a Secret, made when first asked for."""
-        role, identity = EXAMPLES.get(name, (Role.NODE, name.removesuffix("-tls")))
+        role, identity = EXAMPLES.get(name, (CertificateRole.NODE, name.removesuffix("-tls")))
         stem = os.path.join(self._directory, f"{role.value}-{identity}")
         if not os.path.exists(f"{stem}.pem"):
             number = identity.rpartition("-")[2]
-            hosts = (address(int(number)),) if role is Role.NODE else ()
+            hosts = (address(int(number)),) if role is CertificateRole.NODE else ()
             issue(self._directory, role, identity, hosts=hosts)
         found = {"ca.crt": f"{self._directory}/ca.pem", "tls.crt": f"{stem}.pem"}
         found["tls.key"] = f"{stem}.key"
@@ -66,7 +66,7 @@ class Secrets:
 
     def renew(self, node: str) -> None:
         """As cert-manager does before a certificate ends."""
-        rotate(self._directory, Role.NODE, node)
+        rotate(self._directory, CertificateRole.NODE, node)
 
 
 class Pod:

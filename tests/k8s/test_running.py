@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.rolling import Pauses
 from samelog import Publisher, Subscriber
-from samelog.config.pki.authority import Role, issue
+from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
@@ -62,7 +62,7 @@ class Stateful:
     def client(self) -> ClientConfig:
         """An administrator, publisher and subscriber in one: as the examples, all on this host."""
         found = []
-        for role in (Role.PUBLISHER, Role.SUBSCRIBER):
+        for role in (CertificateRole.PUBLISHER, CertificateRole.SUBSCRIBER):
             if not (self.pki / f"{role.value}-test.pem").exists():
                 issue(str(self.pki), role, "test")
             stem = str(self.pki / f"{role.value}-test")

@@ -10,7 +10,7 @@ from typing import Any
 
 from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from samelog.config.load import load_node
-from samelog.config.pki.authority import Role, issue
+from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.render import render_node
 from samelog.config.tables.kafka import ClientQuota, KafkaListener, KafkaUser, Security
 from samelog.config.tables.node import Grant
@@ -70,7 +70,7 @@ class Secure:
             shutil.copy(getattr(files, name), self.mtls_files / name)
         for node in cluster.nodes:
             self._equip(node)
-        issue(self.pki, Role.SUBSCRIBER, "nobody")
+        issue(self.pki, CertificateRole.SUBSCRIBER, "nobody")
 
     def _equip(self, node: LocalNode) -> None:
         own = TlsFiles(**{name: str(self.mtls_files / name) for name in FILES})

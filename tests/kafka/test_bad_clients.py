@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, UnsupportedVersionError
 
 from samelog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
-from samelog.config.pki.authority import Role
+from samelog.config.pki.authority import CertificateRole
 from samelog.config.tables.kafka import BrokerDefaults
 from tests.chaos.faults.certificates import rotate
 from tests.e2e.harness import wait_for
@@ -183,7 +183,7 @@ def test_wrong_credentials(strict: Secure, plain: str, known: str) -> None:
 
 
 def test_a_certificate_that_has_expired(strict: Secure, plain: str, known: str) -> None:
-    rotate(Path(strict.pki), Role.SUBSCRIBER, "late", lifetime_s=-1)
+    rotate(Path(strict.pki), CertificateRole.SUBSCRIBER, "late", lifetime_s=-1)
     late = strict.options("mtls", **strict.certificate("subscriber-late"))
     assert errors_of(late) & {KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
     good = strict.options("mtls", **strict.certificate("client-local"))

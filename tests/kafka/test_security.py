@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.kafka.server.connection import STRANGERS_REQUESTS
 from tests.e2e.harness import wait_for
 from tests.http import asking
@@ -113,8 +113,8 @@ def test_a_certificate_of_another_key_changes_nothing(secure: Secure) -> None:
 def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path: Path) -> None:
     own, pki = secure.mtls_files, str(tmp_path / "pki")
     authority = create_authority(pki, "other")
-    node = issue(pki, Role.NODE, "node", hosts=[HOST])
-    issue(pki, Role.CLIENT, "local")
+    node = issue(pki, CertificateRole.NODE, "node", hosts=[HOST])
+    issue(pki, CertificateRole.CLIENT, "local")
     before = secure.options("mtls", **secure.certificate("client-local"))
     after = before | {
         "ssl.ca.location": authority.cert,

@@ -17,7 +17,7 @@ from samelog.config.client_state import STATE_VARIABLE, hold, read_kept
 from samelog.config.document import Text
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.load import client_config, client_document, load_client
-from samelog.config.pki.authority import Role, create_authority
+from samelog.config.pki.authority import CertificateRole, create_authority
 from samelog.config.pki.rotation import refresh_lists, rotate
 from samelog.config.remote import CA_VARIABLE
 from samelog.config.tables.client import ClientConfig
@@ -59,7 +59,7 @@ class Documents:
 
     def make(self, *nodes: str, cluster: str = "demo", more: str = "") -> bytes:
         wanted = Enrolment(cluster=cluster, nodes=nodes or (NODE,))
-        enrol(self.pki, Role.CLIENT, "c", wanted, out=str(self.file), days=30)
+        enrol(self.pki, CertificateRole.CLIENT, "c", wanted, out=str(self.file), days=30)
         with self.file.open("a") as file:
             file.write(more)
         return self.file.read_bytes()
@@ -133,7 +133,7 @@ def test_certificates_are_put_into_the_same_files(
     async def main() -> str:
         async with follow(server.url) as made:
             path = made.follower.config.tls.cert
-            rotate(documents.pki, Role.CLIENT, "c")
+            rotate(documents.pki, CertificateRole.CLIENT, "c")
             server.answer = Answer(documents.make())
             await until(lambda: made.told)
             assert path == made.follower.config.tls.cert
@@ -167,7 +167,7 @@ def test_lists_of_what_is_revoked_count_when_they_come_and_no_more_when_they_go(
             documents.make()
             await changed(2)
             assert not is_asked()
-            rotate(documents.pki, Role.CLIENT, "c")
+            rotate(documents.pki, CertificateRole.CLIENT, "c")
             documents.make()
             await changed(3)
 
@@ -221,7 +221,7 @@ def test_what_another_process_took_away_is_put_back(
     server: ConfigServer, documents: Documents
 ) -> None:
     old = documents.make()
-    rotate(documents.pki, Role.CLIENT, "c")
+    rotate(documents.pki, CertificateRole.CLIENT, "c")
     server.answer = Answer(documents.make())
     old_document = client_document(Text(server.url, old))
 

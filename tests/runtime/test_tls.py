@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from samelog.config.pki.authority import Role, create_authority, issue
+from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.pki.rotation import refresh_lists
 from samelog.config.tables.shared import HeldFiles, TlsFiles
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
@@ -266,7 +266,7 @@ def test_files_behind_no_directory_are_a_fault_of_theirs(tmp_path: Path) -> None
 def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
     pki = str(tmp_path / "pki")
     create_authority(pki, "demo")
-    made = issue(pki, Role.CLIENT, "c")
+    made = issue(pki, CertificateRole.CLIENT, "c")
     crl = tmp_path / "crl.pem"
     files = HeldFiles(ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl))
     tls = ReloadingContext(files)

@@ -16,8 +16,8 @@ from samelog.config.pki.authority import (
     AUTHORITY,
     CERTIFICATE_DAYS,
     CertificateInfo,
+    CertificateRole,
     IssuedFiles,
-    Role,
     create_authority,
     describe,
     issue,
@@ -80,7 +80,7 @@ def init(directory: str, name: str, as_json: bool) -> None:
 
 @command.command("issue")
 @directory_option
-@click.argument("role", type=click.Choice([role.value for role in Role]))
+@click.argument("role", type=click.Choice([role.value for role in CertificateRole]))
 @click.argument("name")
 @click.option("--host", "hosts", multiple=True, help="DNS name or IP address; may be repeated.")
 @click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
@@ -98,12 +98,12 @@ def issue_command(
       samelog pki issue node rt-sequencer-0 --host localhost --host 127.0.0.1
       samelog pki issue subscriber reporting --days 90
     """
-    _report(issue(directory, Role(role), name, hosts=hosts, days=days), as_json=as_json)
+    _report(issue(directory, CertificateRole(role), name, hosts=hosts, days=days), as_json=as_json)
 
 
 @command.command("rotate")
 @directory_option
-@click.argument("role", type=click.Choice([AUTHORITY, *(role.value for role in Role)]))
+@click.argument("role", type=click.Choice([AUTHORITY, *(role.value for role in CertificateRole)]))
 @click.argument("name", required=False)
 @click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
 @click.option("--finish", is_flag=True, help="With ca: let the old authority go.")
@@ -129,7 +129,7 @@ def rotate_command(
         return
     if name is None or finish:
         raise click.UsageError("a certificate is rotated by ROLE and NAME; --finish is for ca")
-    _report(rotate(directory, Role(role), name, days=days), as_json=as_json)
+    _report(rotate(directory, CertificateRole(role), name, days=days), as_json=as_json)
 
 
 def _rotate_authority(directory: str, name: str | None, *, finish: bool, as_json: bool) -> None:
@@ -176,7 +176,10 @@ def _checked_topics(
 
 @command.command("enrol")
 @directory_option
-@click.argument("role", type=click.Choice([role.value for role in Role if role is not Role.NODE]))
+@click.argument(
+    "role",
+    type=click.Choice([role.value for role in CertificateRole if role is not CertificateRole.NODE]),
+)
 @click.argument("name")
 @click.option("--cluster", required=True, help="The cluster's name.")
 @click.option(
@@ -224,7 +227,7 @@ def enrol_command(
       samelog pki enrol subscriber reports --cluster demo --topic flights --topic weather \\
         --node rt0=rt0.example.com:7000 --node rt1=rt1.example.com:7000 --out reports.toml
     """
-    if topics and role == Role.PUBLISHER.value:
+    if topics and role == CertificateRole.PUBLISHER.value:
         raise click.UsageError("--topic is what a subscriber keeps; a publisher names its topics")
     names, addresses = _named_nodes(nodes)
     enrolment = Enrolment(
@@ -234,7 +237,7 @@ def enrol_command(
         topics=topics,
         kafka_bootstrap=kafka_bootstrap,
     )
-    enrol(directory, Role(role), name, enrolment, out=out, days=days)
+    enrol(directory, CertificateRole(role), name, enrolment, out=out, days=days)
     if as_json:
         print_json({"config": out})
     else:

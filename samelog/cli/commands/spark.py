@@ -15,7 +15,7 @@ import click
 
 from samelog.cli.commands.restore import parse_time
 from samelog.cli.output import fail, json_option, print_json, print_table
-from samelog.config.values import absolute_place
+from samelog.config.document import absolute_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ class PkiError(Exception):
     """A certificate can't be made, or what is there already can't be read."""
 
 
-class Role(Enum):
+class CertificateRole(Enum):
     """What the holder of a certificate is."""
 
     NODE = "node"
@@ -89,7 +89,7 @@ def make_authority(name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
 
 def issue(
     directory: str,
-    role: Role,
+    role: CertificateRole,
     name: str,
     *,
     hosts: Sequence[str] = (),
@@ -117,7 +117,7 @@ def issue(
     return _write(directory, f"{role.value}-{name}", certificate, key)
 
 
-def files_of(directory: str, role: Role, name: str) -> IssuedFiles:
+def files_of(directory: str, role: CertificateRole, name: str) -> IssuedFiles:
     """Where the certificate of an identity and its key are, or would be. Raises InvalidName."""
     path = os.path.join(directory, f"{role.value}-{check_session_name(name)}")
     return IssuedFiles(cert=f"{path}.pem", key=f"{path}.key")
@@ -194,9 +194,9 @@ def _host(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def _extended_usage(role: Role, hosts: Sequence[str]) -> x509.ExtendedKeyUsage:
+def _extended_usage(role: CertificateRole, hosts: Sequence[str]) -> x509.ExtendedKeyUsage:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if role is Role.NODE or hosts:
+    if role is CertificateRole.NODE or hosts:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     return x509.ExtendedKeyUsage(usages)
 

@@ -22,9 +22,9 @@ from samelog.config.pki.authority import (
     CERTIFICATE_DAYS,
     CLOCK_SKEW,
     CRL,
+    CertificateRole,
     IssuedFiles,
     PkiError,
-    Role,
     describe,
     issue,
     make_authority,
@@ -39,7 +39,9 @@ PEM = serialization.Encoding.PEM
 BEGIN_CRL = b"-----BEGIN X509 CRL-----"
 
 
-def rotate(directory: str, role: Role, name: str, *, days: int = CERTIFICATE_DAYS) -> IssuedFiles:
+def rotate(
+    directory: str, role: CertificateRole, name: str, *, days: int = CERTIFICATE_DAYS
+) -> IssuedFiles:
     """A new key and certificate of the same identity and hosts, in the place of the old. Raises
     PkiError.
     """

@@ -15,17 +15,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from samelog.config.pki.authority import Role, issue
+from samelog.config.pki.authority import CertificateRole, issue
 
 HOSTS = ("127.0.0.1", "localhost")
 
 
-def rotate(pki: Path, role: Role, name: str, *, lifetime_s: float | None = None) -> None:
+def rotate(pki: Path, role: CertificateRole, name: str, *, lifetime_s: float | None = None) -> None:
     """A new key and certificate in the place of the old ones."""
     with tempfile.TemporaryDirectory() as aside:
         for file in ("ca.pem", "ca.key"):
             shutil.copy(pki / file, aside)
-        hosts = HOSTS if role is Role.NODE else ()
+        hosts = HOSTS if role is CertificateRole.NODE else ()
         made = issue(aside, role, name, hosts=hosts)
         if lifetime_s is not None:
             _shorten(Path(made.cert), Path(aside, "ca.key"), lifetime_s)

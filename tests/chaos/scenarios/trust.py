@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from samelog.config.pki.authority import Role
+from samelog.config.pki.authority import CertificateRole
 from tests.chaos.faults.certificates import rotate
 from tests.chaos.faults.proxy import Network, put_between
 from tests.chaos.faults.shim import Shims, need_compiler, preload
@@ -27,8 +27,8 @@ def _pki(field: Field) -> Path:
 
 def _rotate_all(field: Field, *, lifetime_s: float | None = None) -> None:
     for node in field.nodes:
-        rotate(_pki(field), Role.NODE, node.name, lifetime_s=lifetime_s)
-    rotate(_pki(field), Role.CLIENT, "local", lifetime_s=lifetime_s)
+        rotate(_pki(field), CertificateRole.NODE, node.name, lifetime_s=lifetime_s)
+    rotate(_pki(field), CertificateRole.CLIENT, "local", lifetime_s=lifetime_s)
 
 
 @scenario("certificates-rotate", prepare=put_between)
@@ -46,11 +46,11 @@ def certificates_rotate(field: Field) -> None:
 def certificate_expires(field: Field) -> None:
     """One node's certificate expires; it is renewed after half of the time."""
     name = field.leader().name
-    rotate(_pki(field), Role.NODE, name, lifetime_s=LIFETIME_S)
+    rotate(_pki(field), CertificateRole.NODE, name, lifetime_s=LIFETIME_S)
     wait(LIFETIME_S + 1)
     field.tool(Network).reset()
     wait(field.seconds / 2)
-    rotate(_pki(field), Role.NODE, name)
+    rotate(_pki(field), CertificateRole.NODE, name)
 
 
 @scenario("certificates-expire", prepare=put_between)

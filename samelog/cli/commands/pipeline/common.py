@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samelog.cli.output import CommandT, json_option, progress
+from samelog.config.document import absolute_place
 from samelog.config.load import load_client
-from samelog.config.values import absolute_place
 from samelog.replicator.admin_client import request
 from samelog.wire.admin import CreateTopic, ListTopics, TopicCreated, Topics
 

@@ -15,7 +15,7 @@ from samelog.publisher.errors import (
     PublisherError,
     ShippingStopped,
 )
-from samelog.publisher.places import Positions, TopicPartition
+from samelog.publisher.positions import Positions, TopicPartition
 from samelog.publisher.publisher import Publisher
 
 __all__ = [

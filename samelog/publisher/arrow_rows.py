@@ -20,7 +20,7 @@ KEY, TIMESTAMP, HEADERS = "key", "timestamp", "headers"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ArrowColumns:
     """The columns of `append_many`."""
 
     values: list[bytes | None]
@@ -29,20 +29,20 @@ class Rows:
     timestamps: list[int] | None
 
 
-def rows_of(
+def columns_of(
     table: pa.Table | pa.RecordBatch,
     value: str | None,
     key: str | None,
     timestamp: str | None,
     headers: str | None,
-) -> Rows:
+) -> ArrowColumns:
     """The named columns of a table; see `Publisher.append_arrow`. Raises ValueError."""
     names = set(table.schema.names)
     if value is not None:
         key = _default(key, KEY, names)
         timestamp = _default(timestamp, TIMESTAMP, names)
         headers = _default(headers, HEADERS, names)
-    return Rows(
+    return ArrowColumns(
         _as_json(table) if value is None else _binary(table, value),
         None if key is None else _binary(table, key),
         None if headers is None else _pairs(table, headers),

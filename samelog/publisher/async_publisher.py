@@ -9,7 +9,6 @@ Invariant: no call blocks the event loop for longer than one write to the page c
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Iterable
@@ -17,10 +16,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.config.tables.client import ClientConfig, OnFull
 from samelog.publisher.arguments import Headers, Timestamp
 from samelog.publisher.errors import NotMerged, PublisherError
-from samelog.publisher.places import Positions
+from samelog.publisher.options import PublisherKeywords
+from samelog.publisher.positions import Positions
 from samelog.publisher.publisher import CLOSE_TIMEOUT_S, Publisher
 
 if TYPE_CHECKING:
@@ -31,24 +30,7 @@ WAIT_STEP_S = 0.25
 """How long a thread waits at a time, so that a cancelled wait soon gives it back."""
 
 
-class PublisherArguments(TypedDict, total=False):
-    """The options of `Publisher`; see there."""
-
-    directory: str | os.PathLike[str] | None
-    config: str | os.PathLike[str] | ClientConfig | None
-    ship: bool
-    partitions: int
-    dedup_id: str | None
-    linger_ms: float
-    batch_bytes: int
-    max_record_bytes: int
-    budget_bytes: int | None
-    on_full: str | OnFull | None
-    roll_bytes: int | None
-    session_header: bool
-
-
-class AppendArguments(TypedDict, total=False):
+class AppendKeywords(TypedDict, total=False):
     """What may come with a value; see `Publisher.append`."""
 
     key: Buffer | None
@@ -66,7 +48,7 @@ class _WouldBlock(PublisherError):
 class _LoopsPublisher(Publisher):
     """A publisher that waits for room in any thread but the one it was made in."""
 
-    def __init__(self, topic: str, session: str, options: PublisherArguments) -> None:
+    def __init__(self, topic: str, session: str, options: PublisherKeywords) -> None:
         self._loop_thread = threading.get_ident()
         super().__init__(topic, session=session, **options)
 
@@ -79,7 +61,7 @@ class _LoopsPublisher(Publisher):
 class AsyncPublisher:
     """`Publisher` with async methods; to be made and used in one event loop. A context manager."""
 
-    def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherArguments]) -> None:
+    def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory; options and errors are those of `Publisher`."""
         self._publisher = _LoopsPublisher(topic, session, options)
 
@@ -94,12 +76,12 @@ class AsyncPublisher:
     ) -> None:
         await self.close()
 
-    async def append(self, value: Buffer | None, **arguments: Unpack[AppendArguments]) -> None:
+    async def append(self, value: Buffer | None, **keywords: Unpack[AppendKeywords]) -> None:
         """As `Publisher.append`; waits, without blocking the loop, only when the budget is full."""
         try:
-            self._publisher.append(value, **arguments)
+            self._publisher.append(value, **keywords)
         except _WouldBlock:
-            await asyncio.to_thread(self._publisher.append, value, **arguments)
+            await asyncio.to_thread(self._publisher.append, value, **keywords)
 
     async def append_many(
         self,

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 
-from samelog.format.errors import CorruptLog
 from samelog.format.file_names import data_name, parse_names
 from samelog.publisher.errors import PublisherError
+from samelog.runtime.inotify import Inotify, Mask
 from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.session.directory import SessionDirectory
+
+RELEASE_CHECK_S = 0.2
 
 
 class NoRoom(PublisherError):
@@ -46,15 +49,15 @@ class DiskBudget:
         self._promised = used
 
 
-def measure(fs: FileSystem, session: str) -> int:
-    """The bytes in the log files of a session directory."""
+def measure(fs: FileSystem, directory: SessionDirectory) -> int:
+    """The bytes in the log files of a session."""
     total = 0
-    for folder in fs.list_directory(session):
-        path = os.path.join(session, folder)
+    for topic, partition in directory.inputs():
+        path = directory.input_path(topic, partition)
         try:
             names = parse_names(fs.list_directory(path))
-        except (NoSuchFile, CorruptLog):
-            continue  # a file beside the inputs, or one that was just removed
+        except NoSuchFile:
+            continue  # it was just removed
         for run, facts in names.items():
             total += sum(_size(fs, os.path.join(path, data_name(run, roll))) for roll in facts.data)
     return total
@@ -65,3 +68,18 @@ def _size(fs: FileSystem, path: str) -> int:
         return fs.size(path)
     except NoSuchFile:
         return 0  # released meanwhile
+
+
+def wait_for_release(directory: SessionDirectory) -> None:
+    """Return when this process or a sidecar has removed a file of the session, or after
+    RELEASE_CHECK_S: inotify may miss one.
+    """
+    inotify = Inotify()
+    try:
+        for topic, partition in directory.inputs():
+            path = directory.input_path(topic, partition)
+            if os.path.isdir(path):
+                inotify.add(path, Mask.DELETE)
+        inotify.wait(RELEASE_CHECK_S)
+    finally:
+        inotify.close()

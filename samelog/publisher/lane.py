@@ -3,22 +3,33 @@
 A record that lingers is in memory only; it is written when its batch is full, when the linger time
 is over, on flush and on close. A batch that could not be written (no room) is kept, and goes first.
 
-Invariant: records reach the file in the order in which they came, each exactly once.
+Invariant: records reach the file in the order in which they came, each exactly once. Nothing
+lingers much longer than it may, unless it cannot be written; then it stays in its lane, is tried
+again, and the next append to that lane raises the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
+from samelog.format.errors import LogFormatError
 from samelog.publisher.dedup_ids import sequence_of
-from samelog.publisher.entries import BatchLimits, Entries
-from samelog.publisher.errors import PublisherClosed
+from samelog.publisher.errors import PublisherClosed, PublisherError
 from samelog.publisher.output import Output
+from samelog.publisher.records import BatchLimits, RecordColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.1
 
 
 class Lane:
@@ -51,14 +62,14 @@ class Lane:
         self.flush()
         self.output.write(data)
 
-    def build(self, entries: Entries) -> bytes:
+    def build(self, columns: RecordColumns) -> bytes:
         """Records as batches; their numbers, if any, follow each other."""
-        first = entries.first_number
+        first = columns.first_number
         return kernels.build_batches(
-            entries.values,
-            keys=entries.keys,
-            headers=entries.headers,
-            timestamps=entries.timestamps,
+            columns.values,
+            keys=columns.keys,
+            headers=columns.headers,
+            timestamps=columns.timestamps,
             producer_id=self._limits.producer_id,
             producer_epoch=self._limits.epoch,
             base_sequence=-1 if first is None else sequence_of(first),
@@ -117,3 +128,40 @@ class Lane:
         """Write what lingers, and let nothing linger any more. Raises as `Output.write`."""
         self._is_closed = True
         self.flush()
+
+
+class LingerThread:
+    """The thread that flushes lanes that are due; `condition` is of the publisher's lock."""
+
+    def __init__(
+        self, condition: threading.Condition, lanes: Callable[[], Iterable[Lane]], name: str
+    ) -> None:
+        self._condition = condition
+        self._lanes = lanes
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop and wait for the thread; what lingers stays."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._condition:
+            while not self._stopped:
+                now = time.monotonic()
+                for lane in self._lanes():
+                    if lane.deadline is not None and lane.deadline <= now:
+                        self._flush(lane)
+                due = [lane.deadline for lane in self._lanes() if lane.deadline is not None]
+                self._condition.wait(max(0.0, min(due) - time.monotonic()) if due else None)
+
+    def _flush(self, lane: Lane) -> None:
+        try:
+            lane.flush()
+        except (PublisherError, LogFormatError) as error:
+            lane.deadline = time.monotonic() + RETRY_S
+            log.debug("a batch for %s waits: %s", lane.output.name, error)

@@ -1,7 +1,8 @@
 """All lanes of a publisher: which one a record takes, and which dedup numbers may follow.
 
-Invariant: a record's lane depends on its key alone if it has one; dedup numbers rise, across lanes
-and runs. Not thread-safe: the publisher's lock is held.
+Invariant: a record's lane depends on its key alone if it has one, and equal keys have equal
+partitions in every Kafka client and here; dedup numbers rise, across lanes and runs. Not
+thread-safe: the publisher's lock is held.
 """
 
 from __future__ import annotations
@@ -9,24 +10,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from samelog.format import _kernels as kernels
 from samelog.publisher.dedup_ids import DedupIds
-from samelog.publisher.entries import Entries, Entry
 from samelog.publisher.errors import InvalidId, PublisherClosed
 from samelog.publisher.lane import Lane
 from samelog.publisher.options import PublisherOptions
-from samelog.publisher.partitioner import Partitioner
-from samelog.publisher.places import TopicPartition
+from samelog.publisher.positions import TopicPartition
+from samelog.publisher.records import NumberedRecord, RecordColumns
 from samelog.publisher.session_writer import SessionWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Part = tuple[Lane, Entries, Sequence[int] | None]
+LanePart = tuple[Lane, RecordColumns, Sequence[int] | None]
 """The records that take one lane, with their dedup numbers."""
-Piece = tuple[int | None, list[Part]]
+RunPart = tuple[int | None, list[LanePart]]
 """Records that go into one run; a new one with this base, if that is not None."""
 Names = Sequence[TopicPartition] | TopicPartition
 """Where each record goes, or all."""
+
+
+_POSITIVE = 0x7FFFFFFF
+
+
+class Partitioner:
+    """Chooses the partition of each record of one topic, as Kafka's own producers do, so that both
+    can write one topic.
+
+    A key decides by murmur2 (Apache Kafka, `org.apache.kafka.common.utils.Utils.toPositive`).
+    Records without a key stick to one partition until it has had a batch's worth of bytes, then go
+    on to the next: KIP-480, but round robin instead of random.
+    """
+
+    __slots__ = ("_current", "_room_bytes", "_sticky_bytes", "partitions")
+
+    def __init__(self, partitions: int, sticky_bytes: int) -> None:
+        self.partitions = partitions
+        self._sticky_bytes = sticky_bytes
+        self._room_bytes = sticky_bytes
+        self._current = 0
+
+    def of_key(self, key: Buffer) -> int:
+        """The partition of every record with this key."""
+        return (kernels.murmur2(key) & _POSITIVE) % self.partitions
+
+    def of_keys(self, keys: Sequence[Buffer | None], keyless: int) -> list[int]:
+        """The partitions of records with these keys; of those without one, `keyless`."""
+        count, hashed = self.partitions, kernels.murmur2
+        return [keyless if key is None else (hashed(key) & _POSITIVE) % count for key in keys]
+
+    def sticky(self, size_bytes: int) -> int:
+        """The partition of `size_bytes` of records without a key."""
+        if self._room_bytes <= 0:
+            self._current = (self._current + 1) % self.partitions
+            self._room_bytes = self._sticky_bytes
+        self._room_bytes -= size_bytes
+        return self._current
 
 
 class Lanes:
@@ -35,7 +74,7 @@ class Lanes:
     def __init__(self, writer: SessionWriter, options: PublisherOptions) -> None:
         self._writer = writer
         self._options = options
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
         self._partitioners: dict[str, Partitioner] = {}
         self._ids = DedupIds()
         self._is_closed = False
@@ -57,36 +96,45 @@ class Lanes:
 
     # --- one record ----------------------------------------------------------------------------
 
-    def append(self, entry: Entry, topic: str | None, partition: int | None) -> Lane | None:
+    def choose(
+        self, topic: str | None, partition: int | None, key: Buffer | None, value: Buffer | None
+    ) -> Lane:
+        """The lane of a record: of `partition`, else of the one that its key, or its size, decides.
+
+        Raises InvalidName; ValueError unless the publisher has this partition.
+        """
+        if topic is None:
+            topic = self._options.topic
+        if partition is not None:
+            self.check_partition(partition)
+        elif self._options.partitions == 1:
+            partition = 0
+        elif key is not None:
+            partition = self._partitioner(topic).of_key(key)
+        else:
+            size = 0 if value is None else memoryview(value).nbytes
+            partition = self._partitioner(topic).sticky(size)
+        lane = self._lanes.get((topic, partition))
+        return self.lane(topic, partition) if lane is None else lane
+
+    def append_numbered(
+        self, record: NumberedRecord, topic: str | None, partition: int | None
+    ) -> Lane | None:
         """Append a record, or let it linger; the lane, if a batch begins to linger there with it.
 
         Raises as `Output.write`: nothing was appended.
         """
-        lane = self._lane_of(entry, topic or self._options.topic, partition)
-        number = entry.number
-        if number is not None:
-            self._ids.check((number,))
-            if self._ids.needs_new_run(lane.output.name, number):
-                self.begin_run(number)
+        lane, number = self.choose(topic, partition, record.key, record.value), record.number
+        self._ids.check((number,))
+        if self._ids.needs_new_run(lane.output.name, number):
+            self.begin_run(number)
         is_first = False
         if self._options.linger_s > 0:
-            is_first = lane.add(*entry)
+            is_first = lane.add(*record)
         else:
-            lane.write(lane.build(entry.alone()))
-        if number is not None:
-            self._ids.appended(lane.output.name, number)
+            lane.write(lane.build(record.as_columns()))
+        self._ids.appended(lane.output.name, number)
         return lane if is_first else None
-
-    def _lane_of(self, entry: Entry, topic: str, partition: int | None) -> Lane:
-        if partition is None:
-            partition = self._choose(topic, entry.key, entry.value_bytes)
-        return self.lane(topic, partition)
-
-    def _choose(self, topic: str, key: Buffer | None, size: int) -> int:
-        if self._options.partitions == 1:
-            return 0
-        partitioner = self._partitioner(topic)
-        return partitioner.sticky(size) if key is None else partitioner.of_key(key)
 
     def _partitioner(self, topic: str) -> Partitioner:
         partitioner = self._partitioners.get(topic)
@@ -99,38 +147,38 @@ class Lanes:
 
     def split(
         self,
-        entries: Entries,
+        columns: RecordColumns,
         numbers: Sequence[int] | None,
         topic: str | None,
         partition: int | None,
-    ) -> list[Piece]:
+    ) -> list[RunPart]:
         """The records by run and lane, in order within each; those without a key stay together.
 
         Raises InvalidId, InvalidName.
         """
         topic = topic or self._options.topic
-        chosen = self._partitions_of(entries, topic, partition)
+        chosen = self._partitions_of(columns, topic, partition)
         if numbers is None:
-            return [(None, self._by_lane(entries, None, topic, chosen))]
+            return [(None, self._by_lane(columns, None, topic, chosen))]
         self._ids.check(numbers)
-        pieces: list[Piece] = []
+        pieces: list[RunPart] = []
         names = self._named(topic, chosen)
         for start, stop, is_new in self._ids.cut_into_runs(names, numbers):
             own = chosen if isinstance(chosen, int) else chosen[start:stop]
-            parts = self._by_lane(entries.cut(start, stop), numbers[start:stop], topic, own)
+            parts = self._by_lane(columns.cut(start, stop), numbers[start:stop], topic, own)
             pieces.append((numbers[start] if is_new else None, parts))
         return pieces
 
     def _partitions_of(
-        self, entries: Entries, topic: str, partition: int | None
+        self, columns: RecordColumns, topic: str, partition: int | None
     ) -> Sequence[int] | int:
         """Where each record goes, or all."""
         if partition is not None or self._options.partitions == 1:
             return partition or 0
-        keyless = self._choose_keyless(topic, entries.keys)
-        if entries.keys is None:
+        keyless = self._choose_keyless(topic, columns.keys)
+        if columns.keys is None:
             return keyless
-        return self._partitioner(topic).of_keys(entries.keys, keyless)
+        return self._partitioner(topic).of_keys(columns.keys, keyless)
 
     def _named(self, topic: str, chosen: Sequence[int] | int) -> Names:
         if isinstance(chosen, int):
@@ -141,34 +189,34 @@ class Lanes:
     def _choose_keyless(self, topic: str, keys: Sequence[Buffer | None] | None) -> int:
         if keys is not None and None not in keys:
             return 0
-        return self._choose(topic, None, self._options.limits.batch_bytes)
+        return self._partitioner(topic).sticky(self._options.limits.batch_bytes)
 
     def _by_lane(
         self,
-        entries: Entries,
+        columns: RecordColumns,
         numbers: Sequence[int] | None,
         topic: str,
         chosen: Sequence[int] | int,
-    ) -> list[Part]:
+    ) -> list[LanePart]:
         if isinstance(chosen, int):
-            return [(self.lane(topic, chosen), entries, numbers)]
-        places: dict[int, list[int]] = {number: [] for number in dict.fromkeys(chosen)}
-        for place, number in enumerate(chosen):
-            places[number].append(place)
+            return [(self.lane(topic, chosen), columns, numbers)]
+        indexes: dict[int, list[int]] = {number: [] for number in dict.fromkeys(chosen)}
+        for index, number in enumerate(chosen):
+            indexes[number].append(index)
         return [
             (
                 self.lane(topic, number),
-                entries.pick(own),
-                None if numbers is None else [numbers[place] for place in own],
+                columns.pick(own),
+                None if numbers is None else [numbers[index] for index in own],
             )
-            for number, own in places.items()
+            for number, own in indexes.items()
         ]
 
     def close(self) -> None:
         """Take no other lane from now on."""
         self._is_closed = True
 
-    def append_numbered(self, lane: Lane, data: bytes, last: int) -> None:
+    def write_numbered(self, lane: Lane, data: bytes, last: int) -> None:
         """Append batches with numbers up to `last`. Raises as `Output.write`."""
         lane.write(data)
         self._ids.appended(lane.output.name, last)
@@ -191,7 +239,7 @@ class Lanes:
             raise InvalidId(f"with dedup_id {self._options.dedup_id!r} every record needs an id")
 
     def check_partition(self, partition: int | None) -> None:
-        """Raise ValueError unless the publisher has this partition."""
+        """Raise ValueError unless the publisher has this partition, or it is None."""
         if partition is not None and not 0 <= partition < self._options.partitions:
             raise ValueError(
                 f"partition {partition} is not one of the publisher's {self._options.partitions}: "

@@ -1,4 +1,4 @@
-"""What a publisher was told, completed from its configuration and checked once.
+"""What a publisher was given, completed from its configuration and checked once.
 
 Invariant: options that exist are usable together; what is wrong raises ValueError naming the
 option.
@@ -8,18 +8,39 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TypedDict, TypeVar
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig, OnFull, PublisherConfig
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.names import check_session_name, check_topic_name
-from samelog.publisher.entries import NO_PRODUCER, BatchLimits
+from samelog.publisher.records import NO_PRODUCER, BatchLimits
+
+NumberT = TypeVar("NumberT", int, float)
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_BYTES_MAX = 4 << 20
 ROLL_BYTES_MIN = 4 << 10
 ROLLS_PER_BUDGET = 8
 """Only whole files are released, so a budget that few files fill would stop and go."""
+
+
+class PublisherKeywords(TypedDict, total=False):
+    """The options of `Publisher`, which documents them, and of `AsyncPublisher`."""
+
+    directory: str | os.PathLike[str] | None
+    config: str | os.PathLike[str] | ClientConfig | None
+    ship: bool
+    partitions: int
+    dedup_id: str | None
+    linger_ms: float
+    batch_bytes: int
+    max_record_bytes: int
+    budget_bytes: int | None
+    on_full: str | OnFull | None
+    roll_bytes: int | None
+    stage: str | None
+    session_header: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,50 +60,44 @@ class PublisherOptions:
     budget_bytes: int
     on_full: OnFull
     roll_bytes: int
-    stage: str | None = None
+    stage: str | None
+    has_session_header: bool
 
 
-def resolve(
-    topic: str,
-    *,
-    session: str,
-    directory: str | os.PathLike[str] | None,
-    config: str | os.PathLike[str] | ClientConfig | None,
-    ship: bool,
-    partitions: int,
-    dedup_id: str | None,
-    linger_ms: float,
-    batch_bytes: int,
-    max_record_bytes: int,
-    budget_bytes: int | None,
-    on_full: str | OnFull | None,
-    roll_bytes: int | None,
-    stage: str | None,
-) -> PublisherOptions:
-    """Complete and check the options. Raises ValueError, InvalidName, ConfigError."""
-    client = _load(config)
+def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOptions:
+    """Complete and check the options. Raises ValueError, TypeError, InvalidName, ConfigError."""
+    unknown = sorted(given.keys() - PublisherKeywords.__optional_keys__)
+    if unknown:
+        raise TypeError(f"a publisher has no option {', '.join(unknown)}")
+    client = _load(given.get("config"))
     disk = PublisherConfig() if client is None else client.publisher
-    _check_range("partitions", partitions, 1, 1 << 20)
-    _check_range("batch_bytes", batch_bytes, 1, BATCH_BYTES_MAX)
-    _check_range("max_record_bytes", max_record_bytes, 1, RECORD_BYTES_MAX)
-    _check_range("linger_ms", linger_ms, 0, 60_000)
+    dedup_id, stage = given.get("dedup_id"), given.get("stage")
+    on_full, budget_bytes = given.get("on_full"), given.get("budget_bytes")
     budget = disk.budget_bytes if budget_bytes is None else budget_bytes
-    _check_range("budget_bytes", budget, 1, 1 << 62)
-    producer_id = NO_PRODUCER if dedup_id is None else dedup_producer_id(_checked_dedup(dedup_id))
     return PublisherOptions(
         topic=check_topic_name(topic),
         session=check_session_name(session),
-        directory=os.path.join(_root(directory, disk), session),
+        directory=os.path.join(_root(given.get("directory"), disk), session),
         config=client,
-        ship=ship and client is not None,
-        partitions=partitions,
+        ship=given.get("ship", True) and client is not None,
+        partitions=_in_range("partitions", given.get("partitions", 1), 1, 1 << 20),
         dedup_id=dedup_id,
-        linger_s=linger_ms / 1000,
-        limits=BatchLimits(batch_bytes, max_record_bytes, producer_id),
-        budget_bytes=budget,
+        linger_s=_in_range("linger_ms", given.get("linger_ms", 0), 0, 60_000) / 1000,
+        limits=_batch_limits(given, dedup_id),
+        budget_bytes=_in_range("budget_bytes", budget, 1, 1 << 62),
         on_full=disk.on_full if on_full is None else OnFull(on_full),
-        roll_bytes=_roll_bytes(roll_bytes, disk.roll_bytes, budget),
+        roll_bytes=_roll_bytes(given.get("roll_bytes"), disk.roll_bytes, budget),
         stage=None if stage is None else check_session_name(stage),
+        has_session_header=given.get("session_header", False),
+    )
+
+
+def _batch_limits(given: PublisherKeywords, dedup_id: str | None) -> BatchLimits:
+    batch, record = given.get("batch_bytes", 1 << 16), given.get("max_record_bytes", 1 << 20)
+    return BatchLimits(
+        _in_range("batch_bytes", batch, 1, BATCH_BYTES_MAX),
+        _in_range("max_record_bytes", record, 1, RECORD_BYTES_MAX),
+        NO_PRODUCER if dedup_id is None else dedup_producer_id(_checked_dedup(dedup_id)),
     )
 
 
@@ -103,8 +118,7 @@ def _root(directory: str | os.PathLike[str] | None, disk: PublisherConfig) -> st
 def _roll_bytes(wanted: int | None, default: int, budget: int) -> int:
     if wanted is None:
         return min(default, max(ROLL_BYTES_MIN, budget // ROLLS_PER_BUDGET))
-    _check_range("roll_bytes", wanted, ROLL_BYTES_MIN, 1 << 40)
-    if wanted > budget:
+    if _in_range("roll_bytes", wanted, ROLL_BYTES_MIN, 1 << 40) > budget:
         raise ValueError(
             f"roll_bytes is {wanted}, more than budget_bytes, {budget}: files are released whole"
         )
@@ -117,6 +131,7 @@ def _checked_dedup(dedup_id: str) -> str:
     return dedup_id
 
 
-def _check_range(name: str, value: float, low: float, high: float) -> None:
+def _in_range(name: str, value: NumberT, low: int, high: int) -> NumberT:
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}; it must be {low} to {high}")
+    return value

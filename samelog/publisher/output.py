@@ -17,7 +17,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import DiskFull
-from samelog.publisher.places import TopicPartition
+from samelog.publisher.positions import TopicPartition
 from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
 from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
 from samelog.store.disk.disk_errors import fault_of
@@ -134,7 +134,7 @@ class Output:
     def finish(self, run: int) -> None:
         """Give back what is reserved, and close the file: it is sealed."""
         if self.file is not None:
-            self.end = self.place(run)
+            self.end = self.position(run)
             try:
                 self.file.truncate(self.byte)
             finally:
@@ -146,7 +146,7 @@ class Output:
             self.file.close()
         self.file, self._descriptor, self.limit = None, -1, NO_LIMIT_YET
 
-    def place(self, run: int) -> SessionPosition | None:
+    def position(self, run: int) -> SessionPosition | None:
         """The end of what was appended; None if nothing was."""
         has_bytes = self.file is not None and self.byte > 0
         return SessionPosition(run, self.roll, self.byte) if has_bytes else self.end

@@ -14,10 +14,9 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
-from samelog.config.tables.client import ClientConfig, OnFull
-from samelog.format.positions import SessionPosition
+from samelog.config.tables.client import OnFull
 from samelog.publisher.arguments import (
     Headers,
     Timestamp,
@@ -27,9 +26,8 @@ from samelog.publisher.arguments import (
     as_timestamps,
     not_bytes,
 )
-from samelog.publisher.budget import NoRoom
+from samelog.publisher.budget import NoRoom, wait_for_release
 from samelog.publisher.dedup_ids import as_ids, stretches
-from samelog.publisher.entries import Entries, Entry
 from samelog.publisher.errors import (
     BudgetExceeded,
     NotMerged,
@@ -37,14 +35,12 @@ from samelog.publisher.errors import (
     PublisherClosed,
     ShippingStopped,
 )
-from samelog.publisher.lane import Lane
+from samelog.publisher.lane import Lane, LingerThread
 from samelog.publisher.lanes import Lanes
-from samelog.publisher.linger import LingerThread
-from samelog.publisher.options import PublisherOptions, resolve
-from samelog.publisher.places import Positions, TopicPartition
-from samelog.publisher.room import wait_for_release
+from samelog.publisher.options import PublisherKeywords, PublisherOptions, resolve
+from samelog.publisher.positions import PartitionPositions, Positions
+from samelog.publisher.records import NumberedRecord, RecordColumns
 from samelog.publisher.session_writer import SessionWriter
-from samelog.publisher.sync import sync
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
@@ -97,57 +93,26 @@ class Publisher:
         UnsupportedFormat, CorruptLog, DiskFault: the directory cannot be used.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        session: str,
-        directory: str | os.PathLike[str] | None = None,
-        config: str | os.PathLike[str] | ClientConfig | None = None,
-        ship: bool = True,
-        partitions: int = 1,
-        dedup_id: str | None = None,
-        linger_ms: float = 0,
-        batch_bytes: int = 65536,
-        max_record_bytes: int = 1 << 20,
-        budget_bytes: int | None = None,
-        on_full: str | OnFull | None = None,
-        roll_bytes: int | None = None,
-        stage: str | None = None,
-        session_header: bool = False,
-    ) -> None:
+    def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
-        options = self._options = resolve(
-            topic,
-            session=session,
-            directory=directory,
-            config=config,
-            ship=ship,
-            partitions=partitions,
-            dedup_id=dedup_id,
-            linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
-            max_record_bytes=max_record_bytes,
-            budget_bytes=budget_bytes,
-            on_full=on_full,
-            roll_bytes=roll_bytes,
-            stage=stage,
-        )
+        self._options = resolve(topic, session, options)
         self._fs = OsFileSystem()
-        self._writer = _open_writer(self._fs, options)
+        self._writer = _open_writer(self._fs, self._options)
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._sync_failure: DiskFault | None = None
-        self._lanes = Lanes(self._writer, options)
+        self._lanes = Lanes(self._writer, self._options)
         self._closed = False
-        is_plain = partitions == 1 and dedup_id is None
-        self._direct = self._lanes.lane(topic, 0).output if is_plain and linger_ms == 0 else None
-        self._plain_lane = self._lanes.lane(topic, 0) if is_plain and linger_ms > 0 else None
-        self._max_record_bytes = max_record_bytes
-        self._mark = (SESSION_HEADER, session.encode()) if session_header else None
+        is_plain = self._options.partitions == 1 and self._options.dedup_id is None
+        self._plain_lane = self._lanes.lane(topic, 0) if is_plain else None
+        """Of a record that names neither topic nor partition, if there is but one for it."""
+        self._linger_s = self._options.linger_s
+        self._max_record_bytes = self._options.limits.max_record_bytes
+        has_header = self._options.has_session_header
+        self._session_header = (SESSION_HEADER, session.encode()) if has_header else None
         self._lingering = threading.Condition(self._lock)
         self._shipper = self._start_shipper()
-        self._linger = self._start_linger() if linger_ms > 0 else None
+        self._linger = self._start_linger() if self._linger_s > 0 else None
         _living.add(self)
 
     def _start_linger(self) -> LingerThread:
@@ -206,40 +171,45 @@ class Publisher:
         """
         stamp = int(time.time() * 1000) if timestamp is None else as_milliseconds(timestamp)
         pairs = as_pairs(headers) if headers else None
-        if self._mark is not None:
-            pairs = (*(pairs or ()), self._mark)
-        if partition is None and topic is None and id is None:
+        if self._session_header is not None:
+            pairs = (*(pairs or ()), self._session_header)
+        if id is not None or self._options.dedup_id is not None:
+            self._lanes.check_numbered(is_numbered=id is not None)
+            record = NumberedRecord(value, key, pairs, stamp, cast(int, id))
+            self._append_numbered(record, topic, partition)
+            return
+        while True:
             try:
                 with self._lock:
-                    if self._direct is not None:
-                        self._direct.write_record(value, key, pairs, stamp, self._max_record_bytes)
-                        return
-                    if self._plain_lane is not None:
-                        if self._plain_lane.add(value, key, pairs, stamp):
-                            self._linger_on(self._plain_lane)
-                        return
+                    lane = self._plain_lane
+                    if lane is None or topic is not None or partition is not None:
+                        lane = self._lanes.choose(topic, partition, key, value)
+                    if self._linger_s == 0:
+                        lane.output.write_record(value, key, pairs, stamp, self._max_record_bytes)
+                    elif lane.add(value, key, pairs, stamp):
+                        self._linger_on(lane)
+                    return
             except NoRoom:
                 self._wait_for_room_or_raise()
             except TypeError as error:
                 raise not_bytes(value, key, error) from None
-        self._append_entry(Entry(value, key, pairs, stamp, id), topic, partition)
 
-    def _append_entry(self, entry: Entry, topic: str | None, partition: int | None) -> None:
-        self._lanes.check_numbered(is_numbered=entry.number is not None)
-        self._lanes.check_partition(partition)
+    def _append_numbered(
+        self, record: NumberedRecord, topic: str | None, partition: int | None
+    ) -> None:
+        def append() -> None:
+            lane = self._lanes.append_numbered(record, topic, partition)
+            if lane is not None:
+                self._linger_on(lane)
+
         try:
-            self._locked(partial(self._append_now, entry, topic, partition))
+            self._locked(append)
         except TypeError as error:
-            raise not_bytes(entry.value, entry.key, error) from None
-
-    def _append_now(self, entry: Entry, topic: str | None, partition: int | None) -> None:
-        lane = self._lanes.append(entry, topic, partition)
-        if lane is not None:
-            self._linger_on(lane)
+            raise not_bytes(record.value, record.key, error) from None
 
     def _linger_on(self, lane: Lane) -> None:
         """A batch began to linger: have it written in time."""
-        lane.deadline = time.monotonic() + self._options.linger_s
+        lane.deadline = time.monotonic() + self._linger_s
         self._lingering.notify()
 
     def append_many(
@@ -267,20 +237,20 @@ class Publisher:
         """
         stamps = int(time.time() * 1000) if timestamps is None else as_timestamps(timestamps)
         column, pairs = _as_column(values), as_column_of_pairs(headers)
-        if self._mark is not None:
+        if self._session_header is not None:
             given = [None] * len(column) if pairs is None else pairs
-            pairs = [(*(each or ()), self._mark) for each in given]
-        entries = Entries(column, None if keys is None else _as_column(keys), pairs, stamps)
-        entries.check_lengths()
-        numbers = as_ids(ids, first_id, len(entries.values))
+            pairs = [(*(each or ()), self._session_header) for each in given]
+        columns = RecordColumns(column, None if keys is None else _as_column(keys), pairs, stamps)
+        columns.check_lengths()
+        numbers = as_ids(ids, first_id, len(columns.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)
         self._lanes.check_partition(partition)
-        if not entries.values:
+        if not columns.values:
             return
         with self._lock:
-            pieces = self._lanes.split(entries, numbers, topic, partition)
+            by_run = self._lanes.split(columns, numbers, topic, partition)
         try:
-            for base, parts in pieces:
+            for base, parts in by_run:
                 if base is not None:
                     self._locked(partial(self._lanes.begin_run, base))
                 for lane, part, of_part in parts:
@@ -288,13 +258,13 @@ class Publisher:
         except TypeError as error:
             raise TypeError(f"values and keys must be bytes or None: {error}") from None
 
-    def _append_part(self, lane: Lane, part: Entries, numbers: Sequence[int] | None) -> None:
+    def _append_part(self, lane: Lane, part: RecordColumns, numbers: Sequence[int] | None) -> None:
         if numbers is None:
             self._locked(partial(lane.write, lane.build(part)))
             return
         for start, stop in stretches(numbers):
             data = lane.build(part.cut(start, stop, numbers[start]))
-            self._locked(partial(self._lanes.append_numbered, lane, data, numbers[stop - 1]))
+            self._locked(partial(self._lanes.write_numbered, lane, data, numbers[stop - 1]))
 
     def append_arrow(
         self,
@@ -318,14 +288,14 @@ class Publisher:
 
         Raises: as `append`; ValueError when a column is missing or of another type.
         """
-        from samelog.publisher.arrow_rows import rows_of
+        from samelog.publisher.arrow_rows import columns_of
 
-        rows = rows_of(table, value_column, key_column, timestamp_column, headers_column)
+        columns = columns_of(table, value_column, key_column, timestamp_column, headers_column)
         self.append_many(
-            rows.values,
-            keys=rows.keys,
-            headers=rows.headers,
-            timestamps=rows.timestamps,
+            columns.values,
+            keys=columns.keys,
+            headers=columns.headers,
+            timestamps=columns.timestamps,
             partition=partition,
             topic=topic,
             ids=ids,
@@ -384,7 +354,7 @@ class Publisher:
             with self._lock:
                 unsynced = self._writer.take_unsynced()
             try:
-                sync(self._fs, unsynced)
+                unsynced.sync(self._fs)
                 self._writer.directory.check_place()
             except DiskFault as fault:
                 self._sync_failure = fault
@@ -393,14 +363,14 @@ class Publisher:
     @property
     def positions(self) -> Positions:
         """How far each partition is appended, acknowledged and merged."""
-        appended = self._places()
+        appended = self._appended()
         if self._shipper is None:
             return Positions(appended)
         return Positions(appended, self._shipper.acknowledged(), self._shipper.merged())
 
-    def _places(self) -> dict[TopicPartition, SessionPosition]:
+    def _appended(self) -> PartitionPositions:
         with self._lock:
-            return dict(self._writer.places())
+            return dict(self._writer.positions())
 
     def wait_merged(self, timeout: float | None = None) -> None:
         """Flush, and wait until everything appended so far is merged, durably on a majority.
@@ -415,7 +385,7 @@ class Publisher:
             raise NotShipping(
                 "this publisher only writes local files: give it a config, or watch the sidecar"
             )
-        self._shipper.wait_merged(self._places(), timeout)
+        self._shipper.wait_merged(self._appended(), timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """Write what lingers, end the run, and let go of the session; more calls do nothing.
@@ -449,7 +419,7 @@ class Publisher:
         try:
             if self._options.stage is not None:
                 return  # whoever publishes the stage waits for it
-            self._shipper.wait_acknowledged(self._places(), max(0.0, deadline - time.monotonic()))
+            self._shipper.wait_acknowledged(self._appended(), max(0.0, deadline - time.monotonic()))
         except (NotMerged, ShippingStopped) as error:
             log.warning(
                 "session %r is closed before all is shipped: %s", self._options.session, error

@@ -11,11 +11,13 @@ older one.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Self
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
@@ -25,16 +27,42 @@ from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
-from samelog.publisher.places import TopicPartition
-from samelog.publisher.recovery import end_dead_runs
-from samelog.publisher.sync import Unsynced
+from samelog.publisher.positions import TopicPartition
 from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
-from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.session.directory import RunExists, SessionDirectory
-from samelog.store.session.log import prepare_input
+from samelog.store.session.log import InputLog, prepare_input
+
+log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 0.3
 LOCK_RETRY_S = 0.01
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """Paths of files, and of directories with new names in them, that are to be made durable.
+
+    Files are synced by name, through a descriptor of their own: the kernel syncs the file, whoever
+    wrote it, and a file that was released meanwhile needs no sync any more.
+    """
+
+    files: set[str] = field(default_factory=set)
+    directories: set[str] = field(default_factory=set)
+
+    def sync(self, fs: FileSystem) -> None:
+        """Wait until everything in it is durable, or was merged and released. Raises DiskFault."""
+        for path in sorted(self.files):
+            try:
+                file = fs.open(path)
+            except NoSuchFile:
+                continue
+            try:
+                file.datasync()
+            finally:
+                file.close()
+        for path in sorted(self.directories):
+            fs.sync_directory(path)
 
 
 class SessionWriter:
@@ -87,7 +115,7 @@ class SessionWriter:
         )
         _lock(directory)
         try:
-            end_dead_runs(fs, directory)
+            _end_dead_runs(fs, directory)
         except BaseException:
             directory.close()
             raise
@@ -199,7 +227,7 @@ class SessionWriter:
         """Measure what is on disk. If that is too much, seal what is open: only then can it go."""
         for other in self._outputs.values():
             other.limit = min(other.limit, other.byte)
-        self._budget.recount(measure(self._fs, self.directory.path))
+        self._budget.recount(measure(self._fs, self.directory))
         granted = self._budget.take(size, output.step_bytes)
         if granted == 0:
             for other in self._outputs.values():
@@ -245,12 +273,12 @@ class SessionWriter:
     def _input_path(self, output: Output) -> str:
         return self.directory.input_path(*output.name)
 
-    def places(self) -> Iterator[tuple[TopicPartition, SessionPosition]]:
+    def positions(self) -> Iterator[tuple[TopicPartition, SessionPosition]]:
         """The ends of all partitions that something was appended to."""
         for name, output in self._outputs.items():
-            place = output.place(self._current_run())
-            if place is not None:
-                yield name, place
+            position = output.position(self._current_run())
+            if position is not None:
+                yield name, position
 
     # --- durability ----------------------------------------------------------------------------
 
@@ -274,3 +302,25 @@ def _lock(directory: SessionDirectory) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOCK_RETRY_S)
+
+
+def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
+    """Cut the torn tails in a locked session directory, and write the missing ends of its runs. An
+    ended run consists of whole valid batches, and its end never changes.
+
+    Raises CorruptLog, UnsupportedFormat, DiskFault.
+    """
+    dead = [run.run for run in directory.runs() if run.end is None]
+    if not dead:
+        return
+    ends: dict[int, dict[str, tuple[int, int]]] = {run: {} for run in dead}
+    for topic, partition in directory.inputs():
+        repaired = InputLog.open(fs, directory.input_path(topic, partition))
+        for damage in repaired.damaged:
+            log.error("a file of session %r was damaged: %s", directory.record.session, damage)
+        for run in set(dead).intersection(repaired.runs()):
+            ends[run][input_name(topic, partition)] = repaired.end(run)
+        repaired.settle()  # so that no later start looks through it again
+        repaired.close()
+    for run in dead:
+        directory.end_run(run, ends[run])

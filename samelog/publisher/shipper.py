@@ -1,21 +1,26 @@
 """Ships a publisher's session from within the process: a push client in a thread of its own.
 
-Invariant: what is told as acknowledged or merged was told by the cluster; nobody waits for a
-position that cannot come any more.
+One push client at a time ships a session. Two would send the same bytes to the same nodes, and each
+would take the other's answers for a fault.
+
+Invariant: whoever ships a session holds the lock on `push.lock` in its directory; what is reported
+as acknowledged or merged was reported by the cluster; nobody waits for a position that cannot come
+any more.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
+from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
-from samelog.publisher.places import TopicPartition, behind
-from samelog.publisher.ship_lock import lock_shipping
+from samelog.publisher.positions import PartitionPositions, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.progress import InputProgress
@@ -23,9 +28,22 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.following import ConfigFollower
 from samelog.runtime.loop_thread import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.files import File, FileSystem, OsFileSystem
 
-Places = Mapping[TopicPartition, SessionPosition]
+LOCK_FILE = "push.lock"
+
+
+def lock_shipping(fs: FileSystem, session: str) -> File:
+    """Become the one who ships the session's directory, until the file is closed.
+
+    Raises DirectoryInUse: another process, or another publisher of this one, ships it.
+    """
+    try:
+        return fs.lock(os.path.join(session, LOCK_FILE))
+    except DirectoryInUse as error:
+        raise DirectoryInUse(
+            f"{error}: it ships this session already; publish with ship=False, or stop it"
+        ) from error
 
 
 class Shipper:
@@ -57,14 +75,14 @@ class Shipper:
             fs=OsFileSystem(),
             clock=SystemClock(),
             random=Random(),
-            on_progress=lambda: self._take_over(client),
+            on_progress=lambda: self._note_progress(client),
         )
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()
         return client, follower
 
-    def _take_over(self, client: PushClient) -> None:
+    def _note_progress(self, client: PushClient) -> None:
         """In the loop's thread: positions or connections have changed."""
         with self._moved:
             self._progress = dict(client.progress)
@@ -72,47 +90,51 @@ class Shipper:
                 self._status, self._status_version = client.status, client.status_version
             self._moved.notify_all()
 
-    def acknowledged(self) -> Places:
+    def acknowledged(self) -> PartitionPositions:
         """How far each partition is committed."""
         with self._moved:
-            return _begun(self._places_acknowledged())
+            return _begun(self._all_acknowledged())
 
-    def merged(self) -> Places:
+    def merged(self) -> PartitionPositions:
         """How far each partition is merged, durably on a majority."""
         with self._moved:
-            return _begun(self._places_merged())
+            return _begun(self._all_merged())
 
-    def _places_acknowledged(self) -> Places:
+    def _all_acknowledged(self) -> PartitionPositions:
         return {
             TopicPartition(*name): SessionPosition(*reached.acknowledged)
             for name, reached in self._progress.items()
         }
 
-    def _places_merged(self) -> Places:
+    def _all_merged(self) -> PartitionPositions:
         return {
             TopicPartition(*name): SessionPosition(*reached.merged)
             for name, reached in self._progress.items()
         }
 
-    def wait_acknowledged(self, wanted: Places, timeout_s: float | None) -> None:
+    def wait_acknowledged(self, wanted: PartitionPositions, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is acknowledged. Raises as `wait_merged`."""
-        self._wait(wanted, self._places_acknowledged, timeout_s, "acknowledged")
+        self._wait(wanted, self._all_acknowledged, timeout_s, "acknowledged")
 
-    def wait_merged(self, wanted: Places, timeout_s: float | None) -> None:
+    def wait_merged(self, wanted: PartitionPositions, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is merged.
 
         Raises:
             NotMerged: not within `timeout_s`.
             ShippingStopped: it never will be.
         """
-        self._wait(wanted, self._places_merged, timeout_s, "merged")
+        self._wait(wanted, self._all_merged, timeout_s, "merged")
 
     def _wait(
-        self, wanted: Places, reached: Callable[[], Places], timeout_s: float | None, what: str
+        self,
+        wanted: PartitionPositions,
+        reached: Callable[[], PartitionPositions],
+        timeout_s: float | None,
+        what: str,
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._moved:
-            while missing := behind(wanted, reached()):
+            while missing := _behind(wanted, reached()):
                 self._check_possible(missing)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -120,31 +142,31 @@ class Shipper:
                 self._moved.wait(left)
             self._check_lost(wanted)
 
-    def _check_possible(self, missing: Places) -> None:
+    def _check_possible(self, missing: PartitionPositions) -> None:
         """Raise ShippingStopped if a missing position cannot come any more."""
         status = self._status
         if status is None:
             return
         if status.stopped is not None:
             raise ShippingStopped(f"shipping has stopped: {status.stopped}")
-        for name, place in missing.items():
-            if status.gone.get(name, -1) >= place.run:
+        for name, position in missing.items():
+            if status.gone.get(name, -1) >= position.run:
                 raise ShippingStopped(f"topic {name.topic!r} was deleted")
         self._check_lost(missing)
 
-    def _check_lost(self, wanted: Places) -> None:
+    def _check_lost(self, wanted: PartitionPositions) -> None:
         for lost in () if self._status is None else self._status.lost:
-            place = wanted.get(TopicPartition(*lost.name))
-            if place is not None and place.run == lost.run:
+            position = wanted.get(TopicPartition(*lost.name))
+            if position is not None and position.run == lost.run:
                 raise ShippingStopped(
                     f"the cluster closed run {lost.run} of {lost.name[0]}-{lost.name[1]} at "
                     f"{lost.start[0]}:{lost.start[1]}: what lies behind is kept here, not merged"
                 )
 
-    def _explain(self, missing: Places, reached: Places, what: str) -> str:
+    def _explain(self, missing: PartitionPositions, reached: PartitionPositions, what: str) -> str:
         parts = [
-            f"{name} is {what} up to {_shown(reached.get(name))} of {_shown(place)}"
-            for name, place in missing.items()
+            f"{name} is {what} up to {_shown(reached.get(name))} of {_shown(position)}"
+            for name, position in missing.items()
         ]
         status = self._status
         if status is not None:
@@ -179,10 +201,23 @@ class Shipper:
         await self._client.stop()
 
 
-def _begun(places: Places) -> Places:
+def _behind(wanted: PartitionPositions, reached: PartitionPositions) -> PartitionPositions:
+    """The wanted positions that are not reached."""
+    return {
+        name: position
+        for name, position in wanted.items()
+        if name not in reached or reached[name] < position
+    }
+
+
+def _begun(places: PartitionPositions) -> PartitionPositions:
     """Without those that have not reached anything."""
-    return {name: place for name, place in places.items() if place.run >= 0}
+    return {name: position for name, position in places.items() if position.run >= 0}
 
 
-def _shown(place: SessionPosition | None) -> str:
-    return "nothing" if place is None or place.run < 0 else f"{place.run}.{place.roll}:{place.byte}"
+def _shown(position: SessionPosition | None) -> str:
+    return (
+        "nothing"
+        if position is None or position.run < 0
+        else f"{position.run}.{position.roll}:{position.byte}"
+    )

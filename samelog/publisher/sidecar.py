@@ -21,7 +21,7 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.format.file_names import SESSION_FILE
-from samelog.publisher.ship_lock import lock_shipping
+from samelog.publisher.shipper import lock_shipping
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import spawn

@@ -14,7 +14,6 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.session_writer import SessionWriter
-from samelog.publisher.sync import sync
 from samelog.replicator.push.client import PushClient
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
@@ -90,7 +89,7 @@ class PublisherActor(Actor):
             if way < 0.02:
                 writer.end_run()
             elif way < 0.1:
-                sync(writer._fs, writer.take_unsynced())
+                writer.take_unsynced().sync(writer._fs)
             else:
                 self._append(writer)
         except DiskFull:
@@ -107,12 +106,12 @@ class PublisherActor(Actor):
         )
         output = writer.output(*name)
         output.write(data)
-        place = output.place(writer._current_run())
-        if place is None:
+        position = output.position(writer._current_run())
+        if position is None:
             raise Violation("publishers write", f"{self.session} has written nothing")
-        run = writer.directory.run(place.run)
+        run = writer.directory.run(position.run)
         run_id = "" if run is None else run.run_id
-        history.written(self.session, run_id, name, (place.roll, place.byte), numbers)
+        history.written(self.session, run_id, name, (position.roll, position.byte), numbers)
 
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")

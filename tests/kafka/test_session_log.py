@@ -18,6 +18,7 @@ from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.publisher import session_writer
 from samelog.publisher.session_writer import SessionWriter
 from samelog.sequencer.state.types import Topic
 from samelog.store.disk.disk_errors import DiskFault, DiskFull
@@ -115,7 +116,7 @@ def test_after_a_failed_sync_nothing_more_is_taken(
         raise kind("log.0.0", "sync", code)
 
     async def body(log: SessionLog) -> None:
-        monkeypatch.setattr(session_log, "sync", fail)
+        monkeypatch.setattr(session_writer.Unsynced, "sync", fail)
         asked = [append(log, batch(b"a")), append(log, batch(b"b"))]
         assert {(await each).error for each in asked} == {ErrorCode.kafka_storage_error}
         assert refusal(log, batch(b"c")) is ErrorCode.kafka_storage_error

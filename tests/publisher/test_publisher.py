@@ -266,8 +266,8 @@ def test_a_durable_flush_syncs_files_and_names(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        "samelog.publisher.publisher.sync",
-        lambda fs, unsynced: synced.extend([*unsynced.files, *unsynced.directories]),
+        "samelog.publisher.session_writer.Unsynced.sync",
+        lambda unsynced, fs: synced.extend([*unsynced.files, *unsynced.directories]),
     )
     publisher.append(b"a")
     publisher.flush(durable=True)

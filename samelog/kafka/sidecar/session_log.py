@@ -27,8 +27,7 @@ from samelog.kafka.any_broker import Outcome
 from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.publisher.errors import PublisherError
-from samelog.publisher.session_writer import SessionWriter
-from samelog.publisher.sync import Unsynced, sync
+from samelog.publisher.session_writer import SessionWriter, Unsynced
 from samelog.replicator.interfaces import Refused
 from samelog.runtime.loop import spawn
 from samelog.sequencer.ingest.batch_check import check_batches
@@ -136,7 +135,7 @@ class SessionLog:
         return APPENDED if self._writer is writer and self._fault is None else NOT_DURABLE
 
     def _make_durable(self, writer: SessionWriter, unsynced: Unsynced) -> None:
-        sync(self._fs, unsynced)
+        unsynced.sync(self._fs)
         writer.directory.check_place()
 
     # --- when the disk fails ----------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Records as the publisher hands them on: one, or many by column; and how they are cut into
 batches.
 
-Invariant: what is in an entry can be encoded, or the kernels refuse it before anything is written.
+Invariant: what is in them can be encoded, or the kernels refuse it before anything is written.
 """
 
 from __future__ import annotations
@@ -32,29 +32,24 @@ class BatchLimits:
         return DEDUP_EPOCH if self.producer_id >= 0 else -1
 
 
-class Entry(NamedTuple):
+class NumberedRecord(NamedTuple):
     """One record to append; `timestamp` in ms, `number` is its dedup id."""
 
     value: Buffer | None
     key: Buffer | None
     headers: Sequence[tuple[str, Buffer | None]] | None
     timestamp: int
-    number: int | None = None
+    number: int
 
-    @property
-    def value_bytes(self) -> int:
-        """The size of its value."""
-        return 0 if self.value is None else memoryview(self.value).nbytes
-
-    def alone(self) -> Entries:
+    def as_columns(self) -> RecordColumns:
         """The same as columns of one record."""
         keys = None if self.key is None else (self.key,)
         headers = None if self.headers is None else (self.headers,)
-        return Entries((self.value,), keys, headers, self.timestamp, self.number)
+        return RecordColumns((self.value,), keys, headers, self.timestamp, self.number)
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class RecordColumns:
     """Records to append, by column; `first_number` is the dedup id of the first."""
 
     values: Sequence[Buffer | None]
@@ -64,7 +59,7 @@ class Entries:
     first_number: int | None = None
 
     def check_lengths(self) -> None:
-        """Raise ValueError unless every column has an entry for every value."""
+        """Raise ValueError unless every column is as long as the values."""
         count = len(self.values)
         for name, column in (
             ("keys", self.keys),
@@ -74,10 +69,10 @@ class Entries:
             if column is not None and len(column) != count:
                 raise ValueError(f"{count} values have {len(column)} {name}")
 
-    def cut(self, start: int, stop: int, first_number: int | None = None) -> Entries:
+    def cut(self, start: int, stop: int, first_number: int | None = None) -> RecordColumns:
         """The records [start, stop)."""
         times = self.timestamps
-        return Entries(
+        return RecordColumns(
             self.values[start:stop],
             None if self.keys is None else self.keys[start:stop],
             None if self.headers is None else self.headers[start:stop],
@@ -85,10 +80,10 @@ class Entries:
             first_number,
         )
 
-    def pick(self, indexes: Sequence[int]) -> Entries:
+    def pick(self, indexes: Sequence[int]) -> RecordColumns:
         """The records at these places."""
         times, keys, headers = self.timestamps, self.keys, self.headers
-        return Entries(
+        return RecordColumns(
             [self.values[i] for i in indexes],
             None if keys is None else [keys[i] for i in indexes],
             None if headers is None else [headers[i] for i in indexes],

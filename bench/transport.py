@@ -26,7 +26,7 @@ from typing import NamedTuple
 from samelog.runtime.loop import run
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Address, Connection, connect, serve
-from samelog.wire.messages import AnyMessage, HighWatermark, Received
+from samelog.wire.messages import AnyMessage, CaughtUp, Received
 from tests.runtime.pki import Authority
 
 HANDLE = 1
@@ -55,7 +55,7 @@ class Sink:
         self.connection = connection
         self.closed = asyncio.Event()
         self._left = total_bytes
-        connection.send(HighWatermark(HANDLE, 0, 0, 0))
+        connection.send(CaughtUp(HANDLE, 0))
 
     def on_message(self, message: AnyMessage) -> None:
         """Echo."""
@@ -65,7 +65,7 @@ class Sink:
         """Count; say when all is here."""
         self._left -= len(data)
         if self._left <= 0:
-            self.connection.send(HighWatermark(HANDLE, 1, file, byte))
+            self.connection.send(CaughtUp(HANDLE, 1))
 
     def on_raft(self, payload: memoryview) -> None:
         """Not measured."""
@@ -96,7 +96,7 @@ class Source:
 
     def on_message(self, message: AnyMessage) -> None:
         """The receiver is there, or has everything."""
-        if isinstance(message, HighWatermark) and message.offset == 1:
+        if isinstance(message, CaughtUp) and message.end_offset == 1:
             self.done.set()
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
@@ -127,7 +127,7 @@ class Pinger(Source):
     def start(self) -> None:
         """Send one."""
         self._sent_at = time.perf_counter()
-        self._connection.send(Received(HANDLE, 0, 0))
+        self._connection.send(Received(HANDLE, 0))
 
     def on_message(self, message: AnyMessage) -> None:
         """It is back."""

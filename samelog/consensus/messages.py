@@ -1,7 +1,8 @@
 """What nodes say to each other, and its bytes (docs/raft.md, "Messages").
 
-One payload is the MessagePack array `[FORMAT_VERSION, group, [message, ...]]`; a message is an
-array whose first item is its type's number, followed by its fields in the order of the class.
+One payload is the MessagePack array `[FORMAT_VERSION, group, replica, [message, ...]]`, `replica`
+being the sender's; a message is an array whose first item is its type's number, followed by its
+fields in the order of the class.
 
 Invariant: decoding any bytes gives messages whose numbers are in range, or MalformedMessage;
 nothing else.
@@ -15,6 +16,7 @@ import msgspec
 
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.types import Entry, Node, Number
+from samelog.format.numbers import Unsigned32
 
 FORMAT_VERSION = 1
 
@@ -183,7 +185,8 @@ AnyMessage = (
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     version: int
-    group: int
+    group: Unsigned32
+    replica: Unsigned32
     messages: list[AnyMessage]
 
 
@@ -191,13 +194,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
 
 
-def encode_messages(messages: Sequence[Message], *, group: int = 0) -> bytes:
-    """The payload that carries `messages`, in order, between two members of `group`."""
-    return _encoder.encode((FORMAT_VERSION, group, messages))
+def encode_messages(messages: Sequence[Message], *, group: int = 0, replica: int = 0) -> bytes:
+    """The payload that carries `messages`, in order, from `replica` to another one of `group`."""
+    return _encoder.encode((FORMAT_VERSION, group, replica, messages))
 
 
-def decode_messages(payload: bytes | bytearray | memoryview, *, group: int = 0) -> list[AnyMessage]:
-    """The messages of a payload. Raises MalformedMessage for any other bytes, version or group."""
+def decode_messages(
+    payload: bytes | bytearray | memoryview, *, group: int = 0, replica: int = 0
+) -> list[AnyMessage]:
+    """The messages of a payload from `replica` of `group`.
+
+    Raises MalformedMessage for any other bytes, version, group or replica.
+    """
     try:
         envelope = _decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -206,4 +214,6 @@ def decode_messages(payload: bytes | bytearray | memoryview, *, group: int = 0) 
         raise MalformedMessage(f"messages of version {envelope.version}, not {FORMAT_VERSION}")
     if envelope.group != group:
         raise MalformedMessage(f"messages of group {envelope.group}, not {group}")
+    if envelope.replica != replica:
+        raise MalformedMessage(f"messages of replica {envelope.replica}, not {replica}")
     return envelope.messages

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from samelog.consensus.errors import CorruptRecord
-from samelog.consensus.types import Snapshot
+from samelog.consensus.types import FileOwner, Snapshot
 from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
 
@@ -17,9 +17,9 @@ MAGIC = b"SAMESNAP"
 FORMAT_VERSION = 1
 MAX_CLUSTER_BYTES = 1024
 
-# magic, version, cluster bytes, group, last index, last term, voters, learners,
+# magic, version, cluster bytes, group, node, replica, last index, last term, voters, learners,
 # checksum of the data, bytes of data
-_FIXED = struct.Struct(">8sHHIQQBBIQ")
+_FIXED = struct.Struct(">8sHHIIIQQIIIQ")
 _CRC = struct.Struct(">I")
 
 
@@ -27,21 +27,23 @@ _CRC = struct.Struct(">I")
 class StoredSnapshot:
     """A snapshot and whose it is."""
 
-    cluster: str
-    group: int
+    owner: FileOwner
     snapshot: Snapshot
 
 
 def encode_snapshot(stored: StoredSnapshot) -> bytes:
     """The whole file. Raises ValueError if the cluster's name is too long."""
-    snapshot, cluster = stored.snapshot, stored.cluster.encode()
+    snapshot, owner = stored.snapshot, stored.owner
+    cluster = owner.cluster.encode()
     if len(cluster) > MAX_CLUSTER_BYTES:
         raise ValueError("the cluster's name is too long")
     fixed = _FIXED.pack(
         MAGIC,
         FORMAT_VERSION,
         len(cluster),
-        stored.group,
+        owner.group,
+        owner.node,
+        owner.replica,
         snapshot.last_index,
         snapshot.last_term,
         len(snapshot.voters),
@@ -49,7 +51,8 @@ def encode_snapshot(stored: StoredSnapshot) -> bytes:
         crc32c(snapshot.data),
         len(snapshot.data),
     )
-    header = fixed + cluster + bytes(snapshot.voters) + bytes(snapshot.learners)
+    members = (*snapshot.voters, *snapshot.learners)
+    header = fixed + cluster + struct.pack(f">{len(members)}I", *members)
     return header + _CRC.pack(crc32c(header)) + snapshot.data
 
 
@@ -63,8 +66,9 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> StoredSnapshot:
         raise UnsupportedFormat(
             f"snapshot file of format version {fields[1]}; this program reads 1"
         )
-    _, _, cluster_bytes, group, last_index, last_term, voters, learners, crc, data_bytes = fields
-    header_bytes = _FIXED.size + cluster_bytes + voters + learners
+    _, _, cluster_bytes, *numbers, voters, learners, crc, data_bytes = fields
+    group, node, replica, last_index, last_term = numbers
+    header_bytes = _FIXED.size + cluster_bytes + 4 * (voters + learners)
     header = bytes(view[:header_bytes])
     if len(view) < header_bytes + _CRC.size or _CRC.unpack_from(view, header_bytes)[0] != crc32c(
         header
@@ -73,9 +77,7 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> StoredSnapshot:
     body = bytes(view[header_bytes + _CRC.size :])
     if len(body) != data_bytes or crc32c(body) != crc:
         raise CorruptRecord("the data of a snapshot file is damaged or incomplete")
-    members = header[_FIXED.size + cluster_bytes :]
-    snapshot = Snapshot(
-        last_index, last_term, tuple(members[:voters]), tuple(members[voters:]), body
-    )
+    members = struct.unpack_from(f">{voters + learners}I", header, _FIXED.size + cluster_bytes)
+    snapshot = Snapshot(last_index, last_term, members[:voters], members[voters:], body)
     cluster = header[_FIXED.size : _FIXED.size + cluster_bytes].decode(errors="replace")
-    return StoredSnapshot(cluster, group, snapshot)
+    return StoredSnapshot(FileOwner(cluster, group, node, replica), snapshot)

@@ -19,7 +19,10 @@ SaveToken = int
 
 MAX_NUMBER = 2**62
 """Terms, indexes and counters stay below: no sum of two of them passes a signed 64-bit integer."""
-MAX_NODE_ID = 254
+MAX_U32 = (1 << 32) - 1
+NO_NODE = MAX_U32
+"""On disk: nobody, where a node's number stands."""
+MAX_NODE_ID = MAX_U32 - 1
 """No number is used twice in the life of a group: a new member must not inherit votes."""
 ENTRY_OVERHEAD_BYTES = 32
 """What an entry is taken to cost beside its data, in messages and in memory."""
@@ -66,6 +69,19 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     voters: tuple[int, ...]
     learners: tuple[int, ...]
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """Whose a file of the log or a snapshot is; all numbers are u32.
+
+    `replica` numbers the replicas that a group has ever had; 0 until there are several groups.
+    """
+
+    cluster: str
+    group: int
+    node: int
+    replica: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

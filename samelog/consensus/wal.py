@@ -24,7 +24,7 @@ from enum import IntEnum
 import msgspec
 
 from samelog.consensus.errors import CorruptRecord, UnfinishedFile
-from samelog.consensus.types import Entry, HardState
+from samelog.consensus.types import NO_NODE, Entry, FileOwner, HardState
 from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
 
@@ -35,14 +35,14 @@ MAX_FILE_BYTES = (1 << 32) - 1
 MAX_CLUSTER_BYTES = 1024
 
 _FIXED = struct.Struct(
-    ">8sHHIIQQ"
-)  # magic, version, cluster bytes, group, node, sequence, first index
+    ">8sHHIIIQQ"
+)  # magic, version, cluster bytes, group, node, replica, sequence, first index
 _CRC = struct.Struct(">I")
 _FRAME = struct.Struct(">IIBI")  # length of what follows the checksum, checksum, kind, synced
 _LENGTH = struct.Struct(">I")
 _TAIL = struct.Struct(">BI")  # kind, synced
 _ENTRY = struct.Struct(">QQ")  # index, term
-_HARD_STATE = struct.Struct(">QiQ")  # term, vote or -1, commit
+_HARD_STATE = struct.Struct(">QIQ")  # term, vote or NO_NODE, commit
 _MARK = struct.Struct(">QQ")  # last index, last term
 _PREFIX_BYTES = 8  # length and checksum
 _MAY_BE_RECORD = re.compile(rb"(?=[\x00-\x04].{7}[\x01-\x03])", re.DOTALL)
@@ -73,9 +73,7 @@ class WalHeader:
     `first_index`: no entry in the file is below it.
     """
 
-    cluster: str
-    group: int
-    node: int
+    owner: FileOwner
     sequence: int
     first_index: int
 
@@ -178,15 +176,17 @@ def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
 
 
 def _encode_header(header: WalHeader) -> bytes:
-    cluster = header.cluster.encode()
+    owner = header.owner
+    cluster = owner.cluster.encode()
     if len(cluster) > MAX_CLUSTER_BYTES:
         raise ValueError("the cluster's name is too long")
     fixed = _FIXED.pack(
         MAGIC,
         FORMAT_VERSION,
         len(cluster),
-        header.group,
-        header.node,
+        owner.group,
+        owner.node,
+        owner.replica,
         header.sequence,
         header.first_index,
     )
@@ -200,9 +200,10 @@ def _decode_header(view: memoryview) -> tuple[WalHeader, int, int]:
     (crc,) = _CRC.unpack_from(view, len(body))
     if crc32c(body) != crc:
         raise CorruptRecord("the header of a log file is damaged")
-    _, _, _, group, node, sequence, first_index = _FIXED.unpack_from(view)
+    _, _, _, group, node, replica, sequence, first_index = _FIXED.unpack_from(view)
     cluster = body[_FIXED.size :].decode(errors="replace")
-    return WalHeader(cluster, group, node, sequence, first_index), size, crc
+    owner = FileOwner(cluster, group, node, replica)
+    return WalHeader(owner, sequence, first_index), size, crc
 
 
 def _header_bytes(view: memoryview) -> int:
@@ -226,7 +227,7 @@ def _encode_body(record: WalRecord) -> tuple[Kind, bytes]:
     if isinstance(record, Entry):
         return Kind.ENTRY, _ENTRY.pack(record.index, record.term) + record.data
     if isinstance(record, HardState):
-        vote = -1 if record.vote is None else record.vote
+        vote = NO_NODE if record.vote is None else record.vote
         return Kind.HARD_STATE, _HARD_STATE.pack(record.term, vote, record.commit)
     return Kind.SNAPSHOT_MARK, _MARK.pack(record.last_index, record.last_term)
 
@@ -239,7 +240,7 @@ def _decode_body(kind: int, body: memoryview) -> WalRecord:
             return Entry(index, term, bytes(body[_ENTRY.size :]))
         if kind == Kind.HARD_STATE:
             term, vote, commit = _HARD_STATE.unpack(body)
-            return HardState(term, None if vote < 0 else vote, commit)
+            return HardState(term, None if vote == NO_NODE else vote, commit)
         if kind == Kind.SNAPSHOT_MARK:
             return SnapshotMark(*_MARK.unpack(body))
     except struct.error as error:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from samelog.format.errors import CorruptLog, UnsupportedFormat
+from samelog.format.numbers import PartitionIndex
 
 FORMAT_VERSION = 1
 
@@ -61,7 +62,7 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
 
     topic: str
     topic_id: str
-    partition: int
+    partition: PartitionIndex
     start_offset: int = 0
     """Where this copy begins: behind what is archived, or where a subscriber wanted it."""
     start_checksum: int = 0

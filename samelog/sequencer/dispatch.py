@@ -70,14 +70,14 @@ class Dispatcher:
         if str(self._connection.identity) != f"samelog://node/{name}":
             self._deny(f"speak for node {name}")
         member = self._node.members.named(name)
-        if member is None or hello.number not in (-1, member.number):
+        if member is None or hello.number not in (None, member.number):
             self._connection.send(self._node.members.told())
             raise ProtocolFault(
                 FaultCode.NOT_A_MEMBER,
                 f"{name} is no member of this cluster, or not number {hello.number}",
                 f"samelog node add {name} HOST:PORT",
             )
-        if hello.number < 0:
+        if hello.number is None:
             return self._introduce(member)
         known = self._node.replica.machine.state.boots.get(name, 0)
         if hello.boot < known:

@@ -66,9 +66,8 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.store.disk.files import FileSystem
+from samelog.wire import peer_messages as peer
 from samelog.wire.admin import NodeState
-from samelog.wire.messages import Cursors, Forward, Forwarded, MemberList, Report, RunEnded
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)
 
@@ -444,8 +443,8 @@ class Node:
 
     def listen_to_peers_again(self) -> None:
         """What peers said before this node could use it."""
-        for peer in self._peers_to_ask():
-            self.repair.peer_reported(peer, self.coordinator.views[peer].places)
+        for number in self._peers_to_ask():
+            self.repair.peer_reported(number, self.coordinator.views[number].places)
 
     def on_raft(self, node: int, messages: Sequence[Any]) -> None:
         """Raft messages of a peer."""
@@ -454,26 +453,26 @@ class Node:
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else a peer says."""
         match message:
-            case Report():
+            case peer.Report():
                 self._on_report(node, message)
-            case Cursors():
+            case peer.Cursors():
                 self.reporter.released(dict(message.merged))
-            case Forward():
+            case peer.Forward():
                 self._tasks.spawn(self.proposer.serve(node, message))
-            case Forwarded():
+            case peer.Forwarded():
                 self.proposer.answered(message)
-            case RunEnded():
+            case peer.RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.coordinator.run_ended(message.session, message.run_id, ends)
-            case HistoryAsked():
+            case peer.HistoryAsked():
                 self.archive.history.on_asked(node, message)
-            case HistoryTold():
+            case peer.HistoryTold():
                 self.archive.history.on_told(message)
-            case MemberList():
+            case peer.MemberList():
                 if self.members.hear(message):
                     self._members_changed()
 
-    def _on_report(self, node: int, report: Report) -> None:
+    def _on_report(self, node: int, report: peer.Report) -> None:
         places = {number: SessionPosition(*place) for number, *place in report.positions}
         self.coordinator.positions(node, report.boot, places)
         if report.merged or report.samples:

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from samelog.format import numbers
 from samelog.format.names import check_session_name, check_topic_name
 
 MAX_UNSIGNED_32 = (1 << 32) - 1
@@ -17,12 +18,12 @@ MAX_SIGNED_64 = (1 << 63) - 1
 
 Handle = Annotated[int, msgspec.Meta(ge=0, le=MAX_UNSIGNED_32)]
 """Number that the client of a connection gives to what it opens; its own from then on."""
-Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_UNSIGNED_32)]
 Place63 = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIGNED_64)]
 """A file number, a byte position, an offset: anything that counts up from 0."""
 Signed64 = Annotated[int, msgspec.Meta(ge=-MAX_SIGNED_64 - 1, le=MAX_SIGNED_64)]
 LastStart = Annotated[int, msgspec.Meta(ge=-1, le=MAX_SIGNED_64)]
-Partition = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Unsigned32 = numbers.Unsigned32
+Partition = numbers.PartitionIndex
 Identifier = Annotated[str, msgspec.Meta(pattern=r"\A[0-9A-Za-z-]{1,64}\Z")]
 """A random id: of a run, a session's directory, a topic."""
 Text = Annotated[str, msgspec.Meta(max_length=1024)]

@@ -1,8 +1,10 @@
 """Frames: the unit of everything on a connection.
 
-Header, 8 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero. A DATA payload
-starts with u32 handle, u64 file, u64 byte; the rest is whole record batches. A header says how
-long its payload is, so the limit of its type is checked before a byte of memory is taken for it.
+Header, 12 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero, u32 group (0,
+the only one so far). A DATA payload starts with u32 handle, u64 file, u64 byte; the rest is whole
+record batches. `file` numbers a file of the log that the handle stands for: the roll in a session
+log, the base offset of the segment in a merged one. A header says how long its payload is, so the
+limit of its type is checked before a byte of memory is taken for it.
 
 Invariant: for any bytes, in pieces of any size, a decoder answers a frame, "need more" or
 FrameError, and after a FrameError nothing else.
@@ -19,7 +21,7 @@ from typing import NamedTuple
 from samelog.wire.errors import FrameError, FrameProblem
 
 FRAME_VERSION = 1
-HEADER_BYTES = 8
+HEADER_BYTES = 12
 DATA_HEADER_BYTES = 20
 CONTROL_LIMIT_BYTES = 1 << 20
 DATA_LIMIT_BYTES = 8 << 20
@@ -27,10 +29,12 @@ RAFT_LIMIT_BYTES = 8 << 20
 
 MAX_HANDLE = (1 << 32) - 1
 MAX_POSITION = (1 << 63) - 1
+GROUP = 0
+"""The Raft group that every frame is about, until there are several."""
 
-_HEADER = struct.Struct("!IBBH")
+_HEADER = struct.Struct("!IBBHI")
 _DATA_HEADER = struct.Struct("!IQQ")
-_WHOLE_DATA_HEADER = struct.Struct("!IBBHIQQ")
+_WHOLE_DATA_HEADER = struct.Struct("!IBBHIIQQ")
 
 
 @unique
@@ -77,19 +81,21 @@ def encode_frame(frame_type: FrameType, payload: bytes) -> bytes:
 def encode_header(frame_type: FrameType, size_bytes: int) -> bytes:
     """The header of a frame whose payload has `size_bytes`. Raises FrameError."""
     _check_length(frame_type, size_bytes)
-    return _HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0)
+    return _HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, GROUP)
 
 
 def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
-    """Both headers (28 bytes) of a DATA frame with `size_bytes` of batches. Raises FrameError."""
+    """Both headers (32 bytes) of a DATA frame with `size_bytes` of batches. Raises FrameError."""
     length = DATA_HEADER_BYTES + size_bytes
     _check_length(FrameType.DATA, length)
-    return _WHOLE_DATA_HEADER.pack(length, FrameType.DATA, FRAME_VERSION, 0, handle, file, byte)
+    return _WHOLE_DATA_HEADER.pack(
+        length, FrameType.DATA, FRAME_VERSION, 0, GROUP, handle, file, byte
+    )
 
 
 def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:
     """(type, payload length) of the whole header at `start`. Raises FrameError."""
-    length, type_number, version, reserved = _HEADER.unpack_from(buffer, start)
+    length, type_number, version, reserved, group = _HEADER.unpack_from(buffer, start)
     frame_type = _TYPES.get(type_number)
     if version != FRAME_VERSION:
         raise FrameError(
@@ -99,6 +105,8 @@ def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tup
         raise FrameError(FrameProblem.UNKNOWN_TYPE, f"unknown type {type_number}")
     if reserved:
         raise FrameError(FrameProblem.RESERVED_BITS, f"reserved bits are {reserved:#06x}, not zero")
+    if group != GROUP:
+        raise FrameError(FrameProblem.UNKNOWN_GROUP, f"group {group}, the only one is {GROUP}")
     _check_length(frame_type, length)
     return frame_type, length
 

@@ -5,8 +5,10 @@ names have their grammar, both checked while decoding, so that no handler sees a
 a path. A later version of the protocol takes a new version number in Hello; it never changes one
 of these.
 
-A position is (file, byte): in a session log `file` is the roll, in a merged log the base offset of
-the segment.
+A position in a session log is (roll, byte) of the run that a handle stands for, in a merged log
+(base_offset, byte) of its segments. Three words are kept apart: a publisher *releases* the session
+bytes that are merged, the cluster *archives* the oldest records of a merged log, and whoever holds
+files *truncates* them, which is no matter of this protocol.
 
 Invariant: `decode_message(encode_message(message)[HEADER_BYTES:]) == message`; any other bytes
 give a message or ProtocolFault, nothing else.
@@ -15,7 +17,7 @@ give a message or ProtocolFault, nothing else.
 from __future__ import annotations
 
 from enum import IntEnum, unique
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,12 +26,10 @@ from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.admin import AdminRequest, AdminResponse
 from samelog.wire.bounds import (
     Handle,
-    Health,
     Identifier,
     LastStart,
     Message,
     Partition,
-    PartitionChecksum,
     Place63,
     RunEnd,
     ShortText,
@@ -41,12 +41,21 @@ from samelog.wire.bounds import (
 )
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import FrameType, encode_frame
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
+from samelog.wire.peer_messages import (
+    Cursors,
+    Forward,
+    Forwarded,
+    HistoryAsked,
+    HistoryTold,
+    MemberList,
+    Report,
+    RunEnded,
+)
 
 PROTOCOL_VERSION = 1
 
 NO_BATCH = -1
-"""`last_start` of a position that has no batch before it in its file; `last_crc` is 0 then."""
+"""`last_start` where a position has no batch before it in its roll or segment; `last_crc` is 0."""
 
 
 @unique
@@ -87,8 +96,8 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     session_id: Identifier | None = None
     node: str | None = None
     boot: Place63 = 0
-    number: Signed64 = -1
-    """RAFT: the sender's number in the cluster; -1 asks which one it is, and who else there is."""
+    number: Unsigned32 | None = None
+    """RAFT: the sender's number in the cluster; None asks for it, and who else is there."""
 
     def __post_init__(self) -> None:
         if self.cluster:
@@ -106,7 +115,7 @@ class Welcome(Message, frozen=True, tag=2):
     max_batch_bytes: Place63
     version: Unsigned32 = PROTOCOL_VERSION
     boot: Place63 = 0
-    number: Signed64 = -1
+    number: Unsigned32 | None = None
     is_fresh: bool = False
     """To a node that asks for its number: no node has ever started under it."""
 
@@ -172,7 +181,7 @@ class RunOpened(Message, frozen=True, tag=11):
 
 
 class OpenInput(Message, frozen=True, tag=12):
-    """Open one partition of a run for DATA; answered by Position, TopicGone or Refused."""
+    """Open one partition of a run for DATA; answered by SessionStartsAt, TopicGone or Refused."""
 
     handle: Handle
     topic: str
@@ -207,53 +216,48 @@ class Ack(Message, frozen=True, tag=15):
     """How far the receiver of a push is: durable there; acknowledged and merged by the cluster."""
 
     handle: Handle
-    durable_file: Place63
+    durable_roll: Place63
     durable_byte: Place63
-    acknowledged_file: Place63
+    acknowledged_roll: Place63
     acknowledged_byte: Place63
-    merged_file: Place63
+    merged_roll: Place63
     merged_byte: Place63
 
 
 # --- both directions of data --------------------------------------------------------------------
 
 
-class Position(Message, frozen=True, tag=20):
+class SessionStartsAt(Message, frozen=True, tag=20):
     """Where DATA of a session log starts: the first byte the receiver lacks.
 
-    The batch before it starts at `last_start` of the same file and has the CRC `last_crc` in its
-    header (NO_BATCH and 0 at the start of a file): whoever sends verifies that its own batch there
+    The batch before it starts at `last_start` of the same roll and has the CRC `last_crc` in its
+    header (NO_BATCH and 0 at the start of a roll): whoever sends verifies that its own batch there
     is the same one.
     """
 
     handle: Handle
     topic_id: Identifier
     partitions: Unsigned32
-    file: Place63
+    roll: Place63
     byte: Place63
     last_start: LastStart = NO_BATCH
     last_crc: Unsigned32 = 0
 
 
-class Sealed(Message, frozen=True, tag=21):
-    """`file` ends at `length` and never grows again; DATA goes on at (next_file, 0)."""
+class RollSealed(Message, frozen=True, tag=21):
+    """`roll` ends at `length` and never grows again; DATA goes on at (roll + 1, 0)."""
 
     handle: Handle
-    file: Place63
+    roll: Place63
     length: Place63
-    next_file: Place63
 
 
-class Truncated(Message, frozen=True, tag=22):
-    """The sender has nothing below (file, byte) any more; DATA would go on there. Of a merged log,
-    records below `offset` are archived; `checksum` is the running one at (file, byte).
-    """
+class SessionReleased(Message, frozen=True, tag=22):
+    """The publisher has released everything below (roll, byte); DATA would go on there."""
 
     handle: Handle
-    file: Place63
+    roll: Place63
     byte: Place63
-    offset: Place63 = 0
-    checksum: Unsigned32 = 0
 
 
 class TopicGone(Message, frozen=True, tag=23):
@@ -267,10 +271,10 @@ class TopicGone(Message, frozen=True, tag=23):
 
 
 class OpenMerged(Message, frozen=True, tag=30):
-    """Subscribe to a merged partition; answered by MergedPosition, TopicGone or Refused.
+    """Subscribe to a merged partition; answered by MergedStartsAt, TopicGone or Refused.
 
     `value` is the offset (Start.OFFSET) or the timestamp in ms (Start.TIMESTAMP). With
-    Start.POSITION the client has a copy up to (file, byte), whose last batch starts at
+    Start.POSITION the client has a copy up to (base_offset, byte), whose last batch starts at
     `last_start` with the CRC `last_crc`.
     """
 
@@ -280,7 +284,7 @@ class OpenMerged(Message, frozen=True, tag=30):
     partition: Partition
     start: Start
     value: Signed64 = 0
-    file: Place63 = 0
+    base_offset: Place63 = 0
     byte: Place63 = 0
     last_start: LastStart = NO_BATCH
     last_crc: Unsigned32 = 0
@@ -290,7 +294,7 @@ class OpenMerged(Message, frozen=True, tag=30):
 
 
 class OpenSession(Message, frozen=True, tag=31):
-    """Nodes only: a peer's bytes of one run; answered by Position, TopicGone or Refused."""
+    """Nodes only: a peer's bytes of one run; answered by SessionStartsAt, TopicGone or Refused."""
 
     handle: Handle
     session: str
@@ -298,7 +302,7 @@ class OpenSession(Message, frozen=True, tag=31):
     topic_id: Identifier
     partition: Partition
     run: Unsigned32
-    file: Place63
+    roll: Place63
     byte: Place63
     last_start: LastStart = NO_BATCH
     last_crc: Unsigned32 = 0
@@ -308,17 +312,17 @@ class OpenSession(Message, frozen=True, tag=31):
         check_topic_name(self.topic)
 
 
-class MergedPosition(Message, frozen=True, tag=32):
+class MergedStartsAt(Message, frozen=True, tag=32):
     """Where DATA of a merged log starts; the partition has offsets [start_offset, end_offset).
 
-    (file, byte) is the start of the batch that contains `offset`; with Start.POSITION it is the
-    client's own.
+    (base_offset, byte) is the start of the batch that contains `offset`; with Start.POSITION it is
+    the client's own.
     """
 
     handle: Handle
     topic_id: Identifier
     partitions: Unsigned32
-    file: Place63
+    base_offset: Place63
     byte: Place63
     offset: Place63
     start_offset: Place63
@@ -326,102 +330,39 @@ class MergedPosition(Message, frozen=True, tag=32):
 
 
 class Received(Message, frozen=True, tag=33):
-    """The receiver of a pull has taken everything below (file, byte): frees the sender's window."""
+    """The receiver of a pull has taken so many bytes of DATA more: frees the sender's window."""
 
     handle: Handle
-    file: Place63
-    byte: Place63
+    size_bytes: Place63
 
 
-class HighWatermark(Message, frozen=True, tag=34):
-    """All is sent: the merged log ends at `offset`, byte `byte` of segment `file`, for now."""
+class CaughtUp(Message, frozen=True, tag=34):
+    """All there is was sent, for now; a merged log ends at `end_offset` (0 for a session log)."""
 
     handle: Handle
+    end_offset: Place63
+
+
+class SegmentSealed(Message, frozen=True, tag=35):
+    """The segment `base_offset` ends at `length` and never grows again; DATA goes on at byte 0 of
+    the segment `next_offset`.
+    """
+
+    handle: Handle
+    base_offset: Place63
+    length: Place63
+    next_offset: Place63
+
+
+class LogArchived(Message, frozen=True, tag=36):
+    """Records below `offset` are archived; DATA goes on in the segment `base_offset`, which holds
+    that offset, at the earliest. `checksum` is the running one at the segment's first byte.
+    """
+
+    handle: Handle
+    base_offset: Place63
     offset: Place63
-    file: Place63
-    byte: Place63
-
-
-# --- between nodes ------------------------------------------------------------------------------
-
-
-class InputPlace(NamedTuple):
-    """A position in an input, by the number that the replicated state gives it."""
-
-    input: Unsigned32
-    run: Unsigned32
-    roll: Place63
-    byte: Place63
-
-
-class PartitionOffset(NamedTuple):
-    """An offset in a merged partition, by the number that the replicated state gives it."""
-
-    partition: Unsigned32
-    offset: Place63
-
-
-class Report(Message, frozen=True, tag=40):
-    """A node's durable positions, merged-durable offsets, checksum samples: what has changed."""
-
-    boot: Place63
-    positions: tuple[InputPlace, ...] = ()
-    merged: tuple[PartitionOffset, ...] = ()
-    samples: tuple[PartitionChecksum, ...] = ()
-    health: Health | None = None
-
-
-class Cursors(Message, frozen=True, tag=41):
-    """From the leader: what a majority has merged-durable of each partition."""
-
-    merged: tuple[PartitionOffset, ...] = ()
-
-
-class Forward(Message, frozen=True, tag=42):
-    """Propose this command for me: the sender does not lead."""
-
-    id: Place63
-    command: bytes
-
-
-class Forwarded(Message, frozen=True, tag=43):
-    """The answer: the entry's index (None: not the leader, ask again), and a refusal's code."""
-
-    id: Place63
-    index: Place63 | None
-    code: ShortText = ""
-    message: Text = ""
-
-
-class RunEnded(Message, frozen=True, tag=44):
-    """To the leader: a sender connected here has finished this run."""
-
-    session: str
-    run_id: Identifier
-    ends: tuple[RunEnd, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_session_name(self.session)
-        check_run_ends(self.ends)
-
-
-class PeerMember(NamedTuple):
-    """A member of the cluster, as the replicated state names it."""
-
-    number: Unsigned32
-    name: ShortText
-    address: ShortText
-    identity: Text
-    voter: bool
-    promote: bool
-    replaces: Signed64
-
-
-class MemberList(Message, frozen=True, tag=45):
-    """Who belongs to the cluster; of two lists the one with the higher version is newer."""
-
-    version: Place63
-    members: tuple[PeerMember, ...]
+    checksum: Unsigned32
 
 
 # --- administration -----------------------------------------------------------------------------
@@ -454,15 +395,17 @@ AnyMessage: TypeAlias = (
     | EndRun
     | RunClosed
     | Ack
-    | Position
-    | Sealed
-    | Truncated
+    | SessionStartsAt
+    | RollSealed
+    | SessionReleased
     | TopicGone
     | OpenMerged
     | OpenSession
-    | MergedPosition
+    | MergedStartsAt
     | Received
-    | HighWatermark
+    | CaughtUp
+    | SegmentSealed
+    | LogArchived
     | Report
     | Cursors
     | Forward

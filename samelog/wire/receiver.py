@@ -62,7 +62,7 @@ class Receiver:
         place.byte += size_bytes
 
     def sealed(self, handle: int, file: int, length: int, next_file: int) -> None:
-        """Sealed came; the handle stands at (next_file, 0). Raises ProtocolFault (GAP)."""
+        """The file is sealed; the handle stands at (next_file, 0). Raises ProtocolFault (GAP)."""
         place = self._place(handle)
         if (file, length) != (place.file, place.byte) or next_file <= file:
             raise ProtocolFault(

@@ -30,7 +30,7 @@ class ReadRange(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """Send Sealed: the file is sent to its end, and goes on in `next_file`."""
+    """Say that the file is sent to its end, and goes on in `next_file`."""
 
     handle: int
     file: int
@@ -110,7 +110,7 @@ class Sender:
         self._enqueue(handle, stream)
 
     def jump(self, handle: int, file: int, byte: int) -> None:
-        """What is below is gone; the driver sends Truncated. Raises ValueError if behind."""
+        """What is below is gone; the driver says so. Raises ValueError if behind."""
         stream = self._streams[handle]
         if (file, byte) < (stream.file, stream.byte):
             raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")
@@ -160,6 +160,23 @@ class Sender:
                 "acknowledge only what was received",
             )
         self._release(stream, file, byte)
+
+    def received(self, handle: int, size_bytes: int) -> None:
+        """The receiver has taken so many bytes more. A handle that was removed is no error.
+
+        Raises ProtocolFault (OUT_OF_RANGE) when so many were never sent.
+        """
+        stream = self._streams.get(handle)
+        while stream is not None and size_bytes > 0:
+            if not stream.sent:
+                text = f"handle {handle}: {size_bytes} bytes received that were not sent"
+                raise ProtocolFault(FaultCode.OUT_OF_RANGE, text, "acknowledge what was received")
+            file, end, size = stream.sent.popleft()
+            done = min(size, size_bytes)
+            self._in_flight_bytes -= done
+            size_bytes -= done
+            if done < size:
+                stream.sent.appendleft((file, end, size - done))
 
     def _release(self, stream: _Stream, file: int, byte: int) -> None:
         """Take off what is acknowledged; of a DATA acknowledged in part, that part."""

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from samelog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
 from samelog.consensus.messages import AnyMessage, Append, Commit, Message, TimeoutNow
-from samelog.consensus.types import MAX_NUMBER
+from samelog.consensus.types import MAX_NODE_ID, MAX_NUMBER
 
 KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
+U32 = st.integers(0, 2**32 - 1)
 NUMBERS = st.integers(0, MAX_NUMBER) | st.integers(0, 12)
 
 
@@ -27,17 +28,18 @@ def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Mess
         "counts": st.booleans(),
         "data": st.binary(max_size=20),
         "entries": st.lists(entries, max_size=4).map(tuple),
-        "voters": st.lists(st.integers(0, 6), max_size=7).map(tuple),
-        "learners": st.lists(st.integers(0, 6), max_size=7).map(tuple),
+        "voters": st.lists(st.integers(0, MAX_NODE_ID), max_size=7).map(tuple),
+        "learners": st.lists(st.integers(0, MAX_NODE_ID), max_size=7).map(tuple),
     }
     kind = draw(st.sampled_from(KINDS))
     fields: list[Any] = [draw(values.get(name, numbers)) for name in kind.__struct_fields__]
     return kind(*fields)
 
 
-@given(st.lists(messages(), max_size=5), st.integers(0, 9))
-def test_round_trip(batch: list[Message], group: int) -> None:
-    assert decode_messages(encode_messages(batch, group=group), group=group) == batch
+@given(st.lists(messages(), max_size=5), U32, U32)
+def test_round_trip(batch: list[Message], group: int, replica: int) -> None:
+    payload = encode_messages(batch, group=group, replica=replica)
+    assert decode_messages(payload, group=group, replica=replica) == batch
 
 
 @given(st.binary(max_size=200))
@@ -64,15 +66,18 @@ def test_damaged_payloads_are_messages_or_a_typed_error(
 @pytest.mark.parametrize(
     "content",
     [
-        (2, 0, []),
-        (1, 3, []),
-        (1, 0, [[99, 1]]),
-        (1, 0, [[8, 1, 2]]),
-        (1, 0, [[8, 1, 2, 3, 4]]),
-        (1, 0, [[8, 1, -2, 3]]),
-        (1, 0, [[8, 1, MAX_NUMBER + 1, 3]]),
-        (1, 0, [[8, 1, "2", 3]]),
-        (1, 0, [], 7),
+        (2, 0, 0, []),
+        (1, 3, 0, []),
+        (1, 0, 3, []),
+        (1, 0, 1 << 32, []),
+        (1, 0, []),
+        (1, 0, 0, [[99, 1]]),
+        (1, 0, 0, [[8, 1, 2]]),
+        (1, 0, 0, [[8, 1, 2, 3, 4]]),
+        (1, 0, 0, [[8, 1, -2, 3]]),
+        (1, 0, 0, [[8, 1, MAX_NUMBER + 1, 3]]),
+        (1, 0, 0, [[8, 1, "2", 3]]),
+        (1, 0, 0, [], 7),
         {"version": 1},
     ],
 )
@@ -83,12 +88,14 @@ def test_what_is_not_as_agreed_is_refused(content: object) -> None:
 
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(MalformedMessage):
-        decode_messages(b"\x93\x01\x00" + b"\x91" * 100_000)
+        decode_messages(b"\x94\x01\x00\x00" + b"\x91" * 100_000)
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
     batch = [TimeoutNow(3), Commit(3, 300, 2), Append(3, 1, 7, 2, (Entry(8, 3, b"ab"),), 6)]
-    expected = "93 01 00 93 92 0d 03 94 08 03 cd012c 02 97 05 03 01 07 02 91 93 08 03 c402 6162 06"
+    expected = (
+        "94 01 00 00 93 92 0d 03 94 08 03 cd012c 02 97 05 03 01 07 02 91 93 08 03 c402 6162 06"
+    )
     assert encode_messages(batch) == bytes.fromhex(expected)
 
 

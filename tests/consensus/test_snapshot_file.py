@@ -8,17 +8,20 @@ from hypothesis import strategies as st
 
 from samelog.consensus import CorruptRecord, Snapshot
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.types import FileOwner
 from samelog.format.errors import UnsupportedFormat
 
-NODES = st.lists(st.integers(0, 6), max_size=7).map(tuple)
+U32 = st.integers(0, 2**32 - 1)
+NODES = st.lists(U32, max_size=7).map(tuple)
 NUMBERS = st.integers(0, 2**62)
 STORED = st.builds(
     StoredSnapshot,
-    st.text(max_size=20),
-    st.integers(0, 2**32 - 1),
+    st.builds(FileOwner, st.text(max_size=20), U32, U32, U32),
     st.builds(Snapshot, NUMBERS, NUMBERS, NODES, NODES, st.binary(max_size=100)),
 )
-EXAMPLE = encode_snapshot(StoredSnapshot("demo", 1, Snapshot(9, 2, (0, 1, 2), (3,), b"state")))
+EXAMPLE = encode_snapshot(
+    StoredSnapshot(FileOwner("demo", 1, 6, 7), Snapshot(9, 2, (0, 1, 2), (300,), b"state"))
+)
 
 
 @given(STORED)
@@ -53,13 +56,16 @@ def test_other_versions_are_refused() -> None:
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
-    fixed = "53414d4553 4e4150 0001 0004 00000001 0000000000000009 0000000000000002 03 01"
-    assert EXAMPLE[:34] == bytes.fromhex(fixed)
-    assert EXAMPLE[38:46] == (5).to_bytes(8, "big")
-    assert EXAMPLE[46:54] == b"demo\x00\x01\x02\x03"
-    assert EXAMPLE[58:] == b"state"
+    fixed = "53414d45534e4150 0001 0004 00000001 00000006 00000007 0000000000000009 "
+    fixed += "0000000000000002 00000003 00000001"
+    assert EXAMPLE[:48] == bytes.fromhex(fixed)
+    assert EXAMPLE[52:60] == (5).to_bytes(8, "big")
+    assert EXAMPLE[60:80] == b"demo" + bytes.fromhex("00000000 00000001 00000002 0000012c")
+    assert EXAMPLE[84:] == b"state"
 
 
 def test_names_of_clusters_are_bounded() -> None:
     with pytest.raises(ValueError, match="too long"):
-        encode_snapshot(StoredSnapshot("x" * 2000, 0, Snapshot(1, 1, (0,), (), b"")))
+        encode_snapshot(
+            StoredSnapshot(FileOwner("x" * 2000, 0, 0, 0), Snapshot(1, 1, (0,), (), b""))
+        )

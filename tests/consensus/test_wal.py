@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.consensus import CorruptRecord, Entry, HardState, UnfinishedFile
+from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import (
     SnapshotMark,
     WalEncoder,
@@ -20,7 +21,7 @@ from samelog.consensus.wal import (
 from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
 
-HEADER = WalHeader("demo", 0, 2, 7, 100)
+HEADER = WalHeader(FileOwner("demo", 0, 2, 5), 7, 100)
 NUMBERS = st.integers(0, 2**62)
 RECORDS = st.lists(
     st.builds(Entry, NUMBERS, NUMBERS, st.binary(max_size=60))
@@ -146,7 +147,7 @@ def test_zeros_behind_the_records_are_no_damage() -> None:
 def test_records_of_an_earlier_file_in_the_same_blocks_are_not_taken() -> None:
     """Same sizes, same place, even the same contents but for the file's number."""
     old, _ = make_file([entries(100, 3), entries(103, 3), entries(106, 3)])
-    header = WalHeader("demo", 0, 2, 8, 100)
+    header = WalHeader(HEADER.owner, 8, 100)
     for count in (0, 1, 3):
         new, _ = make_file([entries(100, count)], header)
         scan = scan_wal(new + old[len(new) :])
@@ -195,12 +196,13 @@ def test_limits() -> None:
     with pytest.raises(ValueError, match="cannot be durable"):
         encoder.encode([], synced=encoder.position + 1)
     with pytest.raises(ValueError, match="too long"):
-        WalEncoder(WalHeader("x" * 2000, 0, 0, 1, 1))
+        WalEncoder(WalHeader(FileOwner("x" * 2000, 0, 0, 0), 1, 1))
 
 
 def test_the_bytes_are_the_documented_ones() -> None:
-    encoder = WalEncoder(WalHeader("demo", 1, 2, 3, 4))
-    fixed = "53414d4552414654 0001 0004 00000001 00000002 0000000000000003 0000000000000004"
+    encoder = WalEncoder(WalHeader(FileOwner("demo", 1, 2, 9), 3, 4))
+    fixed = "53414d4552414654 0001 0004 00000001 00000002 00000009 0000000000000003 "
+    fixed += "0000000000000004"
     assert encoder.header_bytes[:-4] == bytes.fromhex(fixed) + b"demo"
     data = encoder.encode([Entry(4, 1, b"ab"), HardState(1, None, 3), SnapshotMark(3, 1)], synced=9)
     bodies = (

@@ -13,6 +13,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.render import render_client
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
+from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
 from samelog.format import _kernels as kernels
 from samelog.sequencer.state.commands import (
@@ -32,6 +33,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.wire import messages as wire
 from samelog.wire.admin import GetStatus
 from samelog.wire.bounds import RunEnd
+from samelog.wire.peer_messages import InputPosition, Report
 from tests.consensus.group import Group
 from tests.store import storage
 
@@ -75,9 +77,9 @@ def wire_messages() -> list[wire.AnyMessage]:
         wire.OpenInput(1, "flights", 0, "run"),
         wire.EndRun("run", (RunEnd("flights", 0, 1, 99),)),
         wire.Ack(1, 0, 5, 0, 4, 0, 3),
-        wire.Sealed(1, 0, 500, 1),
+        wire.RollSealed(1, 0, 500),
         wire.OpenMerged(2, "flights", None, 0, wire.Start.EARLIEST),
-        wire.Report(1, (wire.InputPlace(1, 0, 0, 9),), (), ()),
+        Report(1, (InputPosition(1, 0, 0, 9),), (), ()),
         wire.Request(1, GetStatus()),
     ]
 
@@ -107,7 +109,7 @@ def raft_snapshot(data: bytes) -> Snapshot:
 
 def wal_file() -> bytes:
     """A log with entries, hard states and a snapshot's mark, synced in between."""
-    encoder = WalEncoder(WalHeader("c", 0, 1, 3, 10))
+    encoder = WalEncoder(WalHeader(FileOwner("c", 0, 1, 0), 3, 10))
     data = encoder.header_bytes
     for first in (10, 12, 14):
         records: list[WalRecord] = [

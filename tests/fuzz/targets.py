@@ -19,6 +19,7 @@ from samelog.config.values import ConfigError
 from samelog.consensus import CorruptRecord, InvariantError, MalformedMessage
 from samelog.consensus.messages import decode_messages, encode_messages
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import replay, scan_wal
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress, decompress
@@ -210,7 +211,7 @@ def names(data: bytes) -> None:
 
 def _snapshot_seed() -> bytes:
     body = msgspec.msgpack.encode(SnapshotBody(examples.machine().encode(), []))
-    return encode_snapshot(StoredSnapshot("c", 0, examples.raft_snapshot(body)))
+    return encode_snapshot(StoredSnapshot(FileOwner("c", 0, 1, 0), examples.raft_snapshot(body)))
 
 
 def _files(directory: Path) -> list[bytes]:

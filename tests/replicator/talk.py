@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Position, Role
+from samelog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Role, SessionStartsAt
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until
 
@@ -31,11 +31,11 @@ class Talk(Recorder):
             raise self.error or AssertionError("closed")
         return found[count - 1]
 
-    async def open_input(self, run_id: str = "run-0", handle: int = 0) -> Position:
+    async def open_input(self, run_id: str = "run-0", handle: int = 0) -> SessionStartsAt:
         """Open a run, and FLIGHTS in it."""
         self.connection.send(OpenRun(0, run_id))
         self.connection.send(OpenInput(handle, "flights", 0, run_id))
-        return await self.next(Position)
+        return await self.next(SessionStartsAt)
 
 
 async def talk(world: World, node: FakeNode, hello: Hello, name: str = "p") -> Talk:

@@ -17,14 +17,14 @@ from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     NO_BATCH,
     AnyMessage,
+    CaughtUp,
     Close,
     EndRun,
-    HighWatermark,
-    MergedPosition,
+    MergedStartsAt,
     OpenMerged,
     OpenSession,
     Received,
-    Sealed,
+    SegmentSealed,
     Start,
     TopicGone,
 )
@@ -70,7 +70,7 @@ def open_behind(stream: FakeMerged, **changes: Any) -> OpenMerged:
     """Go on behind all of a stream."""
     last = stream.log.last_batch() or (0, NO_BATCH, 0)
     file, byte = stream.log.end()
-    known = {"file": file, "byte": byte, "last_start": last[1], "last_crc": last[2]}
+    known = {"base_offset": file, "byte": byte, "last_start": last[1], "last_crc": last[2]}
     return OpenMerged(0, "flights", "topic-1", 0, Start.POSITION, **{**known, **changes})
 
 
@@ -100,16 +100,16 @@ def test_a_subscription_starts_where_it_is_wanted(
         stream = source.merged[0]
         three_segments(stream)
         client.connection.send(open_at(start, value))
-        position = await client.next(MergedPosition)
-        assert position == MergedPosition(0, "topic-1", 2, *place, offset, 0, 8)
-        watermark = await client.next(HighWatermark)
-        assert watermark == HighWatermark(0, 8, 8, 0)
+        position = await client.next(MergedStartsAt)
+        assert position == MergedStartsAt(0, "topic-1", 2, *place, offset, 0, 8)
+        watermark = await client.next(CaughtUp)
+        assert watermark == CaughtUp(0, 8)
         sent = {(file, byte): data for _, file, byte, data in client.data}
         expected = stream.files()[f"{place[0]:020}.log"][place[1] :]
         assert sent.get(place, b"") == expected
         stream.append(batch(b"new"))
         await until(lambda: client.data and client.data[-1][1:3] == (8, 0))
-        assert (await client.next(HighWatermark, 2)).offset == 9
+        assert (await client.next(CaughtUp, 2)).end_offset == 9
 
     with_server(tmp_path, script)
 
@@ -118,8 +118,10 @@ def test_a_log_is_sent_segment_after_segment(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         three_segments(source.merged[0])
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
-        sealed = [(message.file, message.next_file) for message in client.all(Sealed)]
+        await client.next(CaughtUp)
+        sealed = [
+            (message.base_offset, message.next_offset) for message in client.all(SegmentSealed)
+        ]
         assert sealed == [(0, 2), (2, 5), (5, 8)]
         data = b"".join(data for *_, data in client.data)
         assert data == b"".join(source.merged[0].files().values())
@@ -135,10 +137,10 @@ def test_a_log_is_sent_segment_after_segment(tmp_path: Path) -> None:
         ({"last_start": 0}, FaultCode.FORK),
         ({"last_start": 3}, FaultCode.FORK),
         ({"byte": 4000}, FaultCode.NOT_READY),
-        ({"file": 5}, FaultCode.NOT_READY),
-        ({"file": 0, "byte": 4000}, FaultCode.FORK),
-        ({"file": 1}, FaultCode.FORK),
-        ({"file": 0, "byte": 0, "last_start": NO_BATCH}, None),
+        ({"base_offset": 5}, FaultCode.NOT_READY),
+        ({"base_offset": 0, "byte": 4000}, FaultCode.FORK),
+        ({"base_offset": 1}, FaultCode.FORK),
+        ({"base_offset": 0, "byte": 0, "last_start": NO_BATCH}, None),
     ],
 )
 def test_a_copy_goes_on_only_where_both_have_the_same(
@@ -152,7 +154,7 @@ def test_a_copy_goes_on_only_where_both_have_the_same(
         stream.append(batch(b"d"))
         client.connection.send(open_behind(stream, **changes))
         if code is None:
-            position = await client.next(MergedPosition)
+            position = await client.next(MergedStartsAt)
             assert position.byte == changes.get("byte", stream.log.end()[1])
         else:
             assert (await client.next(RefusedAnswer)).code is code
@@ -171,7 +173,7 @@ def test_offsets_that_are_not_there_are_refused(tmp_path: Path) -> None:
         client.connection.send(OpenMerged(3, "flights", None, 9, Start.EARLIEST))
         assert (await client.next(RefusedAnswer, 3)).code is FaultCode.UNKNOWN_TOPIC
         client.connection.send(open_at(Start.EARLIEST))  # the handle is free
-        await client.next(MergedPosition)
+        await client.next(MergedStartsAt)
 
     with_server(tmp_path, script)
 
@@ -198,14 +200,14 @@ def test_the_window_bounds_what_is_under_way(tmp_path: Path) -> None:
         size = stream.log.end()[1]
         client.connection.send(open_at(Start.EARLIEST))
         client.connection.send(OpenMerged(1, "flights", None, 1, Start.EARLIEST))
-        await client.next(HighWatermark)  # of the empty partition
+        await client.next(CaughtUp)  # of the empty partition
         taken = 0
         while taken < size:
             before = taken
             await until(lambda: received(client) > before)  # noqa: B023
             taken = received(client)
             assert taken - before <= (2 << 20)
-            client.connection.send(Received(0, 0, taken))
+            client.connection.send(Received(0, taken - before))
         assert b"".join(data for *_, data in client.data) == next(iter(stream.files().values()))
 
     def received(client: Talk) -> int:
@@ -218,8 +220,8 @@ def test_taking_what_was_never_sent_ends_the_connection(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         source.merged[0].append(batch(b"a"))
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
-        client.connection.send(Received(0, 0, 4000))
+        await client.next(CaughtUp)
+        client.connection.send(Received(0, 4000))
         await until(lambda: client.closed)
         assert "OUT_OF_RANGE" in str(client.error)
 
@@ -258,13 +260,13 @@ def test_a_closed_handle_gets_nothing_more(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         stream = source.merged[0]
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
+        await client.next(CaughtUp)
         client.connection.send(Close(0))
-        client.connection.send(Received(0, 0, 0))
+        client.connection.send(Received(0, 0))
         await until(lambda: not stream.listeners)
         stream.append(batch(b"a"))
         client.connection.send(open_at(Start.LATEST, handle=1))
-        await client.next(HighWatermark, 2)
+        await client.next(CaughtUp, 2)
         assert client.data == []
 
     with_server(tmp_path, script)
@@ -274,7 +276,7 @@ def test_a_topic_that_goes_and_a_partition_that_halts_end_their_handles(tmp_path
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         client.connection.send(open_at(Start.EARLIEST))
         client.connection.send(OpenMerged(1, "flights", None, 1, Start.EARLIEST))
-        await client.next(HighWatermark, 2)
+        await client.next(CaughtUp, 2)
         source.merged[0].fault = Refused(FaultCode.NOT_READY, "halted", "see the node's log")
         source.merged[0].changed()
         refused = await client.next(RefusedAnswer)
@@ -291,7 +293,7 @@ def test_a_log_that_was_cut_is_not_sent_on(tmp_path: Path) -> None:
         stream.append(batch(b"a"))
         stream.append(batch(b"b"))
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
+        await client.next(CaughtUp)
         stream.lose_everything()
         stream.changed()
         assert "was cut" in (await client.next(RefusedAnswer)).message
@@ -320,12 +322,12 @@ def test_watermarks_do_not_follow_every_record(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         stream = source.merged[0]
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
+        await client.next(CaughtUp)
         for _ in range(50):
             stream.append(batch(b"x"))
             await asyncio.sleep(0)
-        await until(lambda: client.all(HighWatermark)[-1].offset == 50)
-        assert len(client.all(HighWatermark)) <= 10
+        await until(lambda: client.all(CaughtUp)[-1].end_offset == 50)
+        assert len(client.all(CaughtUp)) <= 10
 
     with_server(tmp_path, script)
 
@@ -334,7 +336,7 @@ def test_growth_is_sent_within_the_call_that_tells_of_it(tmp_path: Path) -> None
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         stream = source.merged[0]
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
+        await client.next(CaughtUp)
         [connection] = node.connections
         sent: list[bytes] = []
         send_data = connection.send_data
@@ -360,7 +362,7 @@ def test_a_defect_in_a_log_ends_the_connection_not_the_node(tmp_path: Path) -> N
         asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found))
         stream = source.merged[0]
         client.connection.send(open_at(Start.EARLIEST))
-        await client.next(HighWatermark)
+        await client.next(CaughtUp)
 
         def fail() -> tuple[int, int]:
             raise RuntimeError("a defect")

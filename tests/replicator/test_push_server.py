@@ -18,19 +18,19 @@ from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     Ack,
     AnyMessage,
+    CaughtUp,
     Close,
     EndRun,
     Hello,
-    HighWatermark,
     OpenInput,
     OpenRun,
-    Position,
     Role,
+    RollSealed,
     RunClosed,
     RunOpened,
-    Sealed,
+    SessionReleased,
+    SessionStartsAt,
     TopicGone,
-    Truncated,
 )
 from samelog.wire.messages import Refused as RefusedAnswer
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
@@ -76,11 +76,11 @@ async def fault_of(client: Talk) -> FaultCode:
 def test_bytes_are_taken_and_acknowledged(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         position = await client.open_input()
-        assert position == Position(0, "topic-1", 4, 0, 0)
+        assert position == SessionStartsAt(0, "topic-1", 4, 0, 0)
         data = batch(b"a")
         client.connection.send_data(0, 0, 0, data)
-        client.connection.send(Sealed(0, 0, len(data), 1))
-        await until(lambda: client.all(Ack) and client.all(Ack)[-1].durable_file == 1)
+        client.connection.send(RollSealed(0, 0, len(data)))
+        await until(lambda: client.all(Ack) and client.all(Ack)[-1].durable_roll == 1)
         assert client.all(Ack)[-1] == Ack(0, 1, 0, 1, 0, 1, 0)
         assert node.intake.run("s", FLIGHTS).sealed == {0: len(data)}
 
@@ -93,12 +93,12 @@ def test_a_position_tells_the_batch_before_it(tmp_path: Path) -> None:
         data = [batch(b"a"), batch(b"b")]
         client.connection.send_data(0, 0, 0, b"".join(data))
         client.connection.send(OpenInput(1, "flights", 0, "run-0"))
-        position = await client.next(Position, 2)
+        position = await client.next(SessionStartsAt, 2)
         assert (position.byte, position.last_start) == (len(data[0] + data[1]), len(data[0]))
         assert position.last_crc == int.from_bytes(data[1][17:21], "big")
-        client.connection.send(Sealed(1, 0, len(data[0] + data[1]), 1))
+        client.connection.send(RollSealed(1, 0, len(data[0] + data[1])))
         client.connection.send(OpenInput(2, "flights", 0, "run-0"))
-        assert await client.next(Position, 3) == Position(2, "topic-1", 4, 1, 0)
+        assert await client.next(SessionStartsAt, 3) == SessionStartsAt(2, "topic-1", 4, 1, 0)
 
     with_server(tmp_path, script)
 
@@ -153,7 +153,9 @@ def test_a_closed_run_tells_its_ends_and_lets_its_progress_be_watched(tmp_path: 
         assert opened == RunOpened("run-0", 0, True, (RunEnd("flights", 0, 0, len(data)),))
         client.connection.send(OpenInput(7, "flights", 0, "run-0"))
         client.connection.send(OpenInput(8, "flights", 1, "run-0"))
-        assert await client.next(Position, 2) == Position(7, "topic-1", 4, 0, len(data))
+        assert await client.next(SessionStartsAt, 2) == SessionStartsAt(
+            7, "topic-1", 4, 0, len(data)
+        )
         refused = await client.next(RefusedAnswer)
         assert (refused.handle, refused.code) == (8, FaultCode.OUT_OF_RANGE)
         await until(lambda: client.all(Ack)[-1].handle == 7)
@@ -167,7 +169,7 @@ def test_a_deleted_topic_ends_its_handles_only(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
         client.connection.send(OpenInput(1, "weather", 0, "run-0"))
-        await client.next(Position, 2)
+        await client.next(SessionStartsAt, 2)
         node.intake.cluster.delete_topic("flights")
         assert await client.next(TopicGone) == TopicGone(0)
         client.connection.send_data(0, 0, 0, batch(b"under way"))
@@ -181,14 +183,14 @@ def test_a_deleted_topic_ends_its_handles_only(tmp_path: Path) -> None:
 def test_what_was_released_is_skipped_only_if_it_is_merged(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
-        client.connection.send(Truncated(0, 3, 0))
+        client.connection.send(SessionReleased(0, 3, 0))
         refused = await client.next(RefusedAnswer)
         assert (refused.handle, refused.code) == (0, FaultCode.OUT_OF_RANGE)
         client.connection.send_data(0, 3, 0, batch(b"under way"))
         node.intake.cluster.merged[0, 0] = (3, 50)
         client.connection.send(OpenInput(1, "flights", 0, "run-0"))
-        await client.next(Position, 2)
-        client.connection.send(Truncated(1, 3, 0))
+        await client.next(SessionStartsAt, 2)
+        client.connection.send(SessionReleased(1, 3, 0))
         await until(lambda: node.intake.run("s", FLIGHTS).end == (3, 50))
 
     with_server(tmp_path, script)
@@ -199,9 +201,9 @@ def test_what_was_released_is_skipped_only_if_it_is_merged(tmp_path: Path) -> No
     [
         (OpenInput(0, "flights", 0, "unknown-run"), FaultCode.PROTOCOL),
         (EndRun("unknown-run"), FaultCode.PROTOCOL),
-        (Sealed(9, 0, 0, 1), FaultCode.PROTOCOL),
-        (Truncated(9, 0, 0), FaultCode.PROTOCOL),
-        (HighWatermark(0, 0, 0, 0), FaultCode.PROTOCOL),
+        (RollSealed(9, 0, 0), FaultCode.PROTOCOL),
+        (SessionReleased(9, 0, 0), FaultCode.PROTOCOL),
+        (CaughtUp(0, 0), FaultCode.PROTOCOL),
         (PUSH, FaultCode.PROTOCOL),
         (OpenRun(0, "run-1", "not-mine", 0), FaultCode.NOT_AUTHORISED),
     ],
@@ -243,8 +245,8 @@ def test_a_bad_batch_ends_its_handle_only(tmp_path: Path) -> None:
 def test_a_roll_cannot_be_left_out(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
-        client.connection.send(Sealed(0, 0, 0, 2))
-        assert await fault_of(client) is FaultCode.PROTOCOL
+        client.connection.send(RollSealed(0, 1, 0))
+        assert await fault_of(client) is FaultCode.GAP
 
     with_server(tmp_path, script)
 
@@ -266,7 +268,7 @@ def test_rights_are_asked_for_session_topic_and_dedup_id(tmp_path: Path) -> None
         client.connection.send(OpenInput(1, "flights", 0, "run-0"))
         refused = await client.next(RefusedAnswer)
         assert (refused.handle, refused.code) == (0, FaultCode.NOT_AUTHORISED)
-        await client.next(Position)
+        await client.next(SessionStartsAt)
         assert list(made.cluster.topics) == ["flights"]
         await made.stop()
 
@@ -293,7 +295,7 @@ def test_requests_wait_in_order_and_are_dropped_with_the_connection(tmp_path: Pa
         gate.set()
         await client.next(RunOpened, 2)
         kinds = [type(message) for message in client.messages if not isinstance(message, Ack)]
-        assert kinds[1:4] == [RunOpened, Position, RunClosed]
+        assert kinds[1:4] == [RunOpened, SessionStartsAt, RunClosed]
         gate.clear()
         client.connection.send(OpenRun(2, "run-2"))
         await until(lambda: len(opened) == 3)

@@ -257,19 +257,19 @@ def test_much_is_acknowledged_at_once_little_after_a_moment() -> None:
     async def main() -> None:
         line = Line()
         acknowledger = Acknowledger(line.connection)
-        acknowledger.took(1, (0, 10), 10)
-        acknowledger.took(2, (5, 70), 70)
-        acknowledger.took(1, (0, 30), 20)
+        acknowledger.took(1, 10)
+        acknowledger.took(2, 70)
+        acknowledger.took(1, 20)
         assert line.sent == []
         await until(lambda: line.sent)
-        assert line.sent == [Received(1, 0, 30), Received(2, 5, 70)]
+        assert line.sent == [Received(1, 30), Received(2, 70)]
         line.sent.clear()
         half = ACKNOWLEDGE_BYTES // 2
-        acknowledger.took(1, (0, half), half)
-        acknowledger.took(2, (0, half), half)
-        assert line.sent == [Received(1, 0, half), Received(2, 0, half)]
+        acknowledger.took(1, half)
+        acknowledger.took(2, half)
+        assert line.sent == [Received(1, half), Received(2, half)]
         line.sent.clear()
-        acknowledger.took(1, (0, half + 1), 1)
+        acknowledger.took(1, 1)
         acknowledger.close()
         await asyncio.sleep(0.15)
         assert line.sent == []

@@ -27,7 +27,7 @@ from samelog.wire.frames import (
     encode_frame,
     encode_header,
 )
-from samelog.wire.messages import AnyMessage, Fault, HighWatermark, Received, encode_message
+from samelog.wire.messages import AnyMessage, CaughtUp, Fault, Received, encode_message
 from tests.runtime.peers import HELLO, Recorder, in_loop, raw_peer, serving, until
 
 
@@ -41,11 +41,11 @@ def test_everything_sent_arrives_in_order_both_ways(tmp_path: Path) -> None:
             for one, other in ((client, server), (server, client)):
                 for index, payload in enumerate(payloads):
                     one.connection.send_data(index, 1, 2, payload)
-                    one.connection.send(Received(index, 3, 4))
+                    one.connection.send(Received(index, 3))
                     one.connection.send_raft(payload[:1000])
                 await until(lambda: len(other.raft) == len(sizes))  # noqa: B023 - awaited at once
                 assert other.data == [(n, 1, 2, payload) for n, payload in enumerate(payloads)]
-                assert other.messages[1:] == [Received(n, 3, 4) for n in range(len(sizes))]
+                assert other.messages[1:] == [Received(n, 3) for n in range(len(sizes))]
                 assert other.raft == [payload[:1000] for payload in payloads]
 
     in_loop(main)
@@ -119,9 +119,9 @@ def test_a_killed_peer_is_a_lost_connection(tmp_path: Path) -> None:
 
 
 BAD_FRAMES = {
-    "unknown type": bytes.fromhex("00000001 09 01 0000 00"),
-    "too long": bytes.fromhex("ffffffff 02 01 0000 00"),
-    "bad version": bytes.fromhex("00000001 01 02 0000 00"),
+    "unknown type": bytes.fromhex("00000001 09 01 0000 00000000 00"),
+    "too long": bytes.fromhex("ffffffff 02 01 0000 00000000 00"),
+    "bad version": bytes.fromhex("00000001 01 02 0000 00000000 00"),
     "no message": encode_frame(FrameType.CONTROL, b"\x93\x63\x00\x00"),
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a position of 64 bits": encode_frame(FrameType.DATA, b"\xff" * 21),
@@ -325,7 +325,7 @@ def test_a_handler_that_pauses_gets_nothing_more_of_the_same_read(tmp_path: Path
 
     async def main() -> None:
         async with serving(tmp_path, react=react) as service, raw_peer(service) as peer:
-            frames: list[AnyMessage] = [HELLO, *(Received(n, 0, 0) for n in range(5))]
+            frames: list[AnyMessage] = [HELLO, *(Received(n, 0) for n in range(5))]
             peer.writer.write(b"".join(encode_message(frame) for frame in frames))
             await until(lambda: service.accepted and len(service.accepted[0].messages) == 2)
             server = service.accepted[0]
@@ -347,7 +347,7 @@ def test_one_busy_connection_leaves_turns_to_others(tmp_path: Path) -> None:
             quiet, answering = await service.pair()
             for index in range(40):
                 busy.connection.send_data(1, 0, index, payload)
-            quiet.connection.send(HighWatermark(1, 1, 1, 1))
+            quiet.connection.send(CaughtUp(1, 1))
             await until(lambda: len(answering.messages) == 2)
             assert len(service.accepted[0].data) < 40
             await until(lambda: len(service.accepted[0].data) == 40)
@@ -414,7 +414,7 @@ def broken_streams(source: random.Random) -> list[bytes]:
             encode_message(HELLO),
             encode_data_header(1, 2, 3, 50) + bytes(50),
             encode_frame(FrameType.RAFT, b"raft"),
-            encode_message(Received(1, 2, 3)),
+            encode_message(Received(1, 2)),
         ]
     )
     streams = [source.randbytes(source.randrange(1, 100)) for _ in range(20)]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from samelog.consensus import Effects, Entry, HardState, Membership, Snapshot
 from samelog.consensus.membership import configurations_in
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import (
     SnapshotMark,
     WalEncoder,
@@ -31,6 +32,7 @@ class Disk:
 
     def __init__(self, node: int) -> None:
         self.node = node
+        self.owner = FileOwner(CLUSTER, 0, node, 0)
         self.sequence = 0
         self.snapshot: bytes | None = None
         self.durable_terms: dict[int, int] = {}
@@ -143,14 +145,14 @@ class Disk:
 
     def _start_file(self, records: Sequence[WalRecord], first_index: int) -> None:
         self.sequence += 1
-        self.encoder = WalEncoder(WalHeader(CLUSTER, 0, self.node, self.sequence, first_index))
+        self.encoder = WalEncoder(WalHeader(self.owner, self.sequence, first_index))
         self.wal = bytearray(self.encoder.header_bytes)
         self.wal += self.encoder.encode(records, synced=len(self.wal))
         self.synced = len(self.wal)
         self._unsynced.clear()
 
     def _store(self, snapshot: Snapshot) -> None:
-        self.snapshot = encode_snapshot(StoredSnapshot(CLUSTER, 0, snapshot))
+        self.snapshot = encode_snapshot(StoredSnapshot(self.owner, snapshot))
         self._mark = (snapshot.last_term, snapshot.last_index)
 
     def _make_durable(self, record: WalRecord) -> None:

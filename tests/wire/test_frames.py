@@ -31,8 +31,10 @@ from samelog.wire.frames import (
 from tests.wire.frame_decoder import FrameDecoder
 
 
-def header(length: int, frame_type: int, version: int = 1, reserved: int = 0) -> bytes:
-    return struct.pack("!IBBH", length, frame_type, version, reserved)
+def header(
+    length: int, frame_type: int, version: int = 1, reserved: int = 0, group: int = 0
+) -> bytes:
+    return struct.pack("!IBBHI", length, frame_type, version, reserved, group)
 
 
 def payloads(frame_type: FrameType) -> st.SearchStrategy[Frame]:
@@ -51,11 +53,13 @@ def drain(decoder: FrameDecoder) -> list[Frame]:
 
 
 def test_the_header_is_as_documented() -> None:
-    assert encode_frame(FrameType.CONTROL, b"\x91\x04") == bytes.fromhex("00000002 01 01 0000 9104")
-    assert encode_data_header(7, 8, 9, 1) == bytes.fromhex(
-        "00000015 02 01 0000 00000007 0000000000000008 0000000000000009"
+    assert encode_frame(FrameType.CONTROL, b"\x91\x04") == bytes.fromhex(
+        "00000002 01 01 0000 00000000 9104"
     )
-    assert encode_header(FrameType.RAFT, 3) == bytes.fromhex("00000003 03 01 0000")
+    assert encode_data_header(7, 8, 9, 1) == bytes.fromhex(
+        "00000015 02 01 0000 00000000 00000007 0000000000000008 0000000000000009"
+    )
+    assert encode_header(FrameType.RAFT, 3) == bytes.fromhex("00000003 03 01 0000 00000000")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,9 @@ def test_the_header_is_as_documented() -> None:
         (header(RAFT_LIMIT_BYTES + 1, 3), FrameProblem.TOO_LONG),
         (header((1 << 32) - 1, 2), FrameProblem.TOO_LONG),
         (header(1 << 31, 3), FrameProblem.TOO_LONG),
-        (b"GET / HT", FrameProblem.UNSUPPORTED_VERSION),
+        (header(1, 1, group=1), FrameProblem.UNKNOWN_GROUP),
+        (header(1, 3, group=1 << 31), FrameProblem.UNKNOWN_GROUP),
+        (b"GET / HTTP/1", FrameProblem.UNSUPPORTED_VERSION),
     ],
 )
 def test_bad_headers(data: bytes, problem: FrameProblem) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.wire import admin, admin_archive, admin_groups, admin_stage, messages, peer_history
+from samelog.wire import admin, admin_archive, admin_groups, admin_stage, messages, peer_messages
 from samelog.wire.admin import AdminRequest, AdminResponse, CreateTopic, Failed, TopicInfo
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
@@ -19,7 +19,6 @@ from samelog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
 from samelog.wire.messages import (
     AnyMessage,
     Fault,
-    Forward,
     Hello,
     OpenInput,
     OpenSession,
@@ -29,6 +28,7 @@ from samelog.wire.messages import (
     decode_message,
     encode_message,
 )
+from samelog.wire.peer_messages import Forward
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
 SESSION_NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9._-]{0,127}\Z")
@@ -97,7 +97,7 @@ def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
 
 def test_every_message_is_in_the_union() -> None:
     for modules, union in (
-        ((messages, peer_history), ALL),
+        ((messages, peer_messages), ALL),
         ((admin, admin_archive, admin_groups, admin_stage), ADMIN),
     ):
         structs = {
@@ -126,7 +126,7 @@ def test_every_fault_code_is_documented(code: FaultCode) -> None:
 def test_the_bytes_of_some_messages() -> None:
     hello = Hello(Role.PUSH, cluster="demo", session="ewr", session_id="a1")
     assert encode_message(hello) == bytes.fromhex(
-        "00000013 01 01 0000 99 01 01 01 a464656d6f a3657772 a26131 c0 00 ff"
+        "00000013 01 01 0000 00000000 99 01 01 01 a464656d6f a3657772 a26131 c0 00 c0"
     )
     fault = Fault(FaultCode.GAP, "m", "r")
     assert encode_message(fault)[HEADER_BYTES:] == bytes.fromhex("94 03 0b a16d a172")
@@ -185,6 +185,8 @@ def test_names_that_could_be_paths_are_refused(array: list[object]) -> None:
         [3, 1, "x" * 1025, ""],
         [3, 99, "", ""],
         [1, 9, 1, "", None, None, None, 0],
+        [1, 3, 1, "", None, None, "n", 0, -1],
+        [1, 3, 1, "", None, None, "n", 0, 1 << 32],
         [50, 1, None],
         [50, 1, [99]],
     ],
@@ -229,7 +231,7 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
-    hello = [1, 1, 2, "demo", None, None, None, 0, -1, "something", {"new": True}]
+    hello = [1, 1, 2, "demo", None, None, None, 0, None, "something", {"new": True}]
     assert decode_message(msgspec.msgpack.encode(hello)) == Hello(Role.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]
     message = decode_message(msgspec.msgpack.encode(fault))

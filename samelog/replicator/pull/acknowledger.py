@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from samelog.replicator.interfaces import Place
 from samelog.runtime.network.transport import Connection
 from samelog.wire.messages import Received
 
@@ -21,13 +20,14 @@ class Acknowledger:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._places: dict[int, Place] = {}
+        self._taken: dict[int, int] = {}
+        """Handle -> bytes taken and not told."""
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def took(self, handle: int, place: Place, size_bytes: int) -> None:
-        """Everything below `place` was taken, of that `size_bytes` just now."""
-        self._places[handle] = place
+    def took(self, handle: int, size_bytes: int) -> None:
+        """So many bytes of a handle were taken."""
+        self._taken[handle] = self._taken.get(handle, 0) + size_bytes
         self._bytes += size_bytes
         if self._bytes >= ACKNOWLEDGE_BYTES:
             self._tell()
@@ -36,15 +36,14 @@ class Acknowledger:
 
     def close(self) -> None:
         """The connection is over."""
-        self._places.clear()
+        self._taken.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _tell(self) -> None:
-        places = self._places
+        taken, self._taken = self._taken, {}
         self._bytes = 0
-        self._places = {}
         self.close()
-        for handle, place in places.items():
-            self._connection.send(Received(handle, *place))
+        for handle, size_bytes in taken.items():
+            self._connection.send(Received(handle, size_bytes))

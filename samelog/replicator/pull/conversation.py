@@ -22,15 +22,15 @@ from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
+    CaughtUp,
     Close,
-    HighWatermark,
-    MergedPosition,
+    LogArchived,
+    MergedStartsAt,
     OpenMerged,
     Refused,
-    Sealed,
+    SegmentSealed,
     Start,
     TopicGone,
-    Truncated,
     Welcome,
 )
 from samelog.wire.receiver import Receiver
@@ -121,14 +121,14 @@ class PullConversation(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case HighWatermark():
+            case CaughtUp():
                 self._caught_up(message)
-            case Sealed():
+            case SegmentSealed():
                 self._sealed(message)
-            case MergedPosition():
+            case MergedStartsAt():
                 self._opened(message)
-            case Truncated():
-                self._truncated(message)
+            case LogArchived():
+                self._archived(message)
             case Refused():
                 refused = PullRefused(
                     message.code, message.message, message.remedy, message.earliest
@@ -152,7 +152,7 @@ class PullConversation(ReplicatorHandler):
             return
         self._receiver.receive(handle, file, byte, len(data))
         next_offset = copy.log.append_copy(file, byte, data)
-        self._acknowledger.took(handle, (file, byte + len(data)), len(data))
+        self._acknowledger.took(handle, len(data))
         if copy.cluster_end is None or copy.cluster_end < next_offset:
             copy.cluster_end = next_offset
         self._events.on_change(copy)
@@ -185,7 +185,7 @@ class PullConversation(ReplicatorHandler):
                 self._probes[handle] = topic
                 self._connection.send(OpenMerged(handle, topic, None, 0, Start.LATEST))
 
-    def _probed(self, topic: str, message: MergedPosition) -> None:
+    def _probed(self, topic: str, message: MergedStartsAt) -> None:
         self._connection.send(Close(message.handle))
         self._events.on_problem(topic, None)
         for copy in self._events.on_topic(topic, message.topic_id, message.partitions):
@@ -209,7 +209,7 @@ class PullConversation(ReplicatorHandler):
     def _enter(self, copy: Copy, state: CopyState) -> None:
         copy.state, copy.since = state, self._now()
 
-    def _opened(self, message: MergedPosition) -> None:
+    def _opened(self, message: MergedStartsAt) -> None:
         topic = self._probes.pop(message.handle, None)
         if topic is not None:
             self._probed(topic, message)
@@ -219,22 +219,24 @@ class PullConversation(ReplicatorHandler):
             return
         copy.cluster_end = message.end_offset
         if not copy.is_begun:
-            copy.begin(message.offset, message.file, log_start=message.start_offset)
-        if copy.log.end() != (message.file, message.byte):
+            copy.begin(message.offset, message.base_offset, log_start=message.start_offset)
+        if copy.log.end() != (message.base_offset, message.byte):
             self._begin_at_segment(copy, message)
             return
-        self._receiver.expect(message.handle, message.file, message.byte)
+        self._receiver.expect(message.handle, message.base_offset, message.byte)
         self._enter(copy, CopyState.COPYING)
         copy.fault = None
         copy.refused_by.clear()
         self._not_ready_since.pop(copy, None)
         self._events.on_change(copy)
 
-    def _begin_at_segment(self, copy: Copy, message: MergedPosition) -> None:
+    def _begin_at_segment(self, copy: Copy, message: MergedStartsAt) -> None:
         """The wanted offset lies inside a segment: ask for all of it."""
-        if copy.log.end() != (message.file, 0):
+        if copy.log.end() != (message.base_offset, 0):
             text = f"a copy that ends at {copy.log.end()} was opened at another place"
-            raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, {(message.file, message.byte)}")
+            raise ProtocolFault(
+                FaultCode.PROTOCOL, f"{text}, {(message.base_offset, message.byte)}"
+            )
         self._let_go(message.handle)
         self._connection.send(Close(message.handle))
         self._open(copy)
@@ -243,32 +245,36 @@ class PullConversation(ReplicatorHandler):
         self._receiver.forget(handle)
         return self._copies.pop(handle, None)
 
-    def _sealed(self, message: Sealed) -> None:
+    def _sealed(self, message: SegmentSealed) -> None:
         copy = self._copies.get(message.handle)
         if copy is None or not self._receiver.expects(message.handle):
             return
-        self._receiver.sealed(message.handle, message.file, message.length, message.next_file)
-        if message.next_file != copy.log.next_offset:
-            text = f"segment {message.file} is followed by {message.next_file}, "
+        self._receiver.sealed(
+            message.handle, message.base_offset, message.length, message.next_offset
+        )
+        if message.next_offset != copy.log.next_offset:
+            text = f"segment {message.base_offset} is followed by {message.next_offset}, "
             text += f"but its records end at {copy.log.next_offset}"
             raise ProtocolFault(FaultCode.PROTOCOL, text)
         copy.log.roll()
 
-    def _truncated(self, message: Truncated) -> None:
+    def _archived(self, message: LogArchived) -> None:
         """The cluster has archived some of it."""
         copy = self._copies.get(message.handle)
         if copy is None or copy.state not in (CopyState.OPENING, CopyState.COPYING):
             return
-        self._events.on_archived(copy, LogStart(message.offset, message.file, message.checksum))
+        self._events.on_archived(
+            copy, LogStart(message.offset, message.base_offset, message.checksum)
+        )
         if self._receiver.expects(message.handle):
             self._receiver.jump(message.handle, *copy.log.end())
 
-    def _caught_up(self, message: HighWatermark) -> None:
+    def _caught_up(self, message: CaughtUp) -> None:
         copy = self._copies.get(message.handle)
         if copy is None or not self._receiver.expects(message.handle):
             return
-        copy.cluster_end = message.offset
-        copy.caught_up = copy.log.next_offset >= message.offset
+        copy.cluster_end = message.end_offset
+        copy.caught_up = copy.log.next_offset >= message.end_offset
         self._events.on_change(copy)
 
     # --- refusals -----------------------------------------------------------------------------

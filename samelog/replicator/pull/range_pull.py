@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from samelog.config.values import Address
 from samelog.replicator.handler import ReplicatorHandler, unexpected
-from samelog.replicator.interfaces import Place
 from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.errors import ConnectionLost
@@ -25,17 +24,17 @@ from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     AnyMessage,
+    CaughtUp,
     Close,
     Hello,
-    HighWatermark,
-    MergedPosition,
+    LogArchived,
+    MergedStartsAt,
     OpenMerged,
     Refused,
     Role,
-    Sealed,
+    SegmentSealed,
     Start,
     TopicGone,
-    Truncated,
     Welcome,
 )
 from samelog.wire.receiver import Receiver
@@ -53,11 +52,11 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class _Handle:
-    """One open handle. `pieces`: what came and was not taken yet, and where each one ends."""
+    """One open handle. `pieces`: what came and was not taken yet."""
 
-    position: asyncio.Future[MergedPosition]
+    position: asyncio.Future[MergedStartsAt]
     reads: bool
-    pieces: deque[tuple[bytes, Place]] = field(default_factory=deque)
+    pieces: deque[bytes] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     fault: Exception | None = None
 
@@ -87,7 +86,7 @@ class RangePull(ReplicatorHandler):
         await connect(address, tls, open_handler, expected_identity=identity)
         return made[0]
 
-    async def locate(self, wanted: Wanted) -> MergedPosition:
+    async def locate(self, wanted: Wanted) -> MergedStartsAt:
         """Where a place is, and the bounds of the partition. Raises PullRefused, RuntimeFault."""
         handle, position = await self._open(wanted, reads=False)
         self.close(handle)
@@ -97,7 +96,7 @@ class RangePull(ReplicatorHandler):
         """A handle that reads from a place on. Raises PullRefused, RuntimeFault."""
         return (await self._open(wanted, reads=True))[0]
 
-    async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedPosition]:
+    async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedStartsAt]:
         number, self._next_handle = self._next_handle, self._next_handle + 1
         handle = _Handle(asyncio.get_running_loop().create_future(), reads)
         self._handles[number] = handle
@@ -116,8 +115,8 @@ class RangePull(ReplicatorHandler):
                 raise handle.fault
             handle.news.clear()
             await handle.news.wait()
-        data, place = handle.pieces.popleft()
-        self._acknowledger.took(number, place, len(data))
+        data = handle.pieces.popleft()
+        self._acknowledger.took(number, len(data))
         return data
 
     def close(self, number: int) -> None:
@@ -132,19 +131,19 @@ class RangePull(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case MergedPosition():
+            case MergedStartsAt():
                 self._opened(message)
-            case Sealed():
+            case SegmentSealed():
                 if self._receiver.expects(message.handle):
-                    files = message.file, message.length, message.next_file
+                    files = message.base_offset, message.length, message.next_offset
                     self._receiver.sealed(message.handle, *files)
-            case Truncated():
-                self._truncated(message)
+            case LogArchived():
+                self._archived(message)
             case TopicGone():
                 self._refused(message.handle, _gone())
             case Refused():
                 self._refused(message.handle, _refusal(message))
-            case Welcome() | HighWatermark():
+            case Welcome() | CaughtUp():
                 return
             case _:
                 raise unexpected(message)
@@ -156,7 +155,7 @@ class RangePull(ReplicatorHandler):
             return
         self._receiver.receive(handle, file, byte, len(data))
         if known.reads:
-            known.pieces.append((bytes(data), (file, byte + len(data))))
+            known.pieces.append(bytes(data))
             known.news.set()
 
     def on_closed(self, error: Exception | None) -> None:
@@ -165,17 +164,17 @@ class RangePull(ReplicatorHandler):
         for handle in self._handles.values():
             _fail(handle, error or ConnectionLost("this side closed the connection"))
 
-    def _opened(self, message: MergedPosition) -> None:
+    def _opened(self, message: MergedStartsAt) -> None:
         handle = self._handles.get(message.handle)
         if handle is not None and not handle.position.done():
-            self._receiver.expect(message.handle, message.file, message.byte)
+            self._receiver.expect(message.handle, message.base_offset, message.byte)
             handle.position.set_result(message)
 
-    def _truncated(self, message: Truncated) -> None:
+    def _archived(self, message: LogArchived) -> None:
         """What was archived is sent no more; what came before that can still be taken."""
         if not self._receiver.expects(message.handle):
             return
-        if self._receiver.position(message.handle) < (message.file, message.byte):
+        if self._receiver.position(message.handle) < (message.base_offset, 0):
             text = f"archived below offset {message.offset}"
             refusal = PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset)
             self._refused(message.handle, refusal)

@@ -24,18 +24,19 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     NO_BATCH,
     AnyMessage,
+    CaughtUp,
     Close,
     Hello,
-    HighWatermark,
-    MergedPosition,
+    LogArchived,
+    MergedStartsAt,
     OpenMerged,
     OpenSession,
-    Position,
     Refused,
-    Sealed,
+    RollSealed,
+    SegmentSealed,
+    SessionStartsAt,
     Start,
     TopicGone,
-    Truncated,
     Welcome,
 )
 from samelog.wire.receiver import Receiver
@@ -237,14 +238,16 @@ class _Puller(ReplicatorHandler):
         match message:
             case Welcome():
                 return
-            case MergedPosition() | Position():
+            case MergedStartsAt() | SessionStartsAt():
                 self._begin(message)
-            case Sealed():
-                self._sealed(message)
-            case HighWatermark():
+            case RollSealed(handle, roll, length):
+                self._sealed(handle, roll, length, roll + 1)
+            case SegmentSealed(handle, base_offset, length, next_offset):
+                self._sealed(handle, base_offset, length, next_offset)
+            case CaughtUp():
                 self._take(message.handle, self._caught_up)
-            case Truncated():
-                self._truncated(message)
+            case LogArchived():
+                self._archived(message)
             case TopicGone():
                 gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
                 self._end(message.handle, gone)
@@ -262,7 +265,7 @@ class _Puller(ReplicatorHandler):
             return
         self._receiver.receive(handle, file, byte, len(data))
         self._take(handle, lambda request: request.sink.on_data(file, byte, data))
-        self._acknowledger.took(handle, (file, byte + len(data)), len(data))
+        self._acknowledger.took(handle, len(data))
 
     def on_closed(self, error: Exception | None) -> None:
         """The requests under way fail."""
@@ -271,33 +274,34 @@ class _Puller(ReplicatorHandler):
         for request in self._requests.values():
             _fail(request, error or ConnectionLost("this side closed the connection"))
 
-    def _begin(self, message: MergedPosition | Position) -> None:
+    def _begin(self, message: MergedStartsAt | SessionStartsAt) -> None:
         request = self._requests.get(message.handle)
         if request is None or request.outcome.done():
             self.connection.send(Close(message.handle))  # given up while the peer opened it
             return
-        if (message.file, message.byte) != request.start[:2]:
-            text = f"asked for {request.start[:2]}, got {(message.file, message.byte)}"
+        file = message.base_offset if isinstance(message, MergedStartsAt) else message.roll
+        place = file, message.byte
+        if place != request.start[:2]:
+            text = f"asked for {request.start[:2]}, got {place}"
             raise ProtocolFault(FaultCode.PROTOCOL, text)
         request.moved = True
-        self._receiver.expect(message.handle, message.file, message.byte)
+        self._receiver.expect(message.handle, *place)
 
-    def _truncated(self, message: Truncated) -> None:
+    def _archived(self, message: LogArchived) -> None:
         """The peer has archived some of it: this node will learn of that from Raft."""
         request = self._requests.get(message.handle)
         if request is None:
             return
         is_open = self._receiver.expects(message.handle)
         place = self._receiver.position(message.handle) if is_open else request.start[:2]
-        if place < (message.file, message.byte):
+        if place < (message.base_offset, 0):
             text = f"archived below offset {message.offset}"
             _fail(request, PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
 
-    def _sealed(self, message: Sealed) -> None:
-        if self._receiver.expects(message.handle):
-            files = message.file, message.length, message.next_file
-            self._receiver.sealed(message.handle, *files)
-            self._take(message.handle, lambda request: request.sink.on_sealed(*files))
+    def _sealed(self, handle: int, file: int, length: int, next_file: int) -> None:
+        if self._receiver.expects(handle):
+            self._receiver.sealed(handle, file, length, next_file)
+            self._take(handle, lambda request: request.sink.on_sealed(file, length, next_file))
 
     def _take(self, handle: int, give: Callable[[_Request], None]) -> None:
         """Give something to the request's sink; what that raises is the request's."""

@@ -29,18 +29,17 @@ from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
+    CaughtUp,
     Close,
     Hello,
-    HighWatermark,
-    MergedPosition,
+    LogArchived,
+    MergedStartsAt,
     OpenMerged,
     OpenSession,
-    Position,
     Received,
-    Sealed,
+    SessionStartsAt,
     Start,
     TopicGone,
-    Truncated,
 )
 from samelog.wire.messages import Refused as RefusedAnswer
 from samelog.wire.sender import ReadRange, Seal, Sender
@@ -117,7 +116,7 @@ class PullServer(ReplicatorHandler):
             case OpenSession():
                 self._open(message.handle, lambda: self._open_session(message))
             case Received():
-                self._sender.acknowledged(message.handle, message.file, message.byte)
+                self._sender.received(message.handle, message.size_bytes)
                 self._turns.work()
             case Close():
                 self._let_go(message.handle)
@@ -166,14 +165,14 @@ class PullServer(ReplicatorHandler):
         served = ServedMerged(stream)
         offset, place = served.start(message)
         handle = _Handle(message.handle, served, lambda: self._told(message.handle))
-        if message.start is Start.POSITION and place > (message.file, message.byte):
+        if message.start is Start.POSITION and place > (message.base_offset, message.byte):
             self._tell_start(handle)
         self._connection.send(
-            MergedPosition(
+            MergedStartsAt(
                 handle=message.handle,
                 topic_id=stream.topic_id,
                 partitions=stream.partitions,
-                file=place[0],
+                base_offset=place[0],
                 byte=place[1],
                 offset=offset,
                 start_offset=stream.log.start_offset,
@@ -195,7 +194,7 @@ class PullServer(ReplicatorHandler):
         )
         served = ServedSession(stream, message.run)
         place = served.start(message)
-        position = Position(message.handle, stream.topic_id, stream.partitions, *place)
+        position = SessionStartsAt(message.handle, stream.topic_id, stream.partitions, *place)
         self._connection.send(position)
         self._sender.add(message.handle, *place)
         return _Handle(message.handle, served, lambda: self._told(message.handle))
@@ -258,7 +257,7 @@ class PullServer(ReplicatorHandler):
         if start != handle.told_start:
             handle.told_start = start
             number, (offset, segment, checksum) = handle.number, start
-            self._connection.send(Truncated(number, segment, 0, offset, checksum))
+            self._connection.send(LogArchived(number, segment, offset, checksum))
         return start.segment
 
     def _offer(self, handle: _Handle) -> bool:
@@ -281,7 +280,7 @@ class PullServer(ReplicatorHandler):
             return False
         handle = self._handles[step.handle]
         if isinstance(step, Seal):
-            self._connection.send(Sealed(*step))
+            self._connection.send(handle.served.sealed(step))
             self._sent_to.add(handle.number)
             self._offer(handle)
         else:
@@ -330,7 +329,7 @@ class PullServer(ReplicatorHandler):
                 later.add(number)
                 continue
             handle.watermark, handle.next_watermark_at = end, now + WATERMARK_INTERVAL_S
-            self._connection.send(HighWatermark(number, handle.served.end_offset(), *end))
+            self._connection.send(CaughtUp(number, handle.served.end_offset()))
         self._sent_to = later
         if later and self._timer is None:
             self._timer = self._loop.call_later(WATERMARK_INTERVAL_S, self._later)

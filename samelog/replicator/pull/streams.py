@@ -22,8 +22,9 @@ from samelog.replicator.interfaces import (
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode
-from samelog.wire.messages import OpenMerged, OpenSession, Start
+from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
 from samelog.wire.receiver import check_common
+from samelog.wire.sender import Seal
 
 LARGEST_BATCH_BYTES = 8 << 20
 """More than a DATA frame carries; no batch that was ever accepted is longer."""
@@ -45,6 +46,9 @@ class Served(Protocol):
 
     def extent(self, file: int) -> Extent | None:
         """How far `file` reaches; None if it is not held."""
+
+    def sealed(self, seal: Seal) -> RollSealed | SegmentSealed:
+        """The message that says that a file is sent to its end."""
 
     def end(self) -> Place:
         """Where the log ends."""
@@ -99,17 +103,17 @@ class ServedMerged:
 
     def _client_place(self, message: OpenMerged) -> Place:
         """Where the client's copy ends, if this log holds the same batch before that."""
-        place = message.file, message.byte
-        extent = self.extent(message.file)
+        place = message.base_offset, message.byte
+        extent = self.extent(message.base_offset)
         if place > self.end():
             raise _behind(place, self.end())
-        if extent is None and message.file < self.log_start().segment:
+        if extent is None and message.base_offset < self.log_start().segment:
             return self.log_start().segment, 0
-        if extent is None and message.file < self._first_base():
+        if extent is None and message.base_offset < self._first_base():
             raise _no_longer(place, (self._first_base(), 0))
         if extent is None or message.byte > extent.end:
             raise _fork(message.handle, place)
-        _check_last(self, message)
+        _check_last(self, message, place)
         return place
 
     def _first_base(self) -> int:
@@ -125,6 +129,10 @@ class ServedMerged:
         if segment is None:
             return None
         return Extent(segment.size, segment.next_offset if segment.sealed else None)
+
+    def sealed(self, seal: Seal) -> SegmentSealed:
+        """The segment is sent to its end."""
+        return SegmentSealed(*seal)
 
     def end(self) -> Place:
         """Where the log ends."""
@@ -152,17 +160,17 @@ class ServedSession:
 
     def start(self, message: OpenSession) -> Place:
         """Where DATA starts: where the client's bytes end. Raises Refused."""
-        place = message.file, message.byte
+        place = message.roll, message.byte
         log = self.stream.log
         if place < log.start(self._run):
             raise _no_longer(place, log.start(self._run))
         if place > self.end():
             raise _behind(place, self.end())
-        extent = self.extent(message.file)
+        extent = self.extent(message.roll)
         if message.byte > (0 if extent is None else extent.end):
             raise _fork(message.handle, place)
         if place > log.start(self._run):
-            _check_last(self, message)
+            _check_last(self, message, place)
         return place
 
     def extent(self, file: int) -> Extent | None:
@@ -173,6 +181,10 @@ class ServedSession:
             return Extent(sealed, file + 1)
         roll, byte = log.end(self._run)
         return Extent(byte, None) if file == roll else None
+
+    def sealed(self, seal: Seal) -> RollSealed:
+        """The roll is sent to its end."""
+        return RollSealed(*seal[:3])
 
     def end(self) -> Place:
         """Where the run ends, for now."""
@@ -210,13 +222,12 @@ def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_byte
     return data if scan.end == len(data) else data[: scan.end]
 
 
-def _check_last(served: Served, message: OpenMerged | OpenSession) -> None:
+def _check_last(served: Served, message: OpenMerged | OpenSession, place: Place) -> None:
     """Both sides must have the same batch before the client's place. Raises ProtocolFault."""
     start, own = message.last_start, None
-    if 0 <= start < message.byte:
-        own = _batch_at(served, message.file, start)
-    place, said = (message.file, message.byte), (start, message.last_crc)
-    check_common(message.handle, place, said, own)
+    if 0 <= start < place[1]:
+        own = _batch_at(served, place[0], start)
+    check_common(message.handle, place, (start, message.last_crc), own)
 
 
 def _batch_at(served: Served, file: int, start: int) -> tuple[int, int] | None:

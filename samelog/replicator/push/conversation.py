@@ -31,10 +31,10 @@ from samelog.wire.messages import (
     EndRun,
     OpenInput,
     OpenRun,
-    Position,
     Refused,
     RunClosed,
     RunOpened,
+    SessionStartsAt,
     TopicGone,
     Welcome,
 )
@@ -156,7 +156,7 @@ class PushConversation(ReplicatorHandler):
         match message:
             case Ack():
                 self._acknowledged(message)
-            case Position():
+            case SessionStartsAt():
                 self._opened(message)
             case Refused() | TopicGone():
                 self._not_opened(message)
@@ -271,7 +271,7 @@ class PushConversation(ReplicatorHandler):
 
     # --- inputs -------------------------------------------------------------------------------
 
-    def _opened(self, message: Position) -> None:
+    def _opened(self, message: SessionStartsAt) -> None:
         if message.handle in self._watched:
             return
         shipped = None if self._shipment is None else self._shipment.find(message.handle)
@@ -302,9 +302,9 @@ class PushConversation(ReplicatorHandler):
 
     def _acknowledged(self, message: Ack) -> None:
         places = (
-            (message.durable_file, message.durable_byte),
-            (message.acknowledged_file, message.acknowledged_byte),
-            (message.merged_file, message.merged_byte),
+            (message.durable_roll, message.durable_byte),
+            (message.acknowledged_roll, message.acknowledged_byte),
+            (message.merged_roll, message.merged_byte),
         )
         watched = self._watched.get(message.handle)
         if watched is not None:

@@ -40,12 +40,12 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
-    Position,
+    RollSealed,
     RunClosed,
     RunOpened,
-    Sealed,
+    SessionReleased,
+    SessionStartsAt,
     TopicGone,
-    Truncated,
 )
 from samelog.wire.messages import Refused as RefusedAnswer
 
@@ -134,9 +134,9 @@ class PushServer(ReplicatorHandler):
                 self._requests.add(lambda: self._end_run(message), alone=True)
             case Close():
                 self._requests.add(lambda: self._close(message.handle), alone=True)
-            case Sealed():
+            case RollSealed():
                 self._seal(message)
-            case Truncated():
+            case SessionReleased():
                 self._start_at(message)
             case _:
                 raise unexpected(message)
@@ -284,25 +284,22 @@ class PushServer(ReplicatorHandler):
             raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
         return held if held is not None and held.end is None else None
 
-    def _seal(self, message: Sealed) -> None:
-        if message.next_file != message.file + 1:
-            text = f"file {message.file} of a session log is followed by {message.file + 1}"
-            raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, not {message.next_file}")
+    def _seal(self, message: RollSealed) -> None:
         held = self._taking(message.handle)
         if held is None:
             return
         try:
-            self._intake.seal(held.number, held.run_number, message.file, message.length)
+            self._intake.seal(held.number, held.run_number, message.roll, message.length)
         except Refused as refused:
             self._refused_bytes(message.handle, refused)
 
-    def _start_at(self, message: Truncated) -> None:
+    def _start_at(self, message: SessionReleased) -> None:
         """The sender has no older bytes. If they are needed here, this input must wait for them."""
         held = self._taking(message.handle)
         if held is None:
             return
         try:
-            self._intake.start_at(held.number, held.run_number, message.file, message.byte)
+            self._intake.start_at(held.number, held.run_number, message.roll, message.byte)
         except Refused as refused:
             if refused.code not in (FaultCode.OUT_OF_RANGE, FaultCode.TOPIC_GONE):
                 raise
@@ -406,14 +403,14 @@ def refusal_of(handle: int, refused: Refused) -> RefusedAnswer:
     return RefusedAnswer(handle, fault.code, fault.message, fault.remedy)
 
 
-def make_position(handle: int, opened: OpenedInput, position: InputPosition) -> Position:
+def make_position(handle: int, opened: OpenedInput, position: InputPosition) -> SessionStartsAt:
     """Where DATA starts; a batch that lies in another file says nothing about this one."""
     has_batch = 0 <= position.last_start < position.byte
-    return Position(
+    return SessionStartsAt(
         handle=handle,
         topic_id=opened.topic_id,
         partitions=opened.partitions,
-        file=position.roll,
+        roll=position.roll,
         byte=position.byte,
         last_start=position.last_start if has_batch else NO_BATCH,
         last_crc=position.last_crc if has_batch else 0,

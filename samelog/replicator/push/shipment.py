@@ -26,7 +26,14 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import Close, OpenInput, Position, Refused, Sealed, Truncated
+from samelog.wire.messages import (
+    Close,
+    OpenInput,
+    Refused,
+    RollSealed,
+    SessionReleased,
+    SessionStartsAt,
+)
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import ReadRange, Seal, Sender
 
@@ -71,7 +78,7 @@ class ShippedInput:
     state: State = State.WAITING
     since: float = 0.0
     handle: int = -1
-    position: Position | None = None
+    position: SessionStartsAt | None = None
     reason: str = ""
     refused_since: float | None = None
 
@@ -148,7 +155,7 @@ class RunShipment:
         """The input of a handle; None if it was let go."""
         return self._by_handle.get(handle)
 
-    def opened(self, shipped: ShippedInput, position: Position) -> None:
+    def opened(self, shipped: ShippedInput, position: SessionStartsAt) -> None:
         """The node says where to resume. Raises ProtocolFault (FORK)."""
         try:
             if not self._session.bind(shipped.name, position.topic_id):
@@ -168,7 +175,7 @@ class RunShipment:
         if position is None:
             return
         self._hungry[shipped] = None
-        place = position.file, position.byte
+        place = position.roll, position.byte
         if place < tail.first:
             self._begin(shipped, place)
             self._skip_released(shipped)
@@ -176,14 +183,14 @@ class RunShipment:
             tail.raise_to(place)
             self._begin(shipped, place)
 
-    def _is_common(self, position: Position, tail: RunTail) -> bool:
+    def _is_common(self, position: SessionStartsAt, tail: RunTail) -> bool:
         """Whether this side has what is before the position. Raises ProtocolFault (FORK)."""
-        place = position.file, position.byte
+        place = position.roll, position.byte
         if place <= tail.first:
             return True
         if position.last_start < 0:
-            return place <= tail.end or (position.byte == 0 and position.file in tail.rolls)
-        own = tail.batch_at(position.file, position.last_start, position.byte)
+            return place <= tail.end or (position.byte == 0 and position.roll in tail.rolls)
+        own = tail.batch_at(position.roll, position.last_start, position.byte)
         if own is None:
             return False
         check_common(position.handle, place, (position.last_start, position.last_crc), own)
@@ -289,7 +296,7 @@ class RunShipment:
             return not self._is_full and self._look_for_more()
         shipped = self._by_handle[step.handle]
         if isinstance(step, Seal):
-            self._channel.connection.send(Sealed(*step))
+            self._channel.connection.send(RollSealed(*step[:3]))
             self._offer(shipped)
         else:
             self._send(shipped, step)
@@ -341,7 +348,7 @@ class RunShipment:
             self._close_handle(shipped)
             self._enter(shipped, State.GONE)
         elif first > sender.position(shipped.handle):
-            self._channel.connection.send(Truncated(shipped.handle, *first))
+            self._channel.connection.send(SessionReleased(shipped.handle, *first))
             sender.jump(shipped.handle, *first)
             self._offer(shipped)
         else:

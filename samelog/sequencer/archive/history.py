@@ -30,7 +30,7 @@ from samelog.sequencer.state.commands import Archive, GoneFile
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
 from samelog.store.merged.history_file import HistoryFile
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
+from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.consensus import ChangePending, NotLeader, ProgressState, Role
+from samelog.consensus.types import MAX_NODE_ID
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VOTERS_LIMIT = 7
-NUMBERS_LIMIT = 254
 CLOSE_ENTRIES = 256
 LOOK_S = 0.02
 ROUND_S = 1.0
@@ -140,7 +140,7 @@ class Changes:
     def _remove_replaced(self) -> bool:
         members = self._machine.state.members
         for member in members.values():
-            if not member.voter or member.replaces not in members:
+            if not member.voter or member.replaces is None or member.replaces not in members:
                 continue
             if member.replaces != self._number:
                 self._propose_soon(self._without(member.replaces))
@@ -176,7 +176,7 @@ class Changes:
     def _without(self, number: int) -> list[Member]:
         """The members but one, and nobody waits to replace that one any more."""
         return [
-            msgspec.structs.replace(member, replaces=-1) if member.replaces == number else member
+            msgspec.structs.replace(member, replaces=None) if member.replaces == number else member
             for member in self._machine.state.members.values()
             if member.number != number
         ]
@@ -206,7 +206,7 @@ class Changes:
             NODE_PREFIX + name,
             voter=False,
             promote=promote,
-            replaces=-1 if old is None else old.number,
+            replaces=None if old is None else old.number,
         )
         await self._propose([*state.members.values(), member])
         return member
@@ -222,12 +222,12 @@ class Changes:
         voters = sum(member.voter or member.promote for member in members)
         if old is None and voters >= VOTERS_LIMIT:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"a cluster has at most {VOTERS_LIMIT}")
-        if self._machine.state.next_member > NUMBERS_LIMIT:
+        if self._machine.state.next_member > MAX_NODE_ID:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
 
     def _refuse_while_joining(self) -> None:
         for member in self._machine.state.members.values():
-            if (member.promote and not member.voter) or member.replaces >= 0:
+            if (member.promote and not member.voter) or member.replaces is not None:
                 raise ChangeRefused(
                     FaultCode.CHANGE_PENDING,
                     f"{member.name} is being added",
@@ -258,7 +258,7 @@ class Changes:
         if old.number == self._number:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} leads, thus lost nothing")
         new = msgspec.structs.replace(
-            old, number=self._machine.state.next_member, voter=False, promote=True, replaces=-1
+            old, number=self._machine.state.next_member, voter=False, promote=True, replaces=None
         )
         await self._propose([*self._without(old.number), new])
         return new

@@ -26,7 +26,8 @@ from samelog.sequencer.cluster.peers import make_hello
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.files import FileSystem
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage, MemberList, Welcome
+from samelog.wire.messages import AnyMessage, Welcome
+from samelog.wire.peer_messages import MemberList
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class _Question:
     def open(self, connection: Connection) -> _Question:
         """Introduce ourselves, without a number."""
         config = self._config
-        connection.send(make_hello(cluster=config.cluster, node=config.name, boot=0, number=-1))
+        connection.send(make_hello(cluster=config.cluster, node=config.name, boot=0, number=None))
         return self
 
     def on_message(self, message: AnyMessage) -> None:

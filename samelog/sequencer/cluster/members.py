@@ -17,7 +17,7 @@ from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address, parse_address
 from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.messages import MemberList, PeerMember
+from samelog.wire.peer_messages import MemberList, PeerMember
 
 
 class NotAMember(Exception):

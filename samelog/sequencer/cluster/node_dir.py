@@ -19,6 +19,7 @@ import msgspec
 
 from samelog.config.tables.node import NodeConfig
 from samelog.format.errors import DirectoryInUse
+from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.members import members_of
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.files import DiskFault, File, FileSystem
@@ -56,10 +57,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     node: str
     boot: int
     may_vote: bool
-    number: int = -1
-    """The node's number in the cluster; -1 in directories of the time when the place among the
-    configuration's peers was it.
-    """
+    number: Unsigned32
+    """The node's number in the cluster."""
     members: list[Member] = []
     """Who belonged to the cluster when the directory was made."""
     members_version: int = 0
@@ -137,11 +136,6 @@ class NodeDirectory:
             known = read_record(fs, path)
             _check(known, path, first.cluster, first.node)
             record = msgspec.structs.replace(known, boot=known.boot + 1)
-            if known.number < 0:
-                voters = [member.number for member in first.members] if known.may_vote else []
-                record = msgspec.structs.replace(
-                    record, number=first.number, members=first.members, voters=voters
-                )
         else:
             others = [name for name in fs.list_directory(path) if name not in PASSED_OVER]
             if others:

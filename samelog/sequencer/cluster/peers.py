@@ -27,21 +27,19 @@ from samelog.runtime.network.transport import Connection, connect
 from samelog.sequencer.raft.coordinator import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import (
-    AnyMessage,
+from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
+from samelog.wire.peer_messages import (
     Cursors,
     Forward,
     Forwarded,
-    Hello,
-    InputPlace,
+    HistoryAsked,
+    HistoryTold,
+    InputPosition,
     MemberList,
     PartitionOffset,
     Report,
-    Role,
     RunEnded,
-    Welcome,
 )
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
 
 PeerMessage = (
     Report | Cursors | Forward | Forwarded | RunEnded | MemberList | HistoryAsked | HistoryTold
@@ -213,7 +211,7 @@ class PeerServer:
         self._listener.on_peer_gone(self._number)
 
 
-def make_hello(*, cluster: str, node: str, boot: int, number: int) -> Hello:
+def make_hello(*, cluster: str, node: str, boot: int, number: int | None) -> Hello:
     """The first message to a peer."""
     return Hello(role=Role.RAFT, cluster=cluster, node=node, boot=boot, number=number)
 
@@ -229,7 +227,7 @@ def make_report(
     """What a node tells its peers of itself."""
     return Report(
         boot=boot,
-        positions=tuple(InputPlace(number, *place) for number, place in places.items()),
+        positions=tuple(InputPosition(number, *place) for number, place in places.items()),
         merged=tuple(PartitionOffset(*item) for item in (merged or {}).items()),
         samples=tuple(PartitionChecksum(*key, value) for key, value in (samples or {}).items()),
         health=health,

@@ -20,7 +20,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator, Ends
 from samelog.sequencer.raft.replica import Replica
 from samelog.wire.bounds import Health
-from samelog.wire.messages import Cursors, PartitionOffset, RunEnded
+from samelog.wire.peer_messages import Cursors, PartitionOffset, RunEnded
 
 SAMPLES_REPORTED = 4
 """Of each partition: nodes need a common one, not all."""

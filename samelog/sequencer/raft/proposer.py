@@ -24,7 +24,7 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.types import Rejection
-from samelog.wire.messages import Forward, Forwarded
+from samelog.wire.peer_messages import Forward, Forwarded
 
 PROPOSE_TIMEOUT_S = 10.0
 ATTEMPT_TIMEOUT_S = 2.0

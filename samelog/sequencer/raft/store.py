@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from samelog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot, UnfinishedFile
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
+from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import (
     MAX_FILE_BYTES,
     Recovered,
@@ -33,6 +34,7 @@ from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.files import File, FileSystem
 
 GROUP = 0
+REPLICA = 0
 FILE_BYTES = 32 << 20
 SNAPSHOTS_KEPT = 2
 UNFINISHED_BYTES = 4096
@@ -69,8 +71,7 @@ class RaftStore:
         self.hard_state = HardState(0, None, 0)
         self._fs = fs
         self._directory = directory
-        self._cluster = cluster
-        self._node = node
+        self._owner = FileOwner(cluster, GROUP, node, REPLICA)
         self._files: list[_LogFile] = []
         self._snapshots: list[int] = []
         self._file: AppendFile
@@ -151,13 +152,15 @@ class RaftStore:
             scan = scan_wal(self._fs.read_file(path, MAX_FILE_BYTES))
         except (CorruptRecord, UnsupportedFormat) as error:
             raise RaftStoreError(self._damaged(path, str(error))) from error
-        if scan.header.cluster != self._cluster or scan.header.node != self._node:
-            raise RaftStoreError(
-                f"{path} belongs to node {scan.header.node} of cluster {scan.header.cluster!r}"
-            )
+        self._check_owner(path, scan.header.owner)
         if scan.corrupt is not None or (scan.torn and not last):
             raise RaftStoreError(self._damaged(path, scan.corrupt or "it ends in the middle"))
         return scan
+
+    def _check_owner(self, path: str, owner: FileOwner) -> None:
+        if owner != self._owner:
+            text = f"{path} belongs to node {owner.node} of cluster {owner.cluster!r}"
+            raise RaftStoreError(f"{text}, this is {self._owner}")
 
     def _resume(self, number: int, scan: WalScan) -> None:
         file = self._fs.open(self._path("wal.", number), writable=True)
@@ -179,8 +182,7 @@ class RaftStore:
             except (CorruptRecord, UnsupportedFormat) as error:
                 reasons.append(f"{path}: {error}")
                 continue
-            if stored.cluster != self._cluster:
-                raise RaftStoreError(f"{path} belongs to cluster {stored.cluster!r}")
+            self._check_owner(path, stored.owner)
             self.snapshot = stored.snapshot
             break
         self._check_no_gap(reasons)
@@ -251,7 +253,7 @@ class RaftStore:
         self._file.append(self._encoder.encode([self.hard_state], synced=0))
 
     def _start_file(self, sequence: int, first_index: int) -> None:
-        header = WalHeader(self._cluster, GROUP, self._node, sequence, first_index)
+        header = WalHeader(self._owner, sequence, first_index)
         self._encoder = WalEncoder(header)
         path = self._path("wal.", sequence)
         self._file = AppendFile(self._fs.open(path, writable=True, create=True), 0)
@@ -290,7 +292,7 @@ class RaftStore:
         self._keep_newest(snapshot.last_index)
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
-        stored = StoredSnapshot(self._cluster, GROUP, snapshot)
+        stored = StoredSnapshot(self._owner, snapshot)
         path = self._path("snapshot.", snapshot.last_index)
         self._fs.write_atomically(path, encode_snapshot(stored))
 

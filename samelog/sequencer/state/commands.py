@@ -17,6 +17,7 @@ from enum import IntEnum
 import msgspec
 
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
+from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
@@ -42,7 +43,7 @@ class CreateTopic(Command, frozen=True, tag=1):
 
     topic_id: str
     name: str
-    partitions: int
+    partitions: Unsigned32
     settings: dict[str, str]
     at_ms: int
 
@@ -59,7 +60,7 @@ class OpenRun(Command, frozen=True, tag=3):
     session: str
     session_id: str
     identity: str
-    number: int
+    number: Unsigned32
     run_id: str
     dedup_id: str | None
     dedup_base: int | None
@@ -71,7 +72,7 @@ class OpenInput(Command, frozen=True, tag=4):
 
     session: str
     topic_id: str
-    partition: int
+    partition: Unsigned32
 
 
 class CloseRun(Command, frozen=True, tag=5):
@@ -90,8 +91,8 @@ class Range(msgspec.Struct, frozen=True, array_like=True):
     or the records to drop of a sliced batch.
     """
 
-    input: int
-    run: int
+    input: Unsigned32
+    run: Unsigned32
     roll: int
     start: int
     stop: int
@@ -122,7 +123,7 @@ class Merge(Command, frozen=True, tag=6):
     ranges.
     """
 
-    partition: int
+    partition: Unsigned32
     base_offset: int
     epoch: int
     append_ms: int
@@ -170,23 +171,23 @@ class NodeStarted(Command, frozen=True, tag=9):
 
     node: str
     boot: int
-    number: int = -1
+    number: Unsigned32 | None = None
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """One node of the cluster, under a number that no other node ever has.
 
     `promote`: a learner that becomes a voter when it has caught up; `replaces`: the number of the
-    node that is removed after that, -1 if none.
+    node that is removed after that, None if none.
     """
 
-    number: int
+    number: Unsigned32
     name: str
     address: str
     identity: str
     voter: bool
     promote: bool = True
-    replaces: int = -1
+    replaces: Unsigned32 | None = None
 
 
 class SetMembers(Command, frozen=True, tag=10):
@@ -220,7 +221,7 @@ class VoidRecords(Command, frozen=True, tag=13):
     node has the records that committed instructions put there.
     """
 
-    partition: int
+    partition: Unsigned32
     base_offset: int
     next_offset: int
     segment: int
@@ -265,7 +266,7 @@ class Archive(Command, frozen=True, tag=15):
     are at `copy_url`, in `copy_formats`.
     """
 
-    partition: int
+    partition: Unsigned32
     offset: int
     segment: int
     checksum: int

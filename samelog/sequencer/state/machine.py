@@ -298,7 +298,7 @@ class StateMachine:
         if command.boot < known:
             return Rejection("STALE_BOOT", f"{command.node}: boot {command.boot} after {known}")
         self.state.boots[command.node] = command.boot
-        if command.number >= 0:
+        if command.number is not None:
             self.state.started[command.number] = command.boot
         return command.boot
 

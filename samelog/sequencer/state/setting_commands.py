@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
 
 
@@ -25,7 +26,7 @@ class Advertised(msgspec.Struct, frozen=True, array_like=True):
 class SetListeners(Command, frozen=True, tag=20):
     """Where Kafka clients reach a member; replaces what was known."""
 
-    node: int
+    node: Unsigned32
     listeners: list[Advertised]
 
 
@@ -43,7 +44,7 @@ class AddPartitions(Command, frozen=True, tag=22):
     """Let a topic have `partitions` partitions in all; never fewer than it has."""
 
     topic_id: str
-    partitions: int
+    partitions: Unsigned32
 
 
 SettingCommand = SetListeners | AlterTopic | AddPartitions

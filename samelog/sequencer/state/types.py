@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecords
 from samelog.sequencer.state.group_state import Groups
@@ -32,7 +33,7 @@ class Topic(msgspec.Struct):
     name: str
     settings: dict[str, str]
     created_ms: int
-    partition_numbers: list[int]
+    partition_numbers: list[Unsigned32]
     present_log: str = ""
     """The id of its log; empty: that of the topic, whose log was never begun anew."""
     former_logs: list[str] = []
@@ -52,7 +53,7 @@ class Topic(msgspec.Struct):
 class Partition(msgspec.Struct):
     """One merged log: what comes next in it, and its last agreed checksum."""
 
-    number: int
+    number: Unsigned32
     topic_id: str
     index: int
     next_offset: int = 0
@@ -77,7 +78,7 @@ class Run(msgspec.Struct):
     """One run of a session, under the number the cluster gave it."""
 
     run_id: str
-    number: int
+    number: Unsigned32
     closed: bool = False
     dedup_id: str | None = None
     dedup_base: int | None = None
@@ -128,10 +129,10 @@ class Stage(msgspec.Struct):
 class Input(msgspec.Struct):
     """A session's part of one partition, merged up to (run, roll, byte)."""
 
-    number: int
+    number: Unsigned32
     session: str
-    partition: int
-    run: int = 0
+    partition: Unsigned32
+    run: Unsigned32 = 0
     roll: int = 0
     byte: int = 0
     last_id: int | None = None

@@ -31,7 +31,7 @@ from samelog.spark.plan.offsets import Range
 from samelog.subscriber.tail_reader import Chunk, chunk_of
 from samelog.wire.admin import ListTopics, Topics
 from samelog.wire.errors import FaultCode, WireError
-from samelog.wire.messages import MergedPosition, Start
+from samelog.wire.messages import MergedStartsAt, Start
 
 log = logging.getLogger(__name__)
 
@@ -148,10 +148,10 @@ class Nodes:
 
     # --- places -----------------------------------------------------------------------------------
 
-    def locate(self, wanted: Sequence[Wanted]) -> list[MergedPosition]:
+    def locate(self, wanted: Sequence[Wanted]) -> list[MergedStartsAt]:
         """Where places are; asked side by side. Raises as `ask`."""
 
-        async def all_of(pull: RangePull) -> list[MergedPosition]:
+        async def all_of(pull: RangePull) -> list[MergedStartsAt]:
             return list(await asyncio.gather(*(pull.locate(each) for each in wanted)))
 
         return self.ask(all_of)

@@ -16,7 +16,7 @@ from samelog.spark.logs.nodes import Nodes
 from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
 from samelog.spark.plan.offsets import PartitionName
 from samelog.wire.errors import FaultCode
-from samelog.wire.messages import MergedPosition, Start
+from samelog.wire.messages import MergedStartsAt, Start
 
 LOOK_S = 0.04
 PER_PARTITION_S = 0.001
@@ -63,7 +63,7 @@ class RemoteLogs:
         state = TopicState(found[0].topic_id, told)
         return state if known is None else _never_back(known, state)
 
-    def _locate(self, topic: str, partitions: Iterable[int]) -> list[MergedPosition]:
+    def _locate(self, topic: str, partitions: Iterable[int]) -> list[MergedStartsAt]:
         """Nothing: there is no such topic."""
         try:
             return self._nodes.locate([Wanted(topic, None, n, Start.LATEST) for n in partitions])
@@ -86,9 +86,9 @@ class RemoteLogs:
         self._nodes.close()
 
 
-def _bounds(place: MergedPosition) -> Bounds:
+def _bounds(place: MergedStartsAt) -> Bounds:
     """Of a partition whose end is at `place`."""
-    size = record_bytes((place.file, place.byte), place.end_offset)
+    size = record_bytes((place.base_offset, place.byte), place.end_offset)
     return Bounds(place.start_offset, place.end_offset, size)
 
 

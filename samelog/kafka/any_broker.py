@@ -19,17 +19,17 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import FetchSessions
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 
 if TYPE_CHECKING:
-    from samelog.kafka.api import Client
+    from samelog.kafka.api import KafkaClient
     from samelog.replicator.interfaces import Refused, StreamListener
     from samelog.runtime.clock import Clock
     from samelog.sequencer.state.types import Topic
     from samelog.store.merged.reader import MergedReader
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """A node as a client of one listener reaches it; `rack`: where it is, if that is known."""
 
     number: int
@@ -38,7 +38,7 @@ class Endpoint(NamedTuple):
     rack: str | None = None
 
 
-class Outcome(NamedTuple):
+class AppendResult(NamedTuple):
     """What became of a batch. `append_ms` is -1 unless the log's own time counts."""
 
     error: ErrorCode
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     append_ms: int = -1
 
 
-class Stream(Protocol):
+class MergedStream(Protocol):
     """One partition's merged log here, and who is told when it has grown."""
 
     @property
@@ -71,11 +71,13 @@ class BatchLog(Protocol):
         """Whether `append` may be called for a partition."""
 
     async def open(self, topic: Topic, index: int) -> None:
-        """Make a partition ready for `append`. Raises Refusal."""
+        """Make a partition ready for `append`. Raises ApiError."""
 
-    def append(self, topic: Topic, index: int, data: memoryview, records: int) -> Future[Outcome]:
+    def append(
+        self, topic: Topic, index: int, data: memoryview, records: int
+    ) -> Future[AppendResult]:
         """Take one batch of an open partition: what will become of it. `data` is free on return.
-        Raises Refusal.
+        Raises ApiError.
         """
 
 
@@ -109,7 +111,7 @@ class AnyBroker(ABC):
         """The numbers of all members, in order."""
 
     @abstractmethod
-    def endpoints(self, listener: str) -> Sequence[Endpoint]:
+    def endpoints(self, listener: str) -> Sequence[BrokerEndpoint]:
         """The living nodes that have this listener."""
 
     @abstractmethod
@@ -121,7 +123,7 @@ class AnyBroker(ABC):
         numbers = [endpoint.number for endpoint in self.endpoints(listener)]
         return self.leader if self.leader in numbers else self.number
 
-    def nearest(self, client: Client, rack: str, index: int) -> int:
+    def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
         """The node that a client in a rack had better read a partition of this index from
         (KIP-392); -1: this one.
         """
@@ -129,18 +131,18 @@ class AnyBroker(ABC):
 
     @abstractmethod
     async def catch_up(self) -> None:
-        """Wait until what was committed before this call is known here. Raises Refusal."""
+        """Wait until what was committed before this call is known here. Raises ApiError."""
 
     async def look_for(self, topics: Iterable[str | UUID | None]) -> None:
         """Catch up if one of these is not known here, as far as that can be done: it might only be
         new.
         """
         if any(name and self.topic(name) is None for name in topics):
-            with suppress(Refusal):
+            with suppress(ApiError):
                 await self.catch_up()
 
     async def confirm_ends(self) -> None:
-        """Wait until `committed` is certain to tell which offsets there are. Raises Refusal."""
+        """Wait until `committed` is certain to tell which offsets there are. Raises ApiError."""
         await self.catch_up()
 
     # --- topics -----------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class AnyBroker(ABC):
         """A topic by its name or its id."""
 
     @abstractmethod
-    def partition(self, key: str | UUID, index: int) -> Stream | None:
+    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
         """A partition as it is here."""
 
     @abstractmethod
@@ -176,23 +178,23 @@ class AnyBroker(ABC):
 
     @abstractmethod
     async def create_by_default(self, name: str) -> None:
-        """Make a topic, known here afterwards, because somebody asked for it. Raises Refusal."""
+        """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""
 
     # --- rights -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def may_read(self, client: Client, topic: str) -> bool:
+    def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
 
     @abstractmethod
-    def may_write(self, client: Client, topic: str) -> bool:
+    def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
 
     @abstractmethod
-    def may_administer(self, client: Client) -> bool:
+    def may_administer(self, client: KafkaClient) -> bool:
         """Whether it may create, change and delete topics."""
 
-    def may_describe(self, client: Client, topic: str) -> bool:
+    def may_describe(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may know that a topic is there."""
         return (
             self.may_read(client, topic)

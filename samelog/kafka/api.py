@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from samelog.kafka.clients.memory import Memory
-from samelog.kafka.clients.sasl import Authenticator, Exchange
-from samelog.kafka.clients.throttle import Allowance, Allowances
+from samelog.kafka.clients.quotas import Allowance, Allowances
+from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.schemas import Tree, read_request, write_response
 from samelog.runtime.tally import Tally
 
@@ -39,7 +39,7 @@ Outcome = Now | Later | Coroutine[Any, Any, Now | Later]
 
 
 @dataclass(slots=True)
-class Client:
+class KafkaClient:
     """Who is at the other end of a connection."""
 
     identity: str
@@ -50,7 +50,7 @@ class Client:
     """What it says of itself, for the log."""
     authenticator: Authenticator | None = None
     """Of a listener that asks for names and passwords."""
-    exchange: Exchange | None = None
+    exchange: SaslExchange | None = None
     """An authentication under way."""
     rejected: str = ""
     """Why it is not to be answered any more."""
@@ -75,22 +75,22 @@ class CallTo(Generic[BrokerT_co]):
     """One request: who asks whom, in which version."""
 
     broker: BrokerT_co
-    client: Client
+    client: KafkaClient
     client_id: str
     version: int
 
 
-Call: TypeAlias = "CallTo[Broker]"
+NodeCall: TypeAlias = "CallTo[Broker]"
 """To a node."""
 AnyCall: TypeAlias = "CallTo[AnyBroker]"
 """To a node or to a sidecar."""
 
 
-def _read(api: Api[Any], version: int, body: memoryview) -> Any:
+def _read(api: KafkaApi[Any], version: int, body: memoryview) -> Any:
     return read_request(api.key, version, body)
 
 
-def _write(api: Api[Any], version: int, answer: Tree, throttle_ms: int) -> list[Buffer]:
+def _write(api: KafkaApi[Any], version: int, answer: Tree, throttle_ms: int) -> list[Buffer]:
     return [write_response(api.key, version, answer, throttle_ms)]
 
 
@@ -99,7 +99,7 @@ def _settle(answer: Any) -> tuple[Any, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api(Generic[AskedT_contra]):
+class KafkaApi(Generic[AskedT_contra]):
     """One API key, as it is served by whom `handle` may ask. Versions `first` to `last` are
     advertised; `flexible_from`: see KIP-482.
     """
@@ -113,10 +113,10 @@ class Api(Generic[AskedT_contra]):
     notes: str
     """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
     before_authentication: bool = False
-    read: Callable[[Api[Any], int, memoryview], Any] = field(default=_read)
+    read: Callable[[KafkaApi[Any], int, memoryview], Any] = field(default=_read)
     settle: Callable[[Any], tuple[Any, int]] = field(default=_settle)
     """The answer as it is to be written, and how many bytes of records it has."""
-    write: Callable[[Api[Any], int, Any, int], list[Buffer]] = field(default=_write)
+    write: Callable[[KafkaApi[Any], int, Any, int], list[Buffer]] = field(default=_write)
     """(this, version, answer, throttle time in ms) -> the answer's body."""
 
     def is_flexible(self, version: int) -> bool:

@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import Api, CallTo, Later, Now, Outcome
+from samelog.kafka.api import CallTo, KafkaApi, Later, Now, Outcome
 from samelog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
-Note = Callable[[str | None], None]
+NoteFailure = Callable[[str | None], None]
 """Writes the line: why nothing came of it, None if it is done."""
 
 
-def audited(api: Api[BrokerT]) -> Api[BrokerT]:
+def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
     """The same, with a line for each request that is not a question only."""
 
     def handle(call: CallTo[BrokerT], request: Any) -> Outcome:
@@ -46,7 +46,7 @@ def audited(api: Api[BrokerT]) -> Api[BrokerT]:
     return replace(api, handle=handle)
 
 
-def _when_done(outcome: Outcome, note: Note) -> Outcome:
+def _when_done(outcome: Outcome, note: NoteFailure) -> Outcome:
     if isinstance(outcome, asyncio.Future):
         outcome.add_done_callback(lambda done: note(_error_of(done)))
         return outcome

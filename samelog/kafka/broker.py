@@ -17,9 +17,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import AnyBroker, Endpoint
-from samelog.kafka.api import Client
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
+from samelog.kafka.api import KafkaClient
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
@@ -74,10 +74,10 @@ class Broker(AnyBroker):
         """The numbers of all members."""
         return sorted(self.node.members.all)
 
-    def endpoints(self, listener: str) -> list[Endpoint]:
+    def endpoints(self, listener: str) -> list[BrokerEndpoint]:
         """The living nodes that have this listener."""
         return [
-            Endpoint(number, known.host, known.port, known.rack or None)
+            BrokerEndpoint(number, known.host, known.port, known.rack or None)
             for number, listeners in sorted(self.machine.state.listeners.items())
             for known in listeners
             if known.name == listener and self.is_there(number)
@@ -87,7 +87,7 @@ class Broker(AnyBroker):
         """Whether a node is up, as far as is known here."""
         return self.node.is_there(number)
 
-    def nearest(self, client: Client, rack: str, index: int) -> int:
+    def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
         """The node that a client in a rack had better read a partition of this index from
         (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
         """
@@ -98,7 +98,7 @@ class Broker(AnyBroker):
 
     async def catch_up(self) -> None:
         """Wait until what was committed before this call is applied here; those who ask together
-        share one question to the cluster. Raises Refusal.
+        share one question to the cluster. Raises ApiError.
         """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask(None))
@@ -111,7 +111,7 @@ class Broker(AnyBroker):
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.shield(task)
         except TimeoutError as error:
-            raise Refusal(
+            raise ApiError(
                 ErrorCode.leader_not_available, "no leader has answered: ask again"
             ) from error
 
@@ -122,13 +122,13 @@ class Broker(AnyBroker):
         await self.node.proposer.catch_up()
 
     async def propose(self, command: AnyCommand) -> None:
-        """Have the cluster do something. Raises Refusal."""
+        """Have the cluster do something. Raises ApiError."""
         try:
             outcome = await self.node.proposer.propose(command)
         except TimeoutError as error:
-            raise Refusal(ErrorCode.request_timed_out, "no leader has confirmed it") from error
+            raise ApiError(ErrorCode.request_timed_out, "no leader has confirmed it") from error
         if isinstance(outcome, Rejection):
-            raise Refusal(
+            raise ApiError(
                 REJECTED.get(outcome.code, ErrorCode.unknown_server_error), outcome.message
             )
 
@@ -181,29 +181,29 @@ class Broker(AnyBroker):
     async def create_topic(
         self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
     ) -> None:
-        """Make a topic, known here afterwards. Raises Refusal."""
+        """Make a topic, known here afterwards. Raises ApiError."""
         now_ms = self.node.clock.wall_ms()
         await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
 
     async def create_by_default(self, name: str) -> None:
-        """Make a topic, known here afterwards, because somebody asked for it. Raises Refusal."""
+        """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""
         await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
 
     # --- rights -----------------------------------------------------------------------------------
 
-    def may_read(self, client: Client, topic: str) -> bool:
+    def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
         return self.node.rights.may_subscribe(client.identity, topic)
 
-    def may_write(self, client: Client, topic: str) -> bool:
+    def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
         return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
 
-    def may_use_group(self, client: Client, group: str) -> bool:
+    def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""
         return self.node.rights.may_use_group(client.identity, group)
 
-    def may_administer(self, client: Client) -> bool:
+    def may_administer(self, client: KafkaClient) -> bool:
         """Whether it may create, change and delete topics."""
         return self.node.rights.is_admin(client.identity)
 

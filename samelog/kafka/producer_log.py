@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import Outcome
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import Place, Refused
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.node_sessions import session_of
@@ -55,11 +55,11 @@ class _Waiting(NamedTuple):
     roll: int
     start: int
     records: int
-    outcome: asyncio.Future[Outcome]
+    outcome: asyncio.Future[AppendResult]
 
 
 @dataclass(slots=True)
-class _Run:
+class _ProducerRun:
     """The run that batches go into now, under the cluster's number; partition number -> input."""
 
     run_id: str
@@ -67,7 +67,7 @@ class _Run:
     inputs: dict[int, int]
 
 
-NOT_TAKEN = Outcome(ErrorCode.not_leader_or_follower)
+NOT_TAKEN = AppendResult(ErrorCode.not_leader_or_follower)
 """Clients ask who leads, and send it again."""
 
 
@@ -79,7 +79,7 @@ class ProducerLog:
         self._identity = NODE_PREFIX + node.config.name
         self._session = session_of(node.number)
         self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{node.number}"))
-        self._run: _Run | None = None
+        self._run: _ProducerRun | None = None
         self._is_started = False
         self._opening = asyncio.Lock()
         self._waiting: dict[int, deque[_Waiting]] = {}
@@ -110,7 +110,7 @@ class ProducerLog:
         return topic.partition_numbers[index] in self._run.inputs
 
     async def open(self, topic: Topic, index: int) -> None:
-        """Make a partition ready for `append`. Raises Refusal."""
+        """Make a partition ready for `append`. Raises ApiError."""
         async with self._opening:
             try:
                 for _ in range(OPEN_TRIES):
@@ -120,9 +120,9 @@ class ProducerLog:
                     await self._open_input(run, topic, index)
             except Refused as refused:
                 raise _refusal(refused) from refused
-        raise Refusal(ErrorCode.not_leader_or_follower, "this node cannot take records now")
+        raise ApiError(ErrorCode.not_leader_or_follower, "this node cannot take records now")
 
-    async def _open_run(self) -> _Run:
+    async def _open_run(self) -> _ProducerRun:
         known = self._node.replica.machine.state.sessions.get(self._session)
         last = known.runs[-1].number if known is not None and known.runs else -1
         number = 1 + max(last, -1 if known is None else known.forgotten)
@@ -136,12 +136,12 @@ class ProducerLog:
             dedup_id=None,
             dedup_base=None,
         )
-        run = _Run(run_id, opened.number, {})
+        run = _ProducerRun(run_id, opened.number, {})
         if not opened.closed:
             self._run = run
         return run
 
-    async def _open_input(self, run: _Run, topic: Topic, index: int) -> None:
+    async def _open_input(self, run: _ProducerRun, topic: Topic, index: int) -> None:
         opened = await self._node.intake.open_input(
             identity=self._identity,
             session=self._session,
@@ -155,13 +155,13 @@ class ProducerLog:
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
-    ) -> asyncio.Future[Outcome]:
+    ) -> asyncio.Future[AppendResult]:
         """Take one batch of an open partition: what will become of it. `data` is free on return.
-        Raises Refusal.
+        Raises ApiError.
         """
         run, intake = self._run, self._node.intake
         if run is None or not self.is_open(topic, index):
-            raise Refusal(NOT_TAKEN.error, "the run was closed meanwhile")
+            raise ApiError(NOT_TAKEN.error, "the run was closed meanwhile")
         number = run.inputs[topic.partition_numbers[index]]
         held = self._node.sessions.log(number)
         roll, byte = held.end(run.number)
@@ -172,7 +172,7 @@ class ProducerLog:
             intake.append(number, run.number, roll, byte, data)
         except Refused as refused:
             raise _refusal(refused) from refused
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         queue = self._waiting.setdefault(number, deque())
         queue.append(_Waiting(roll, byte, records, outcome))
         return outcome
@@ -192,12 +192,12 @@ class ProducerLog:
         while queue and (queue[0].roll, queue[0].start) < (part.roll, part.stop):
             batch = queue.popleft()
             if part.verdict == Verdict.TAKE:
-                found = Outcome(ErrorCode.none, offset, merge.append_ms if merge.stamp else -1)
+                found = AppendResult(ErrorCode.none, offset, merge.append_ms if merge.stamp else -1)
                 offset += batch.records
             elif part.verdict == Verdict.DUPLICATE:
-                found = Outcome(ErrorCode.none, part.detail)
+                found = AppendResult(ErrorCode.none, part.detail)
             else:
-                found = Outcome(_VERDICTS[Verdict(part.verdict)])
+                found = AppendResult(_VERDICTS[Verdict(part.verdict)])
             _answer(batch, found)
 
     def on_run_closed(
@@ -214,7 +214,7 @@ class ProducerLog:
 
     def on_topic_gone(self, number: int) -> None:
         """A topic was deleted."""
-        self._give_up(number, Outcome(ErrorCode.unknown_topic_or_partition))
+        self._give_up(number, AppendResult(ErrorCode.unknown_topic_or_partition))
         if self._run is not None:
             self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
 
@@ -223,16 +223,16 @@ class ProducerLog:
     ) -> None:
         """Answers come from committed instructions."""
 
-    def _give_up(self, number: int, outcome: Outcome) -> None:
+    def _give_up(self, number: int, outcome: AppendResult) -> None:
         for batch in self._waiting.pop(number, ()):
             _answer(batch, outcome)
 
 
-def _answer(batch: _Waiting, outcome: Outcome) -> None:
+def _answer(batch: _Waiting, outcome: AppendResult) -> None:
     if not batch.outcome.done():
         batch.outcome.set_result(outcome)
 
 
-def _refusal(refused: Refused) -> Refusal:
+def _refusal(refused: Refused) -> ApiError:
     code = _REFUSED.get(refused.code, ErrorCode.not_leader_or_follower)
-    return Refusal(code, refused.message)
+    return ApiError(code, refused.message)

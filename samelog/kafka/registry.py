@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samelog.kafka.api import Api
+from samelog.kafka.api import KafkaApi
 from samelog.kafka.apis.cluster import describe_cluster, metadata
 from samelog.kafka.apis.groups import (
     consumer_group_describe,
@@ -46,7 +46,7 @@ from samelog.kafka.apis.topics import (
 from samelog.kafka.audit import audited
 from samelog.kafka.broker import Broker
 
-GROUPS: tuple[Api[Broker], ...] = (
+GROUPS: tuple[KafkaApi[Broker], ...] = (
     offset_commit.API,
     offset_fetch.API,
     join_group.API,
@@ -61,7 +61,7 @@ GROUPS: tuple[Api[Broker], ...] = (
     consumer_group_describe.API,
 )
 """What only a coordinator answers."""
-SERVED: tuple[Api[Broker], ...] = (
+SERVED: tuple[KafkaApi[Broker], ...] = (
     sasl_handshake.API,
     sasl_authenticate.API,
     produce.API,
@@ -82,7 +82,7 @@ SERVED: tuple[Api[Broker], ...] = (
     find_coordinator.API,
     *GROUPS,
 )
-ALL: tuple[Api[Broker], ...] = (*SERVED, api_versions.make(SERVED))
+ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, api_versions.make(SERVED))
 CHANGES = {
     create_topics.API.key,
     delete_topics.API.key,
@@ -94,6 +94,6 @@ CHANGES = {
     offset_delete.API.key,
 }
 """What administrators change."""
-APIS: Mapping[int, Api[Broker]] = {
+APIS: Mapping[int, KafkaApi[Broker]] = {
     api.key: audited(api) if api.key in CHANGES else api for api in ALL
 }

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from samelog.config.tables.kafka import ClientQuota, Security
 from samelog.kafka.broker import Broker
+from samelog.kafka.clients.quotas import Allowances
 from samelog.kafka.clients.sasl import Authenticator
-from samelog.kafka.clients.throttle import Allowances
 from samelog.kafka.registry import APIS
-from samelog.kafka.server.dispatch import Dispatcher
+from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.kafka.server.listener import Listener, ListenerFault
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
@@ -44,7 +44,7 @@ class KafkaService:
         self._advertising: asyncio.Task[None] | None = None
         config = node.config.kafka
         self._broker = Broker(node)
-        dispatcher = Dispatcher(self._broker, APIS)
+        dispatcher = ApiDispatcher(self._broker, APIS)
         self._allowances = Allowances(config.quotas)
         self.listeners = [
             Listener(

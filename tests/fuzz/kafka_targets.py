@@ -21,10 +21,9 @@ from samelog.format.compression import Codec
 from samelog.kafka.apis.records.producing import OLDEST
 from samelog.kafka.apis.records.record_check import check_records
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
-from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.errors import ApiError, MalformedRequest
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import read_client_id, read_header
-from samelog.kafka.codec.refusal import Refusal
 from samelog.kafka.codec.schemas import Tree, write_request
 from samelog.kafka.codec.structure import shape_of
 from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
@@ -77,7 +76,7 @@ def batches(data: bytes) -> None:
     """What is taken is one valid batch of a codec that its version may use."""
     version = 3 + data[0] % 9 if data else 3
     records = memoryview(data)[1:]
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(ApiError):
         header = check_records(records, version=version, limit_bytes=BATCH_BYTES_MAX)
         scan = kernels.scan(records, max_batch_bytes=BATCH_BYTES_MAX)
         assert (scan.end, scan.batches, scan.records) == (len(records), 1, header.records)

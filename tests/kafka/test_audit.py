@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis.topics import create_topics
 from samelog.kafka.audit import audited
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 
 CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="samelog://client/a", host="::1"))
-REFUSED = Refusal(ErrorCode.cluster_authorization_failed, "not you")
+REFUSED = ApiError(ErrorCode.cluster_authorization_failed, "not you")
 
 
 def now(answer: Any) -> Callable[[Any, Any], Any]:
@@ -49,7 +49,7 @@ async def outcome_of(handle: Callable[[Any, Any], Any]) -> Any:
 def test_what_fails_is_told_as_before_and_written_down(
     handle: Callable[[Any, Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "samelog.audit"), pytest.raises(Refusal):
+    with caplog.at_level(logging.INFO, "samelog.audit"), pytest.raises(ApiError):
         asyncio.run(outcome_of(handle))
     [line] = caplog.records
     assert "failed: " in line.getMessage()

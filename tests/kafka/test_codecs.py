@@ -18,10 +18,10 @@ from kio.serial import entity_writer
 from samelog.kafka.codec import schemas
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.fetch import (
-    FetchAnswer,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     read_fetch,
     write_fetch,
 )
@@ -122,7 +122,7 @@ def test_fetch_answers_are_what_the_library_writes(
 ) -> None:
     by_id = version >= 13
     error, aborted, session = head
-    mine = FetchAnswer(
+    mine = FetchResponse(
         error,
         [
             (

@@ -16,8 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.clients.fetch_sessions import EPOCH_MAX, STALE_S, FetchContext, FetchSessions
-from samelog.kafka.codec.fetch import FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata
 
@@ -40,7 +40,7 @@ def request(
 
 
 def code_of(kept: FetchSessions, asked: FetchRequest, *, by_id: bool = False) -> ErrorCode:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         kept.begin(asked, 0, by_id=by_id)
     return refused.value.code
 
@@ -51,8 +51,8 @@ class Server:
     def __init__(self) -> None:
         self.logs = {place: [0, 0, 0] for place in PLACES}
 
-    def answer(self, context: FetchContext) -> FetchAnswer:
-        return FetchAnswer(
+    def answer(self, context: FetchContext) -> FetchResponse:
+        return FetchResponse(
             0,
             [
                 (key, [self.part((str(key), p.partition), p.offset)])
@@ -101,7 +101,7 @@ class Client:
             for part in parts:
                 self.take((str(key), part.partition), part)
 
-    def check(self, answer: FetchAnswer, *, is_full: bool) -> None:
+    def check(self, answer: FetchResponse, *, is_full: bool) -> None:
         """What has to be there is there, and nothing else."""
         found = {(key, part.partition): part for key, parts in answer.topics for part in parts}
         expected = {}

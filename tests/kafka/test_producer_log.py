@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import Outcome
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import NOT_TAKEN, ProducerLog
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopic, DeleteTopic
@@ -35,7 +35,7 @@ async def opened(node: Node, topic: Topic) -> ProducerLog:
     return log
 
 
-async def outcome(future: asyncio.Future[Outcome]) -> Outcome:
+async def outcome(future: asyncio.Future[AppendResult]) -> AppendResult:
     async with asyncio.timeout(DEADLINE_S):
         return await future
 
@@ -50,7 +50,7 @@ def test_batches_are_answered_in_order_with_their_offsets(tmp_path: Path) -> Non
             log.append(topic, 0, memoryview(b), n) for b, n in zip(batches, (1, 2, 1), strict=True)
         ]
         found = [await outcome(future) for future in futures]
-        assert found == [Outcome(ErrorCode.none, offset) for offset in (0, 1, 3)]
+        assert found == [AppendResult(ErrorCode.none, offset) for offset in (0, 1, 3)]
         log.close()
 
     run_with(tmp_path, 1, body)
@@ -65,7 +65,7 @@ def test_a_follower_takes_records_and_the_others_follow_at_once(tmp_path: Path) 
         log = await opened(follower, topic)
         for count in range(5):
             future = log.append(topic, 0, memoryview(batch(b"%d" % count)), 1)
-            assert await outcome(future) == Outcome(ErrorCode.none, count)
+            assert await outcome(future) == AppendResult(ErrorCode.none, count)
         await until(lambda: len({merged(node) for node in nodes}) == 1, "the same everywhere")
         log.close()
 
@@ -83,11 +83,11 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
         await closing
         assert await outcome(lost) == NOT_TAKEN
         assert not log.is_open(topic, 0)
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             log.append(topic, 0, memoryview(batch(b"x")), 1)
         await log.open(topic, 0)
         again = log.append(topic, 0, memoryview(batch(b"lost")), 1)
-        assert await outcome(again) == Outcome(ErrorCode.none, 0)
+        assert await outcome(again) == AppendResult(ErrorCode.none, 0)
         assert merged(node).count(b"lost") == 1
         log.close()
 
@@ -104,7 +104,7 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         await deleting
         found = await outcome(future)
         assert found.error in (ErrorCode.none, ErrorCode.unknown_topic_or_partition)
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             log.append(topic, 0, memoryview(batch(b"x")), 1)
         log.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis.records.record_check import check_records
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from tests.kafka.batches import batch, put
 
 LIMIT = 10_000
@@ -21,7 +21,7 @@ def code_of(data: bytes | None, version: int = 9) -> ErrorCode:
     view = None if data is None else memoryview(data)
     try:
         check_records(view, version=version, limit_bytes=LIMIT)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.code
     return ErrorCode.none
 

@@ -14,7 +14,7 @@ from samelog.kafka.clients.sasl import (
     HASHES,
     AuthenticationFailed,
     Authenticator,
-    Exchange,
+    SaslExchange,
     verifier,
 )
 
@@ -22,7 +22,7 @@ USERS = {"ann": "right", "b,o=b": "päss"}
 AUTHENTICATOR = Authenticator(USERS, b"secret")
 
 
-def begin(mechanism: str, nonce: str = "server") -> Exchange:
+def begin(mechanism: str, nonce: str = "server") -> SaslExchange:
     exchange = AUTHENTICATOR.begin(mechanism, nonce)
     assert exchange is not None
     return exchange
@@ -30,7 +30,7 @@ def begin(mechanism: str, nonce: str = "server") -> Exchange:
 
 def scram(
     mechanism: str, name: str, password: str, *, nonce: str = "client", again: str = ""
-) -> Exchange:
+) -> SaslExchange:
     """A client's side of SCRAM, by RFC 5802; checks the server's signature. `again`: what the
     client's last nonce has in front, which the RFC does not know.
     """

@@ -13,7 +13,7 @@ from kio.index import load_request_schema
 from samelog.kafka.codec import schemas
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.headers import read_client_id, read_header, response_header
-from samelog.kafka.codec.primitives import Reader, Writer
+from samelog.kafka.codec.primitives import MessageReader, MessageWriter
 from samelog.kafka.registry import APIS
 
 OWN_CODECS = (0, 1)
@@ -29,7 +29,7 @@ NO_RIGHTS = {"include_topic_authorized_operations": False}
 
 
 def with_tag(tag: int, data: bytes) -> bytes:
-    writer = Writer(flexible=True)
+    writer = MessageWriter(flexible=True)
     writer.tags([(tag, data)])
     return b"".join(map(bytes, writer.take()))
 
@@ -91,7 +91,7 @@ def test_header_versions() -> None:
 @given(data=st.binary(max_size=30), flexible=st.booleans())
 def test_primitive_reader_is_bounded(data: bytes, flexible: bool) -> None:
     for method in ("int64", "uuid", "nullable_string", "nullable_bytes", "count", "tags", "string"):
-        reader = Reader(data, flexible=flexible)
+        reader = MessageReader(data, flexible=flexible)
         try:
             value = getattr(reader, method)()
         except MalformedRequest:

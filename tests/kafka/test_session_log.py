@@ -13,11 +13,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import read_header
-from samelog.kafka.any_broker import Outcome
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.sequences import Sequences
-from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.publisher import session_writer
 from samelog.publisher.session_writer import SessionWriter
 from samelog.sequencer.state.types import Topic
@@ -29,8 +29,8 @@ from tests.runtime.peers import until
 
 FS = OsFileSystem()
 TOPIC = Topic("0" * 32, "t", {}, 0, [0])
-APPENDED = Outcome(ErrorCode.none)
-Body = Callable[[SessionLog], Coroutine[Any, Any, None]]
+APPENDED = AppendResult(ErrorCode.none)
+Body = Callable[[SidecarLog], Coroutine[Any, Any, None]]
 
 
 def of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> bytes:
@@ -47,25 +47,25 @@ def run(root: Path, body: Body, budget_bytes: int = 1 << 30) -> None:
             budget_bytes=budget_bytes,
             roll_bytes=budget_bytes,
         )
-        log = SessionLog(FS, writer, batch_bytes=1 << 20)
+        log = SidecarLog(FS, writer, batch_bytes=1 << 20)
         await body(log)
         await log.close()
 
     asyncio.run(whole())
 
 
-def append(log: SessionLog, data: bytes) -> asyncio.Future[Outcome]:
+def append(log: SidecarLog, data: bytes) -> asyncio.Future[AppendResult]:
     return log.append(TOPIC, 0, memoryview(data), 1)
 
 
-def refusal(log: SessionLog, data: bytes) -> ErrorCode:
-    with pytest.raises(Refusal) as refused:
+def refusal(log: SidecarLog, data: bytes) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
         append(log, data)
     return refused.value.code
 
 
 def test_batches_are_written_in_order_without_their_producers(tmp_path: Path) -> None:
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         asked = [append(log, data) for data in (batch(b"a"), of(7, 0, b"b", b"c"), batch(b"d"))]
         assert [await each for each in asked] == [APPENDED] * 3
         assert reading.values(tmp_path / "s") == [b"a", b"b", b"c", b"d"]
@@ -78,7 +78,7 @@ def test_batches_are_written_in_order_without_their_producers(tmp_path: Path) ->
 
 
 def test_a_retry_is_answered_and_not_written_again(tmp_path: Path) -> None:
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         for data in (of(7, 0, b"a"), of(7, 0, b"a"), of(7, 1, b"b"), of(8, 0, b"c")):
             assert await append(log, data) == APPENDED
         assert refusal(log, of(7, 5, b"x")) is ErrorCode.out_of_order_sequence_number
@@ -90,7 +90,7 @@ def test_a_retry_is_answered_and_not_written_again(tmp_path: Path) -> None:
 
 
 def test_records_that_nobody_could_read_are_not_taken(tmp_path: Path) -> None:
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         assert refusal(log, put(61, ">B", 0x7E)(batch(b"x"))) is ErrorCode.invalid_record
         assert await append(log, batch(b"good")) == APPENDED
 
@@ -99,7 +99,7 @@ def test_records_that_nobody_could_read_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_full_budget_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         assert await append(log, batch(bytes(3000))) == APPENDED
         assert refusal(log, of(7, 0, bytes(3000))) is ErrorCode.kafka_storage_error
         assert await append(log, of(7, 0, b"small")) == APPENDED
@@ -115,7 +115,7 @@ def test_after_a_failed_sync_nothing_more_is_taken(
     def fail(*_: object) -> None:
         raise kind("log.0.0", "sync", code)
 
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         monkeypatch.setattr(session_writer.Unsynced, "sync", fail)
         asked = [append(log, batch(b"a")), append(log, batch(b"b"))]
         assert {(await each).error for each in asked} == {ErrorCode.kafka_storage_error}
@@ -132,7 +132,7 @@ def test_what_lies_where_nobody_finds_it_is_not_answered_and_taken_again_later(
     """The directory is unmounted, or replaced, while the file is open."""
     monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
 
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         assert await append(log, of(7, 0, b"a")) == APPENDED
         written = append(log, of(7, 1, b"b"))
         (tmp_path / "s").rename(tmp_path / "away")
@@ -152,7 +152,7 @@ def test_what_comes_while_the_directory_is_gone_is_not_written(
 ) -> None:
     monkeypatch.setattr(session_log, "REOPEN_S", 0.01)
 
-    async def body(log: SessionLog) -> None:
+    async def body(log: SidecarLog) -> None:
         assert await append(log, batch(b"-")) == APPENDED
         (tmp_path / "s").rename(tmp_path / "away")
         assert refusal(log, batch(b"a")) is ErrorCode.kafka_storage_error
@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_at_the_start_keeps_no_sidecar_from_shipping(
         return SessionWriter.open(FS, path, session="s", budget_bytes=9000, roll_bytes=9000)
 
     async def main() -> None:
-        log = SessionLog(FS, open_writer, batch_bytes=1 << 20)
+        log = SidecarLog(FS, open_writer, batch_bytes=1 << 20)
         assert "No space left" in log.fault
         assert refusal(log, batch(b"a")) is ErrorCode.kafka_storage_error
         full.clear()

@@ -15,7 +15,7 @@ from samelog.config.authorisation import Rights
 from samelog.consensus import messages
 from samelog.kafka.apis.records import record_check
 from samelog.kafka.apis.records.fetching import Fetching
-from samelog.kafka.groups.desk import Desk
+from samelog.kafka.groups.outbox import Outbox
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify
 from samelog.sequencer.cluster.changes import Changes
@@ -241,12 +241,12 @@ def append_time_by_the_clock() -> Iterator[None]:
 def commit_offsets_one_by_one() -> Iterator[None]:
     """Every commit of a consumer takes an entry of its own."""
 
-    def commits(self: Desk, count: int) -> list[Any]:
+    def commits(self: Outbox, count: int) -> list[Any]:
         alone: list[Any] = []
         self.propose(CommitOffsets(alone))
         return alone
 
-    with patch.object(Desk, "_commits_with_room", commits):
+    with patch.object(Outbox, "_commits_with_room", commits):
         yield
 
 

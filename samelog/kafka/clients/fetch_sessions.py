@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
-    FetchAnswer,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     TopicKey,
 )
-from samelog.kafka.codec.refusal import Refusal
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -37,13 +37,13 @@ PARTITIONS_MAX = 200_000
 STALE_S = 120.0
 """A session that was not used for so long makes room for another."""
 
-Place = tuple[TopicKey, int]
-Asked = list[tuple[TopicKey, list[FetchPartition]]]
-Answered = list[tuple[TopicKey, list[FetchedPartition]]]
+PartitionKey = tuple[TopicKey, int]
+WantedTopics = list[tuple[TopicKey, list[FetchPartition]]]
+FetchedTopics = list[tuple[TopicKey, list[FetchedPartition]]]
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedPartition:
     """A partition of a session: what is wanted of it, and what was told of it last."""
 
     asked: FetchPartition
@@ -63,18 +63,18 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _Session:
+class _FetchSession:
     number: int
     by_id: bool
     used_at: float
     epoch: int = INITIAL_EPOCH + 1
     """Of the next request."""
-    partitions: dict[Place, _Known] = field(default_factory=dict)
+    partitions: dict[PartitionKey, _CachedPartition] = field(default_factory=dict)
     """Those that an answer held last come last: others have their turn first."""
 
-    def asked(self) -> Asked:
+    def asked(self) -> WantedTopics:
         """All partitions, as a request that names them all; a topic may be there many times."""
-        topics: Asked = []
+        topics: WantedTopics = []
         for (key, _), known in self.partitions.items():
             if not topics or topics[-1][0] != key:
                 topics.append((key, []))
@@ -85,22 +85,22 @@ class _Session:
         """Take over what a request names, and what it wants forgotten."""
         for key, partitions in request.topics:
             for asked in partitions:
-                known = self.partitions.setdefault((key, asked.partition), _Known(asked))
+                known = self.partitions.setdefault((key, asked.partition), _CachedPartition(asked))
                 known.asked = asked
         for key, indexes in request.forgotten:
             for index in indexes:
                 self.partitions.pop((key, index), None)
 
-    def news(self, topics: Answered) -> Answered:
+    def news(self, topics: FetchedTopics) -> FetchedTopics:
         """What has to be told of an answer's partitions."""
-        kept: Answered = []
+        kept: FetchedTopics = []
         for key, parts in topics:
             found = [part for part in parts if self._is_news((key, part.partition), part)]
             if found:
                 kept.append((key, found))
         return kept
 
-    def _is_news(self, place: Place, part: FetchedPartition) -> bool:
+    def _is_news(self, place: PartitionKey, part: FetchedPartition) -> bool:
         known = self.partitions[place]
         is_news = known.is_news(part)
         if is_news:
@@ -112,10 +112,10 @@ class _Session:
 class FetchContext:
     """What a request wants after all: `topics`; what its answer goes through: `finish`."""
 
-    topics: Asked
+    topics: WantedTopics
     by_id: bool = False
     opens: bool = False
-    session: _Session | None = None
+    session: _FetchSession | None = None
     epoch: int = 0
     """The session's behind the request."""
 
@@ -134,7 +134,7 @@ class FetchSessions:
         self._new_number = new_number
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
         """The one that was used last comes last."""
         self.partitions = 0
         """Of all sessions."""
@@ -145,7 +145,7 @@ class FetchSessions:
     # --- requests ---------------------------------------------------------------------------------
 
     def begin(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchContext:
-        """Find out what a request wants. `by_id`: it names topics by id. Raises Refusal."""
+        """Find out what a request wants. `by_id`: it names topics by id. Raises ApiError."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(request.session_id)
             return FetchContext(request.topics, by_id, request.session_epoch == INITIAL_EPOCH)
@@ -161,22 +161,22 @@ class FetchSessions:
             return FetchContext(session.asked())
         return FetchContext(session.asked(), by_id, session=session, epoch=session.epoch)
 
-    def _find(self, request: FetchRequest, *, by_id: bool) -> _Session:
+    def _find(self, request: FetchRequest, *, by_id: bool) -> _FetchSession:
         session = self._sessions.get(request.session_id)
         if session is None:
             text = f"there is no fetch session {request.session_id}"
-            raise Refusal(ErrorCode.fetch_session_id_not_found, text)
+            raise ApiError(ErrorCode.fetch_session_id_not_found, text)
         if session.epoch != request.session_epoch:
             text = f"epoch {request.session_epoch} of a fetch session; it is {session.epoch}"
-            raise Refusal(ErrorCode.invalid_fetch_session_epoch, text)
+            raise ApiError(ErrorCode.invalid_fetch_session_epoch, text)
         if session.by_id != by_id:
             text = "a fetch session has names of topics, or ids, not both"
-            raise Refusal(ErrorCode.fetch_session_topic_id_error, text)
+            raise ApiError(ErrorCode.fetch_session_topic_id_error, text)
         return session
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def finish(self, context: FetchContext, answer: FetchAnswer, now: float) -> FetchAnswer:
+    def finish(self, context: FetchContext, answer: FetchResponse, now: float) -> FetchResponse:
         """The answer as the client is to get it."""
         session = context.session
         if session is None:
@@ -184,20 +184,22 @@ class FetchSessions:
             return answer._replace(session_id=number)
         if session.epoch != context.epoch:  # the next request came before this was answered
             error = int(ErrorCode.invalid_fetch_session_epoch)
-            return FetchAnswer(error, [], session_id=session.number)
+            return FetchResponse(error, [], session_id=session.number)
         return answer._replace(topics=session.news(answer.topics), session_id=session.number)
 
-    def _open(self, context: FetchContext, answer: FetchAnswer, now: float) -> int:
+    def _open(self, context: FetchContext, answer: FetchResponse, now: float) -> int:
         """A new session's number, or none where there is no room."""
         asked = {
-            (key, each.partition): _Known(each) for key, parts in context.topics for each in parts
+            (key, each.partition): _CachedPartition(each)
+            for key, parts in context.topics
+            for each in parts
         }
         if not asked or not self._has_room(len(asked), now):
             return NO_SESSION
         number = self._new_number()
         while number in self._sessions:
             number = self._new_number()
-        session = _Session(number, context.by_id, now, partitions=asked)
+        session = _FetchSession(number, context.by_id, now, partitions=asked)
         session.news(answer.topics)
         self._sessions[number] = session
         self.partitions += len(asked)

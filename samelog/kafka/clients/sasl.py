@@ -32,7 +32,7 @@ class AuthenticationFailed(Exception):
 WRONG = "authentication failed: invalid credentials"
 
 
-class Exchange(Protocol):
+class SaslExchange(Protocol):
     """One authentication under way."""
 
     user: str | None
@@ -163,7 +163,7 @@ class Authenticator:
         self._passwords = passwords
         self._secret = hashlib.sha256(secret).digest()
 
-    def begin(self, mechanism: str, nonce: str) -> Exchange | None:
+    def begin(self, mechanism: str, nonce: str) -> SaslExchange | None:
         """An exchange; None if there is no such mechanism."""
         if mechanism == PLAIN:
             return PlainExchange(self._passwords)

@@ -6,6 +6,8 @@ that the bytes came on is closed, and nothing else is harmed.
 
 from __future__ import annotations
 
+from kio.schema.errors import ErrorCode
+
 
 class MalformedRequest(Exception):
     """Bytes that are no request of the Kafka protocol."""
@@ -19,3 +21,16 @@ class Unanswerable(Exception):
     """What a request asks for is refused, and the client expects no answer: all that is left is to
     close the connection.
     """
+
+
+class ApiError(Exception):
+    """Why something that a client asked for is not done: Kafka's code, and a text for people."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class InvalidResponse(Exception):
+    """A handler made a response that Kafka's description does not allow: a fault of ours."""

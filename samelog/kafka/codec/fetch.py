@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.kafka.codec.primitives import Reader, Writer
+from samelog.kafka.codec.primitives import MessageReader, MessageWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,7 +65,7 @@ class FetchedPartition(NamedTuple):
     preferred: int = -1
 
 
-class FetchAnswer(NamedTuple):
+class FetchResponse(NamedTuple):
     """An answer; `has_aborted`: the list of aborted transactions is there, and empty."""
 
     error: int
@@ -76,7 +76,7 @@ class FetchAnswer(NamedTuple):
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
     """A request. Raises MalformedRequest."""
-    reader = Reader(body, flexible=version >= FLEXIBLE_FROM)
+    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     if version < 15:
         reader.int32()  # of a replica
     max_wait, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
@@ -96,7 +96,7 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     )
 
 
-def _read_partition(reader: Reader, version: int) -> FetchPartition:
+def _read_partition(reader: MessageReader, version: int) -> FetchPartition:
     index = reader.int32()
     epoch = reader.int32() if version >= 9 else -1
     offset = reader.int64()
@@ -109,11 +109,11 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
     return FetchPartition(index, epoch, offset, max_bytes)
 
 
-def _read_key(reader: Reader, version: int) -> TopicKey:
+def _read_key(reader: MessageReader, version: int) -> TopicKey:
     return reader.uuid() if version >= IDS_FROM else reader.string()
 
 
-def _read_forgotten(reader: Reader, version: int) -> list[tuple[TopicKey, list[int]]]:
+def _read_forgotten(reader: MessageReader, version: int) -> list[tuple[TopicKey, list[int]]]:
     """What a fetch session is to forget."""
     topics: list[tuple[TopicKey, list[int]]] = []
     for _ in range(reader.count()):
@@ -123,9 +123,9 @@ def _read_forgotten(reader: Reader, version: int) -> list[tuple[TopicKey, list[i
     return topics
 
 
-def write_fetch(version: int, answer: FetchAnswer, throttle_ms: int = 0) -> list[Buffer]:
+def write_fetch(version: int, answer: FetchResponse, throttle_ms: int = 0) -> list[Buffer]:
     """An answer's body; `throttle_ms`: how long the client is to wait."""
-    writer = Writer(flexible=version >= FLEXIBLE_FROM)
+    writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
     writer.int32(throttle_ms)
     if version >= 7:
         writer.int16(answer.error)
@@ -144,7 +144,9 @@ def write_fetch(version: int, answer: FetchAnswer, throttle_ms: int = 0) -> list
     return writer.take()
 
 
-def _write_partition(writer: Writer, version: int, part: FetchedPartition, aborted: int) -> None:
+def _write_partition(
+    writer: MessageWriter, version: int, part: FetchedPartition, aborted: int
+) -> None:
     stable = part.high_watermark
     if version >= 5:
         fixed = _PARTITION_5.pack(

@@ -14,7 +14,7 @@ import struct
 from typing import NamedTuple
 
 from samelog.kafka.codec.errors import MalformedRequest
-from samelog.kafka.codec.primitives import Reader
+from samelog.kafka.codec.primitives import MessageReader
 
 _FIXED = struct.Struct(">hhi")
 API_VERSIONS_KEY = 18
@@ -37,7 +37,7 @@ def read_header(frame: memoryview) -> RequestHeader:
 
 def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
     """The client's name for itself, and where the body begins. Raises MalformedRequest."""
-    reader = Reader(frame, _FIXED.size)
+    reader = MessageReader(frame, _FIXED.size)
     client_id = reader.nullable_string()
     reader.flexible = flexible
     reader.tags()

@@ -27,7 +27,7 @@ ELEMENTS_MAX = 100_000
 """In all arrays of one message: each becomes a value that takes many times its bytes."""
 
 
-class Reader:
+class MessageReader:
     """Reads values from `data`, one behind the other. All methods raise MalformedRequest."""
 
     def __init__(self, data: Buffer, at: int = 0, *, flexible: bool = False) -> None:
@@ -134,7 +134,7 @@ class Reader:
         return found
 
 
-class Writer:
+class MessageWriter:
     """Gathers a message as a list of buffers; large ones are taken over as they are."""
 
     def __init__(self, *, flexible: bool = False) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.kafka.codec.primitives import Reader, Writer
+from samelog.kafka.codec.primitives import MessageReader, MessageWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,12 +53,12 @@ class ProducedPartition(NamedTuple):
     bad_records: tuple[tuple[int, str | None], ...] = ()
 
 
-ProduceAnswer = list[tuple[str, list[ProducedPartition]]]
+ProduceResponse = list[tuple[str, list[ProducedPartition]]]
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
     """A request. Raises MalformedRequest."""
-    reader = Reader(body, flexible=version >= FLEXIBLE_FROM)
+    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     transactional_id = reader.nullable_string() if version >= 3 else None
     acks, timeout_ms = reader.int16(), reader.int32()
     topics: list[tuple[str, list[ProducePartition]]] = []
@@ -70,15 +70,15 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _read_partition(reader: Reader) -> ProducePartition:
+def _read_partition(reader: MessageReader) -> ProducePartition:
     partition = ProducePartition(reader.int32(), reader.nullable_bytes())
     reader.tags()
     return partition
 
 
-def write_produce(version: int, answer: ProduceAnswer, throttle_ms: int = 0) -> list[Buffer]:
+def write_produce(version: int, answer: ProduceResponse, throttle_ms: int = 0) -> list[Buffer]:
     """An answer's body; `throttle_ms`: how long the client is to wait."""
-    writer = Writer(flexible=version >= FLEXIBLE_FROM)
+    writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
     writer.count(len(answer))
     for name, partitions in answer:
         writer.nullable_string(name)
@@ -92,7 +92,7 @@ def write_produce(version: int, answer: ProduceAnswer, throttle_ms: int = 0) -> 
     return writer.take()
 
 
-def _write_partition(writer: Writer, version: int, part: ProducedPartition) -> None:
+def _write_partition(writer: MessageWriter, version: int, part: ProducedPartition) -> None:
     if version >= 5:
         fixed = _PARTITION_5.pack(
             part.partition, part.error, part.base_offset, part.append_ms, part.log_start

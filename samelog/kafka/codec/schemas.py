@@ -73,7 +73,7 @@ def _write(structure: Any, tree: Tree) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Plan:
+class _FieldPlan:
     """How a field is made of a tree's value."""
 
     name: str
@@ -83,13 +83,13 @@ class _Plan:
 
 
 @cache
-def _plans(structure: Any) -> tuple[_Plan, ...]:
+def _plans(structure: Any) -> tuple[_FieldPlan, ...]:
     return tuple(_plan(field) for field in dataclasses.fields(structure))
 
 
-def _plan(field: dataclasses.Field[Any]) -> _Plan:
+def _plan(field: dataclasses.Field[Any]) -> _FieldPlan:
     shape = shape_of(field)
-    return _Plan(field.name, shape.structure, _DURATIONS.get(shape.kind), shape.is_array)
+    return _FieldPlan(field.name, shape.structure, _DURATIONS.get(shape.kind), shape.is_array)
 
 
 def build(structure: Any, tree: Tree) -> Any:
@@ -100,7 +100,7 @@ def build(structure: Any, tree: Tree) -> Any:
     return structure(**values)
 
 
-def _value(plan: _Plan, value: Any) -> Any:
+def _value(plan: _FieldPlan, value: Any) -> Any:
     if value is None:
         return None
     if plan.duration is not None:

@@ -15,7 +15,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from samelog.kafka.codec.primitives import Reader, Writer
+from samelog.kafka.codec.primitives import MessageReader, MessageWriter
 
 _SIZES = {
     "bool": 1,
@@ -38,7 +38,7 @@ _NULL = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """How one field lies in a message."""
 
     kind: str
@@ -52,7 +52,7 @@ class Shape:
 class Layout:
     """How a structure lies in a message: fields in order, then the tags that are known."""
 
-    fields: tuple[Shape, ...]
+    fields: tuple[FieldShape, ...]
     tags: frozenset[int]
 
 
@@ -64,7 +64,7 @@ def layout_of(structure: Any) -> Layout:
     return Layout(plain, frozenset(f.metadata["tag"] for f in fields if "tag" in f.metadata))
 
 
-def shape_of(field: dataclasses.Field[Any]) -> Shape:
+def shape_of(field: dataclasses.Field[Any]) -> FieldShape:
     """How a field of one of the library's structures lies in a message."""
     inner, nullable = _without_none(field.type)
     is_array = get_origin(inner) is tuple
@@ -72,7 +72,7 @@ def shape_of(field: dataclasses.Field[Any]) -> Shape:
         inner, _ = _without_none(get_args(inner)[0])
     is_structure = dataclasses.is_dataclass(inner)
     kind = "" if is_structure else field.metadata["kafka_type"]
-    return Shape(kind, inner if is_structure else None, is_array, nullable)
+    return FieldShape(kind, inner if is_structure else None, is_array, nullable)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -84,17 +84,17 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 def checked(structure: Any, data: memoryview) -> memoryview:
     """`data` as the library can read it. Raises MalformedRequest."""
-    reader = Reader(data, flexible=structure.__flexible__)
+    reader = MessageReader(data, flexible=structure.__flexible__)
     unknown: list[int] = []
     _walk(structure, reader, unknown)
     if not unknown:
         return data
-    reader, writer = Reader(data, flexible=True), Writer(flexible=True)
+    reader, writer = MessageReader(data, flexible=True), MessageWriter(flexible=True)
     _copy(structure, reader, writer)
     return memoryview(b"".join(bytes(part) for part in writer.take()))
 
 
-def _walk(structure: Any, reader: Reader, unknown: list[int]) -> None:
+def _walk(structure: Any, reader: MessageReader, unknown: list[int]) -> None:
     """Go over a structure; note tags that are not known."""
     layout = layout_of(structure)
     for shape in layout.fields:
@@ -106,7 +106,7 @@ def _walk(structure: Any, reader: Reader, unknown: list[int]) -> None:
     unknown.extend(tag for tag in reader.tags() if tag not in layout.tags)
 
 
-def _skip(shape: Shape, reader: Reader) -> None:
+def _skip(shape: FieldShape, reader: MessageReader) -> None:
     if shape.kind in _SIZES:
         reader.raw(_SIZES[shape.kind])
     elif shape.kind == "string":
@@ -115,7 +115,7 @@ def _skip(shape: Shape, reader: Reader) -> None:
         reader.nullable_bytes()
 
 
-def _copy(structure: Any, reader: Reader, writer: Writer) -> None:
+def _copy(structure: Any, reader: MessageReader, writer: MessageWriter) -> None:
     """Copy a structure of a flexible version, less the tags that are not known."""
     layout = layout_of(structure)
     for shape in layout.fields:
@@ -130,7 +130,7 @@ def _copy(structure: Any, reader: Reader, writer: Writer) -> None:
     writer.tags(known)
 
 
-def _copy_one(shape: Shape, reader: Reader, writer: Writer) -> None:
+def _copy_one(shape: FieldShape, reader: MessageReader, writer: MessageWriter) -> None:
     if shape.structure is None:
         start = reader.at
         _skip(shape, reader)

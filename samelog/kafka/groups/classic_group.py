@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from samelog.kafka.groups.desk import Waiter
+from samelog.kafka.groups.outbox import Requester
 from samelog.kafka.groups.subscription import CONSUMER, subscribed_topics
 from samelog.sequencer.state.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
 from samelog.sequencer.state.group_state import Group
@@ -20,12 +20,12 @@ DEAD = "Dead"
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """One member, and its requests that are not answered yet."""
 
     record: ClassicMember
-    joining: Waiter | None = None
-    syncing: Waiter | None = None
+    joining: Requester | None = None
+    syncing: Requester | None = None
     is_new: bool = False
     """It has never been answered with a generation."""
 
@@ -47,7 +47,7 @@ class ClassicGroup:
     protocol: str | None = None
     leader: str | None = None
     since_ms: int = 0
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     """Ids that were given to members that have not joined with them yet."""
@@ -72,7 +72,7 @@ class ClassicGroup:
             state.leader,
             state.since_ms,
         )
-        group.members = {name: Member(record) for name, record in state.members.items()}
+        group.members = {name: GroupMember(record) for name, record in state.members.items()}
         group.static = {
             record.instance_id: name
             for name, record in state.members.items()
@@ -153,7 +153,7 @@ class ClassicGroup:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         """Take in a member."""
         record = member.record
         self.members[record.member_id] = member
@@ -161,7 +161,7 @@ class ClassicGroup:
         if record.instance_id is not None:
             self.static[record.instance_id] = record.member_id
 
-    def remove(self, member_id: str) -> Member:
+    def remove(self, member_id: str) -> GroupMember:
         """Let a member go."""
         member = self.members.pop(member_id)
         self.unsynced.discard(member_id)

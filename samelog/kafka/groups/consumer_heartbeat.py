@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.assignors import ASSIGNORS
 from samelog.kafka.groups.consumer_group import LEFT_FOR_A_WHILE, ConsumerGroup
-from samelog.kafka.groups.desk import Desk, Waiter
-from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
+from samelog.kafka.groups.outbox import Outbox, Requester
+from samelog.kafka.groups.requests import Beat, Beaten, Caller
 from samelog.sequencer.state.group_commands import ConsumerMember
 from samelog.sequencer.state.types import State
 
@@ -23,8 +24,8 @@ CONSUMER, REVOKING = "consumer ", "revoking "
 JOIN, LEAVE = 0, -1
 
 
-class _Refused(Exception):
-    def __init__(self, error: GroupError, message: str) -> None:
+class _HeartbeatRejected(Exception):
+    def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
@@ -33,9 +34,9 @@ class _Refused(Exception):
 class ConsumerGroups:
     """All groups of the consumer protocol."""
 
-    def __init__(self, desk: Desk, limits: GroupLimits, state: State) -> None:
+    def __init__(self, outbox: Outbox, limits: GroupLimits, state: State) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
-        self._desk = desk
+        self._outbox = outbox
         self._limits = limits
         self._state = state
 
@@ -49,7 +50,7 @@ class ConsumerGroups:
 
     # --- the request ------------------------------------------------------------------------------
 
-    def beat(self, group: ConsumerGroup, request: Beat, waiter: Waiter) -> None:
+    def beat(self, group: ConsumerGroup, request: Beat, waiter: Requester) -> None:
         """Answer a heartbeat."""
         group.was_used = True
         try:
@@ -57,17 +58,17 @@ class ConsumerGroups:
                 answer = self._leave(group, request.caller)
             else:
                 answer = self._stay(group, request)
-        except _Refused as refused:
+        except _HeartbeatRejected as refused:
             name, epoch = request.caller.member_id, request.caller.generation
             answer = Beaten(refused.error, name, epoch, None, refused.message)
         self._save(group)
-        self._desk.answer(waiter, answer)
+        self._outbox.answer(waiter, answer)
 
     def _stay(self, group: ConsumerGroup, request: Beat) -> Beaten:
         caller = request.caller
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             known = ", ".join(sorted(ASSIGNORS))
-            raise _Refused(GroupError.UNSUPPORTED_ASSIGNOR, f"known are {known}")
+            raise _HeartbeatRejected(ErrorCode.unsupported_assignor, f"known are {known}")
         before = group.members.get(caller.member_id)
         matched = _matched(before, request)
         if request.topics is not None or before is None or before.matched != matched:
@@ -84,7 +85,7 @@ class ConsumerGroups:
         changed = before is None or before.assigned != after.assigned
         stale = caller.generation != after.epoch or request.owned is not None
         told = tuple(after.assigned) if joins or changed or stale else None
-        return Beaten(GroupError.NONE, after.member_id, after.epoch, told)
+        return Beaten(ErrorCode.none, after.member_id, after.epoch, told)
 
     def _move(self, group: ConsumerGroup, request: Beat) -> None:
         name = request.caller.member_id
@@ -95,8 +96,8 @@ class ConsumerGroups:
         group.reconcile(name)
         member = group.members[name]
         if not member.revoking:
-            self._desk.timers.cancel(group.group_id, REVOKING + name)
-        elif not self._desk.timers.runs(group.group_id, REVOKING + name):
+            self._outbox.timers.cancel(group.group_id, REVOKING + name)
+        elif not self._outbox.timers.runs(group.group_id, REVOKING + name):
             self._limit_revoking(group, member)
 
     # --- who may ----------------------------------------------------------------------------------
@@ -110,14 +111,16 @@ class ConsumerGroups:
         subscribes = request.topics is not None or bool(request.pattern)
         if not subscribes or request.rebalance_timeout_ms < 0:
             message = "who joins says what it subscribes to, and its rebalance timeout"
-            raise _Refused(GroupError.INVALID_REQUEST, message)
+            raise _HeartbeatRejected(ErrorCode.invalid_request, message)
         holder = None if caller.instance_id is None else group.holder_of(caller.instance_id)
         if holder is None:
             if len(group.members) >= self._limits.max_size:
-                raise _Refused(GroupError.GROUP_MAX_SIZE_REACHED, "the group is full")
+                raise _HeartbeatRejected(ErrorCode.group_max_size_reached, "the group is full")
             return ConsumerMember(caller.member_id, caller.instance_id, "", "", 0, [])
         if holder.epoch != LEFT_FOR_A_WHILE:
-            raise _Refused(GroupError.UNRELEASED_INSTANCE_ID, "another member has this instance id")
+            raise _HeartbeatRejected(
+                ErrorCode.unreleased_instance_id, "another member has this instance id"
+            )
         self._forget(group, holder.member_id)
         group.targets[caller.member_id] = group.targets.pop(holder.member_id, [])
         return msgspec.structs.replace(holder, member_id=caller.member_id, epoch=0)
@@ -127,7 +130,7 @@ class ConsumerGroups:
         topics = [*(request.topics or ()), *matched]
         topics += [topic for each in others for topic in (*each.topics, *each.matched)]
         if sum(map(len, topics)) > self._limits.group_bytes:
-            raise _Refused(GroupError.GROUP_MAX_SIZE_REACHED, "too many subscriptions")
+            raise _HeartbeatRejected(ErrorCode.group_max_size_reached, "too many subscriptions")
 
     def _checked(self, group: ConsumerGroup, request: Beat) -> ConsumerMember:
         caller = request.caller
@@ -137,25 +140,27 @@ class ConsumerGroups:
         owned = set(request.owned or ())
         if caller.generation == member.previous_epoch and owned <= set(member.assigned):
             return member  # it has not got our last answer
-        raise _Refused(GroupError.FENCED_MEMBER_EPOCH, f"its epoch is {member.epoch}")
+        raise _HeartbeatRejected(ErrorCode.fenced_member_epoch, f"its epoch is {member.epoch}")
 
     def _known(self, group: ConsumerGroup, caller: Caller) -> ConsumerMember:
         if caller.instance_id is not None:
             holder = group.holder_of(caller.instance_id)
             if holder is not None and holder.member_id != caller.member_id:
-                raise _Refused(GroupError.FENCED_INSTANCE_ID, "another member has taken over")
+                raise _HeartbeatRejected(
+                    ErrorCode.fenced_instance_id, "another member has taken over"
+                )
         member = group.members.get(caller.member_id)
         if member is None:
-            raise _Refused(GroupError.UNKNOWN_MEMBER_ID, "the group has no such member")
+            raise _HeartbeatRejected(ErrorCode.unknown_member_id, "the group has no such member")
         return member
 
-    def check_commit(self, group: ConsumerGroup, caller: Caller) -> GroupError:
+    def check_commit(self, group: ConsumerGroup, caller: Caller) -> ErrorCode:
         """Whether a member may commit, or see what is committed."""
         member = group.members.get(caller.member_id)
         if member is None:
-            return GroupError.UNKNOWN_MEMBER_ID
+            return ErrorCode.unknown_member_id
         fits = caller.generation == member.epoch
-        return GroupError.NONE if fits else GroupError.STALE_MEMBER_EPOCH
+        return ErrorCode.none if fits else ErrorCode.stale_member_epoch
 
     # --- leaving ----------------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class ConsumerGroups:
         else:
             self._forget(group, member.member_id)
             self._retarget(group)
-        return Beaten(GroupError.NONE, caller.member_id, caller.generation, None)
+        return Beaten(ErrorCode.none, caller.member_id, caller.generation, None)
 
     def lost(self, group: ConsumerGroup, member_id: str) -> None:
         """A member was silent for too long, or does not give up what it should."""
@@ -179,7 +184,7 @@ class ConsumerGroups:
     def _forget(self, group: ConsumerGroup, member_id: str) -> None:
         del group.members[member_id]
         for name in (CONSUMER, REVOKING):
-            self._desk.timers.cancel(group.group_id, name + member_id)
+            self._outbox.timers.cancel(group.group_id, name + member_id)
 
     # --- targets ----------------------------------------------------------------------------------
 
@@ -198,24 +203,24 @@ class ConsumerGroups:
 
     def _retarget(self, group: ConsumerGroup) -> None:
         group.retarget(self._topics(group))
-        group.since_ms = self._desk.wall_ms
+        group.since_ms = self._outbox.wall_ms
 
     def _save(self, group: ConsumerGroup) -> None:
         command = group.difference()
         if command is not None:
-            self._desk.propose(command)
+            self._outbox.propose(command)
 
     # --- time -------------------------------------------------------------------------------------
 
     def _keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         timeout_s = self._limits.consumer_session_timeout_ms / 1000
         name = CONSUMER + member.member_id
-        self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
+        self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
 
     def _limit_revoking(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         timeout_s = member.rebalance_timeout_ms / 1000
         name = REVOKING + member.member_id
-        self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
+        self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
 
 
 def _wishes(member: ConsumerMember) -> tuple[set[str], str | None]:

@@ -12,33 +12,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
 from samelog.kafka.groups.consumer_heartbeat import ConsumerGroups
-from samelog.kafka.groups.desk import Desk, Round, Waiter
 from samelog.kafka.groups.joining import Joining, check_member
-from samelog.kafka.groups.limits import GROUP_ID_MAX
-from samelog.kafka.groups.offsets import AnyGroup, Offsets
+from samelog.kafka.groups.offsets import AnyGroup, OffsetKeeper
+from samelog.kafka.groups.outbox import Outbox, Requester, Round
 from samelog.kafka.groups.rebalance import JOIN, MEMBER, PENDING, SYNC, Rebalance
 from samelog.kafka.groups.requests import (
     Beat,
     Beaten,
     Caller,
-    Commit,
     Described,
     DescribedConsumers,
     DescribedMember,
-    GroupError,
     Join,
     Joined,
     Listed,
+    OffsetCommit,
     Sync,
     Synced,
 )
 from samelog.sequencer.state.group_commands import DeleteGroups, Phase
 from samelog.sequencer.state.group_state import Group
 from samelog.sequencer.state.types import State
+
+GROUP_ID_CHARACTERS_MAX = 1024
 
 
 class GroupCoordinator:
@@ -48,13 +50,13 @@ class GroupCoordinator:
         """`state`: what is replicated, with everything committed before this election applied."""
         self._limits = limits
         self._state = state
-        self._desk = Desk()
-        self._desk.at(now, wall_ms)
-        self._rebalance = Rebalance(self._desk, limits)
-        self._joining = Joining(self._desk, limits, self._rebalance)
-        self._offsets = Offsets(self._desk, limits, state)
+        self._outbox = Outbox()
+        self._outbox.at(now, wall_ms)
+        self._rebalance = Rebalance(self._outbox, limits)
+        self._joining = Joining(self._outbox, limits, self._rebalance)
+        self._offsets = OffsetKeeper(self._outbox, limits, state)
         self._groups: dict[str, ClassicGroup] = {}
-        self._consumers = ConsumerGroups(self._desk, limits, state)
+        self._consumers = ConsumerGroups(self._outbox, limits, state)
         for group_id, remembered in state.groups.by_id.items():
             if remembered.consumers:
                 self._consumers.take_over(ConsumerGroup.restored(group_id, remembered))
@@ -72,19 +74,19 @@ class GroupCoordinator:
 
     def take(self) -> Round:
         """What is to be proposed, and answered once it is committed."""
-        return self._desk.take()
+        return self._outbox.take()
 
     def next_deadline(self) -> float:
         """When `tick` is to be called at the latest."""
-        return min(self._next_expiry, self._desk.timers.next() or self._next_expiry)
+        return min(self._next_expiry, self._outbox.timers.next() or self._next_expiry)
 
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self, now: float, wall_ms: int) -> None:
         """Let time pass."""
-        self._desk.at(now, wall_ms)
+        self._outbox.at(now, wall_ms)
         short: dict[str, ClassicGroup] = {}
-        while (due := self._desk.timers.due(now)) is not None:
+        while (due := self._outbox.timers.due(now)) is not None:
             group = self._groups.get(due[0])
             consumers = self._consumers.groups.get(due[0])
             if consumers is not None:
@@ -115,7 +117,7 @@ class GroupCoordinator:
         unused = self._offsets.expire({**self._groups, **self._consumers.groups})
         self._end(unused)
         if unused:
-            self._desk.propose(DeleteGroups(unused, unused_only=True))
+            self._outbox.propose(DeleteGroups(unused, unused_only=True))
 
     # --- groups -----------------------------------------------------------------------------------
 
@@ -158,20 +160,20 @@ class GroupCoordinator:
 
     # --- membership -------------------------------------------------------------------------------
 
-    def join(self, request: Join, waiter: Waiter) -> None:
+    def join(self, request: Join, waiter: Requester) -> None:
         """JoinGroup."""
         caller = request.caller
         error = _check_id(caller.group) or self._joining.problem(request)
         if not error and self._has_consumers(caller.group):
-            error = GroupError.INCONSISTENT_GROUP_PROTOCOL
+            error = ErrorCode.inconsistent_group_protocol
         group = self._find(caller.group)
         if not error and group is None:
             if caller.member_id:
-                error = GroupError.UNKNOWN_MEMBER_ID
+                error = ErrorCode.unknown_member_id
             else:
                 group = self._begin(caller.group)
         if error or group is None:
-            self._desk.answer(waiter, Joined(error, caller.member_id))
+            self._outbox.answer(waiter, Joined(error, caller.member_id))
         else:
             self._joining.join(group, request, waiter)
 
@@ -179,14 +181,14 @@ class GroupCoordinator:
         consumers = self._consumers.groups.get(group_id)
         return consumers is not None and bool(consumers.members)
 
-    def beat(self, request: Beat, waiter: Waiter) -> None:
+    def beat(self, request: Beat, waiter: Requester) -> None:
         """ConsumerGroupHeartbeat."""
         caller = request.caller
         error = _check_id(caller.group)
         group = None if error else self._for_consumers(caller)
         if group is None:
-            error = error or GroupError.UNKNOWN_MEMBER_ID
-            self._desk.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
+            error = error or ErrorCode.unknown_member_id
+            self._outbox.answer(waiter, Beaten(error, caller.member_id, caller.generation, None))
         else:
             self._consumers.beat(group, request, waiter)
 
@@ -203,24 +205,24 @@ class GroupCoordinator:
         self._consumers.groups[caller.group] = group
         return group
 
-    def sync(self, request: Sync, waiter: Waiter) -> None:
+    def sync(self, request: Sync, waiter: Requester) -> None:
         """SyncGroup."""
         group = self._find(request.caller.group)
         error = self._check_sync(group, request)
         if group is None or error:
-            self._desk.answer(waiter, Synced(error))
+            self._outbox.answer(waiter, Synced(error))
             return
         member = group.members[request.caller.member_id]
         if group.phase is Phase.STABLE:
             self._rebalance.synced(group, member, waiter)
             return
-        self._desk.answer(member.syncing, Synced(GroupError.REBALANCE_IN_PROGRESS))
+        self._outbox.answer(member.syncing, Synced(ErrorCode.rebalance_in_progress))
         member.syncing = waiter
         group.unsynced.discard(request.caller.member_id)
         if group.leader == request.caller.member_id:
             self._rebalance.assigned(group, list(request.assignments))
 
-    def _check_sync(self, group: ClassicGroup | None, request: Sync) -> GroupError:
+    def _check_sync(self, group: ClassicGroup | None, request: Sync) -> ErrorCode:
         error = self._check_generation(group, request.caller)
         if group is None or error:
             return error
@@ -229,69 +231,69 @@ class GroupCoordinator:
             (request.protocol, group.protocol),
         ):
             if said is not None and said != actual:
-                return GroupError.INCONSISTENT_GROUP_PROTOCOL
+                return ErrorCode.inconsistent_group_protocol
         if group.phase is Phase.PREPARING:
-            return GroupError.REBALANCE_IN_PROGRESS
+            return ErrorCode.rebalance_in_progress
         if sum(len(data) for _, data in request.assignments) > self._limits.group_bytes:
-            return GroupError.UNKNOWN_SERVER_ERROR
-        return GroupError.NONE
+            return ErrorCode.unknown_server_error
+        return ErrorCode.none
 
-    def _check_generation(self, group: ClassicGroup | None, caller: Caller) -> GroupError:
+    def _check_generation(self, group: ClassicGroup | None, caller: Caller) -> ErrorCode:
         if group is None:
-            return GroupError.UNKNOWN_MEMBER_ID
+            return ErrorCode.unknown_member_id
         error = check_member(group, caller)
         if not error and caller.generation != group.generation:
-            return GroupError.ILLEGAL_GENERATION
+            return ErrorCode.illegal_generation
         return error
 
-    def heartbeat(self, caller: Caller, waiter: Waiter) -> None:
+    def heartbeat(self, caller: Caller, waiter: Requester) -> None:
         """Heartbeat."""
         group = self._find(caller.group)
         error = self._check_generation(group, caller)
         if group is not None and not error:
             self._rebalance.keep_alive(group, group.members[caller.member_id])
             if group.phase is Phase.PREPARING:
-                error = GroupError.REBALANCE_IN_PROGRESS
-        self._desk.answer(waiter, error)
+                error = ErrorCode.rebalance_in_progress
+        self._outbox.answer(waiter, error)
 
-    def leave(self, callers: Sequence[Caller], waiter: Waiter) -> None:
+    def leave(self, callers: Sequence[Caller], waiter: Requester) -> None:
         """LeaveGroup: members of one group, each by its id or by its instance id alone."""
         group = self._find(callers[0].group) if callers else None
         if group is None:
-            self._desk.answer(waiter, tuple(GroupError.UNKNOWN_MEMBER_ID for _ in callers))
+            self._outbox.answer(waiter, tuple(ErrorCode.unknown_member_id for _ in callers))
             return
         before = len(group.members)
         errors = tuple(self._leave(group, caller) for caller in callers)
         if len(group.members) < before:
             self._rebalance.left(group)
         self._rebalance.maybe_complete(group)
-        self._desk.answer(waiter, errors)
+        self._outbox.answer(waiter, errors)
 
-    def _leave(self, group: ClassicGroup, caller: Caller) -> GroupError:
+    def _leave(self, group: ClassicGroup, caller: Caller) -> ErrorCode:
         if caller.member_id in group.pending:
             group.pending.discard(caller.member_id)
-            return GroupError.NONE
+            return ErrorCode.none
         member_id = caller.member_id
         if not member_id and caller.instance_id is not None:
             member_id = group.static.get(caller.instance_id, "")
         whole = Caller(caller.group, member_id, caller.instance_id)
         error = check_member(group, whole)
         if not error:
-            self._rebalance.drop(group, member_id, GroupError.UNKNOWN_MEMBER_ID)
+            self._rebalance.drop(group, member_id, ErrorCode.unknown_member_id)
         return error
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def commit(self, caller: Caller, commits: Sequence[Commit], waiter: Waiter) -> None:
+    def commit(self, caller: Caller, commits: Sequence[OffsetCommit], waiter: Requester) -> None:
         """OffsetCommit."""
         error = self._check_commit(caller)
         if error:
-            self._desk.answer(waiter, tuple(error for _ in commits))
+            self._outbox.answer(waiter, tuple(error for _ in commits))
             return
         group = self._find_any(caller.group) or self._begin(caller.group)
-        self._desk.answer(waiter, self._offsets.commit(group, commits))
+        self._outbox.answer(waiter, self._offsets.commit(group, commits))
 
-    def _check_commit(self, caller: Caller) -> GroupError:
+    def _check_commit(self, caller: Caller) -> ErrorCode:
         """Who may commit: members of the present generation; if there are none, anybody who claims
         no generation.
         """
@@ -300,38 +302,38 @@ class GroupCoordinator:
         group, anonymous = self._find(caller.group), caller.generation < 0
         if group is None or (anonymous and not group.members):
             error = _check_id(caller.group)
-            return error or (GroupError.NONE if anonymous else GroupError.ILLEGAL_GENERATION)
+            return error or (ErrorCode.none if anonymous else ErrorCode.illegal_generation)
         error = self._check_generation(group, caller)
         if not error:
             self._rebalance.keep_alive(group, group.members[caller.member_id])
             if group.phase is Phase.COMPLETING:
-                return GroupError.REBALANCE_IN_PROGRESS
+                return ErrorCode.rebalance_in_progress
         return error
 
-    def may_fetch(self, caller: Caller) -> GroupError:
+    def may_fetch(self, caller: Caller) -> ErrorCode:
         """Whether somebody who says that it is a member of a group may see its offsets."""
         if caller.generation < 0 or not self._has_consumers(caller.group):
-            return GroupError.NONE
+            return ErrorCode.none
         return self._consumers.check_commit(self._consumers.groups[caller.group], caller)
 
-    def delete_offsets(self, group_id: str, partitions: Sequence[int], waiter: Waiter) -> None:
+    def delete_offsets(self, group_id: str, partitions: Sequence[int], waiter: Requester) -> None:
         """OffsetDelete: partitions that living members subscribe to are kept."""
         group = self._find_any(group_id)
         if group is None:
-            self._desk.answer(waiter, tuple(GroupError.GROUP_ID_NOT_FOUND for _ in partitions))
+            self._outbox.answer(waiter, tuple(ErrorCode.group_id_not_found for _ in partitions))
         else:
-            self._desk.answer(waiter, self._offsets.delete(group, partitions))
+            self._outbox.answer(waiter, self._offsets.delete(group, partitions))
 
     # --- looking and deleting ---------------------------------------------------------------------
 
-    def describe(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+    def describe(self, group_ids: Sequence[str], waiter: Requester) -> None:
         """DescribeGroups."""
-        self._desk.answer(waiter, tuple(self._described(group_id) for group_id in group_ids))
+        self._outbox.answer(waiter, tuple(self._described(group_id) for group_id in group_ids))
 
     def _described(self, group_id: str) -> Described:
         group = self._find(group_id)
         if group is None:
-            return Described(GroupError.GROUP_ID_NOT_FOUND, group_id, DEAD)
+            return Described(ErrorCode.group_id_not_found, group_id, DEAD)
         stable = group.phase is Phase.STABLE
         members = tuple(
             DescribedMember(
@@ -346,18 +348,18 @@ class GroupCoordinator:
         )
         protocol = (group.protocol or "") if stable else ""
         return Described(
-            GroupError.NONE, group_id, group.state_name, group.protocol_type, protocol, members
+            ErrorCode.none, group_id, group.state_name, group.protocol_type, protocol, members
         )
 
-    def describe_consumers(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+    def describe_consumers(self, group_ids: Sequence[str], waiter: Requester) -> None:
         """ConsumerGroupDescribe."""
         groups = self._consumers.groups
-        self._desk.answer(waiter, tuple(_consumers(name, groups.get(name)) for name in group_ids))
+        self._outbox.answer(waiter, tuple(_consumers(name, groups.get(name)) for name in group_ids))
 
-    def list_groups(self, waiter: Waiter) -> None:
+    def list_groups(self, waiter: Requester) -> None:
         """ListGroups, of all states and kinds."""
         self._find_all()
-        self._desk.answer(
+        self._outbox.answer(
             waiter,
             tuple(
                 Listed(group.group_id, group.protocol_type, group.state_name, "classic")
@@ -369,35 +371,35 @@ class GroupCoordinator:
             ),
         )
 
-    def delete(self, group_ids: Sequence[str], waiter: Waiter) -> None:
+    def delete(self, group_ids: Sequence[str], waiter: Requester) -> None:
         """DeleteGroups: those that have no members."""
         errors, gone = [], []
         for group_id in group_ids:
             group = self._find_any(group_id)
             if group is None:
-                errors.append(GroupError.GROUP_ID_NOT_FOUND)
+                errors.append(ErrorCode.group_id_not_found)
             elif group.phase is not Phase.EMPTY:
-                errors.append(GroupError.NON_EMPTY_GROUP)
+                errors.append(ErrorCode.non_empty_group)
             else:
-                errors.append(GroupError.NONE)
+                errors.append(ErrorCode.none)
                 gone.append(group_id)
                 self._end([group_id])
         if gone:
-            self._desk.propose(DeleteGroups(gone))
-        self._desk.answer(waiter, tuple(errors))
+            self._outbox.propose(DeleteGroups(gone))
+        self._outbox.answer(waiter, tuple(errors))
 
 
 def _consumers(group_id: str, group: ConsumerGroup | None) -> DescribedConsumers:
     if group is None:
-        return DescribedConsumers(GroupError.GROUP_ID_NOT_FOUND, group_id)
+        return DescribedConsumers(ErrorCode.group_id_not_found, group_id)
     members = tuple(
         (member, tuple(group.targets.get(name, ()))) for name, member in group.members.items()
     )
     return DescribedConsumers(
-        GroupError.NONE, group_id, group.state_name, group.epoch, group.assignor, members
+        ErrorCode.none, group_id, group.state_name, group.epoch, group.assignor, members
     )
 
 
-def _check_id(group_id: str) -> GroupError:
-    fits = 0 < len(group_id) <= GROUP_ID_MAX
-    return GroupError.NONE if fits else GroupError.INVALID_GROUP_ID
+def _check_id(group_id: str) -> ErrorCode:
+    fits = 0 < len(group_id) <= GROUP_ID_CHARACTERS_MAX
+    return ErrorCode.none if fits else ErrorCode.invalid_group_id

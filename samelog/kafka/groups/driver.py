@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import InvariantError
 from samelog.kafka.groups.coordinator import GroupCoordinator
-from samelog.kafka.groups.desk import Round, Waiter
-from samelog.kafka.groups.requests import AnyAnswer, Caller, GroupError
+from samelog.kafka.groups.outbox import Requester, Round
+from samelog.kafka.groups.requests import AnyAnswer, Caller
 from samelog.sequencer.state.commands import AnyCommand, encode_commands
 from samelog.sequencer.state.types import Rejection
 
@@ -31,8 +33,8 @@ TICK_S = 0.05
 ENTRY_BYTES = 1 << 20
 """More than this is split into several entries, between commands."""
 
-Ask = Callable[[GroupCoordinator, Waiter], None]
-Answer = asyncio.Future[AnyAnswer | None]
+CoordinatorCall = Callable[[GroupCoordinator, Requester], None]
+CoordinatorAnswer = asyncio.Future[AnyAnswer | None]
 """None: this node coordinates no groups, or not any more."""
 
 
@@ -44,7 +46,7 @@ class GroupDriver:
         self._limits = limits
         self._coordinator: GroupCoordinator | None = None
         self._term = -1
-        self._waiting: set[Answer] = set()
+        self._waiting: set[CoordinatorAnswer] = set()
         self._unsent: deque[Round] = deque()
         """Rounds that Raft had no room for yet."""
         self._sent: deque[Round] = deque()
@@ -64,9 +66,9 @@ class GroupDriver:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def ask(self, request: Ask) -> Answer:
+    def ask(self, request: CoordinatorCall) -> CoordinatorAnswer:
         """Ask the coordinator, if this node has it."""
-        answer: Answer = asyncio.get_running_loop().create_future()
+        answer: CoordinatorAnswer = asyncio.get_running_loop().create_future()
         coordinator = self._current()
         if coordinator is None:
             answer.set_result(None)
@@ -87,10 +89,10 @@ class GroupDriver:
         await self._node.replica.wait_applied(index)
         return self._current() is not None
 
-    def may_fetch(self, caller: Caller) -> GroupError:
+    def may_fetch(self, caller: Caller) -> ErrorCode:
         """Whether a member may see what its group committed."""
         coordinator = self._current()
-        return GroupError.NOT_COORDINATOR if coordinator is None else coordinator.may_fetch(caller)
+        return ErrorCode.not_coordinator if coordinator is None else coordinator.may_fetch(caller)
 
     def _current(self) -> GroupCoordinator | None:
         """The coordinator of this node's present reign, told what time it is."""

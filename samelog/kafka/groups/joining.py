@@ -7,45 +7,46 @@ fenced.
 from __future__ import annotations
 
 import msgspec
+from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
-from samelog.kafka.groups.classic_group import ClassicGroup, Member, size_of
-from samelog.kafka.groups.desk import Desk, Waiter
+from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember, size_of
+from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.rebalance import PENDING, Rebalance
-from samelog.kafka.groups.requests import Caller, GroupError, Join, Joined
+from samelog.kafka.groups.requests import Caller, Join, Joined
 from samelog.sequencer.state.group_commands import ClassicMember, Phase
 
 
-def check_member(group: ClassicGroup, caller: Caller) -> GroupError:
+def check_member(group: ClassicGroup, caller: Caller) -> ErrorCode:
     """Whether a request comes from a member of the group."""
     if caller.instance_id is not None:
         owner = group.static.get(caller.instance_id)
         if owner is None:
-            return GroupError.UNKNOWN_MEMBER_ID
-        return GroupError.NONE if owner == caller.member_id else GroupError.FENCED_INSTANCE_ID
+            return ErrorCode.unknown_member_id
+        return ErrorCode.none if owner == caller.member_id else ErrorCode.fenced_instance_id
     known = caller.member_id in group.members
-    return GroupError.NONE if known else GroupError.UNKNOWN_MEMBER_ID
+    return ErrorCode.none if known else ErrorCode.unknown_member_id
 
 
 class Joining:
     """JoinGroup of classic groups."""
 
-    def __init__(self, desk: Desk, limits: GroupLimits, rebalance: Rebalance) -> None:
-        self._desk = desk
+    def __init__(self, outbox: Outbox, limits: GroupLimits, rebalance: Rebalance) -> None:
+        self._outbox = outbox
         self._limits = limits
         self._rebalance = rebalance
 
-    def problem(self, request: Join) -> GroupError:
+    def problem(self, request: Join) -> ErrorCode:
         """What is wrong with a request, whatever the group."""
         shortest, longest = self._limits.min_session_timeout_ms, self._limits.max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:
-            return GroupError.INVALID_SESSION_TIMEOUT
-        return GroupError.NONE
+            return ErrorCode.invalid_session_timeout
+        return ErrorCode.none
 
-    def join(self, group: ClassicGroup, request: Join, waiter: Waiter) -> None:
+    def join(self, group: ClassicGroup, request: Join, waiter: Requester) -> None:
         """Answer at once, or when the next generation begins."""
         error = self._admit(group, request)
-        if error is not GroupError.NONE:
+        if error is not ErrorCode.none:
             self._refuse(request, waiter, error)
         elif not request.caller.member_id:
             self._newcomer(group, request, waiter)
@@ -55,15 +56,15 @@ class Joining:
             self._again(group, request, waiter)
         self._rebalance.maybe_complete(group)
 
-    def _refuse(self, request: Join, waiter: Waiter, error: GroupError) -> None:
-        self._desk.answer(waiter, Joined(error, request.caller.member_id))
+    def _refuse(self, request: Join, waiter: Requester, error: ErrorCode) -> None:
+        self._outbox.answer(waiter, Joined(error, request.caller.member_id))
 
-    def _admit(self, group: ClassicGroup, request: Join) -> GroupError:
+    def _admit(self, group: ClassicGroup, request: Join) -> ErrorCode:
         if not self._has_room(group, request):
-            return GroupError.GROUP_MAX_SIZE_REACHED
+            return ErrorCode.group_max_size_reached
         if not group.understands(request.protocol_type, request.protocols):
-            return GroupError.INCONSISTENT_GROUP_PROTOCOL
-        return GroupError.NONE
+            return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.none
 
     def _has_room(self, group: ClassicGroup, request: Join) -> bool:
         caller = request.caller
@@ -81,7 +82,7 @@ class Joining:
 
     # --- new members ------------------------------------------------------------------------------
 
-    def _newcomer(self, group: ClassicGroup, request: Join, waiter: Waiter) -> None:
+    def _newcomer(self, group: ClassicGroup, request: Join, waiter: Requester) -> None:
         instance_id = request.caller.instance_id
         if instance_id is not None:
             owner = group.static.get(instance_id)
@@ -93,22 +94,22 @@ class Joining:
             group.pending.add(request.fresh_id)
             timeout_s = request.session_timeout_ms / 1000
             name = PENDING + request.fresh_id
-            self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
-            self._desk.answer(waiter, Joined(GroupError.MEMBER_ID_REQUIRED, request.fresh_id))
+            self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
+            self._outbox.answer(waiter, Joined(ErrorCode.member_id_required, request.fresh_id))
         else:
             self._add(group, request, request.fresh_id, waiter)
 
-    def _add(self, group: ClassicGroup, request: Join, member_id: str, waiter: Waiter) -> None:
+    def _add(self, group: ClassicGroup, request: Join, member_id: str, waiter: Requester) -> None:
         if not group.members:
             group.protocol_type = request.protocol_type
-        self._rebalance.add(group, Member(_record(request, member_id), joining=waiter))
+        self._rebalance.add(group, GroupMember(_record(request, member_id), joining=waiter))
         self._rebalance.prepare(group)
 
     # --- members that are known -------------------------------------------------------------------
 
-    def _again(self, group: ClassicGroup, request: Join, waiter: Waiter) -> None:
+    def _again(self, group: ClassicGroup, request: Join, waiter: Requester) -> None:
         error = check_member(group, request.caller)
-        if error is not GroupError.NONE:
+        if error is not ErrorCode.none:
             self._refuse(request, waiter, error)
             return
         member = group.members[request.caller.member_id]
@@ -120,26 +121,28 @@ class Joining:
         else:
             self._rebalance.tell_generation(group, member, waiter)
 
-    def _update(self, group: ClassicGroup, member: Member, request: Join, waiter: Waiter) -> None:
+    def _update(
+        self, group: ClassicGroup, member: GroupMember, request: Join, waiter: Requester
+    ) -> None:
         """What it says of itself now holds. A request of it that still waits was given up."""
         assignment = member.record.assignment
         record = _record(request, member.record.member_id)
         member.record = msgspec.structs.replace(record, assignment=assignment)
-        self._desk.answer(
-            member.joining, Joined(GroupError.REBALANCE_IN_PROGRESS, record.member_id)
+        self._outbox.answer(
+            member.joining, Joined(ErrorCode.rebalance_in_progress, record.member_id)
         )
         member.joining = waiter
         self._rebalance.keep_alive(group, member)
 
     # --- static members ---------------------------------------------------------------------------
 
-    def _replace(self, group: ClassicGroup, request: Join, old: str, waiter: Waiter) -> None:
+    def _replace(self, group: ClassicGroup, request: Join, old: str, waiter: Requester) -> None:
         """A static member came back under a new id: it inherits its assignment, and there is no
         rebalance if the generation is stable and its protocol stays.
         """
         old_leader, record = group.leader, group.members[old].record
-        self._rebalance.drop(group, old, GroupError.FENCED_INSTANCE_ID)
-        member = Member(_record(request, request.fresh_id))
+        self._rebalance.drop(group, old, ErrorCode.fenced_instance_id)
+        member = GroupMember(_record(request, request.fresh_id))
         member.record = msgspec.structs.replace(member.record, assignment=record.assignment)
         group.add(member)
         if old_leader == old:
@@ -153,17 +156,17 @@ class Joining:
             self._rebalance.prepare(group)
 
     def _tell_replaced(
-        self, group: ClassicGroup, request: Join, old_leader: str | None, waiter: Waiter
+        self, group: ClassicGroup, request: Join, old_leader: str | None, waiter: Requester
     ) -> None:
         """A leader that came back need not assign anew; one that can't be told so is not told that
         it leads.
         """
         leads = group.leader == request.fresh_id
         skips = request.may_skip_assignment
-        self._desk.answer(
+        self._outbox.answer(
             waiter,
             Joined(
-                GroupError.NONE,
+                ErrorCode.none,
                 request.fresh_id,
                 group.generation,
                 group.protocol_type,

@@ -9,63 +9,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
-from samelog.kafka.groups.desk import Desk
-from samelog.kafka.groups.requests import Commit, GroupError
+from samelog.kafka.groups.outbox import Outbox
+from samelog.kafka.groups.requests import OffsetCommit
 from samelog.sequencer.state.group_commands import DropOffsets, Offset, Phase
 from samelog.sequencer.state.types import State
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
 
-class Offsets:
+class OffsetKeeper:
     """What is done with committed offsets; they are in the replicated state only."""
 
-    def __init__(self, desk: Desk, limits: GroupLimits, state: State) -> None:
-        self._desk = desk
+    def __init__(self, outbox: Outbox, limits: GroupLimits, state: State) -> None:
+        self._outbox = outbox
         self._limits = limits
         self._state = state
 
-    def commit(self, group: AnyGroup, commits: Sequence[Commit]) -> tuple[GroupError, ...]:
+    def commit(self, group: AnyGroup, commits: Sequence[OffsetCommit]) -> tuple[ErrorCode, ...]:
         """Have offsets committed that somebody may commit; an error for each."""
         errors = tuple(self._problem(commit) for commit in commits)
         taken = [
             (
                 commit.partition,
-                Offset(commit.offset, commit.leader_epoch, commit.metadata, self._desk.wall_ms),
+                Offset(commit.offset, commit.leader_epoch, commit.metadata, self._outbox.wall_ms),
             )
             for commit, error in zip(commits, errors, strict=True)
             if not error and commit.partition is not None
         ]
         if taken:
-            self._desk.commit(group.group_id, taken)
+            self._outbox.commit(group.group_id, taken)
             group.was_used = True
         return errors
 
-    def _problem(self, commit: Commit) -> GroupError:
+    def _problem(self, commit: OffsetCommit) -> ErrorCode:
         if commit.partition is None:
-            return GroupError.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.unknown_topic_or_partition
         if len(commit.metadata) > self._limits.offset_metadata_max_bytes:
-            return GroupError.OFFSET_METADATA_TOO_LARGE
+            return ErrorCode.offset_metadata_too_large
         if 0 <= commit.leader_epoch < self._state.first_epoch:
-            return GroupError.FENCED_LEADER_EPOCH  # it speaks of a log before a hard reset
-        return GroupError.NONE
+            return ErrorCode.fenced_leader_epoch  # it speaks of a log before a hard reset
+        return ErrorCode.none
 
-    def delete(self, group: AnyGroup, partitions: Sequence[int]) -> tuple[GroupError, ...]:
+    def delete(self, group: AnyGroup, partitions: Sequence[int]) -> tuple[ErrorCode, ...]:
         """Forget offsets; an error for each."""
         topics: set[str] | None = set()
         if group.members:
             topics = group.subscriptions()
         if topics is None:
-            return tuple(GroupError.NON_EMPTY_GROUP for _ in partitions)
+            return tuple(ErrorCode.non_empty_group for _ in partitions)
         kept = {number for number in partitions if self._topic(number) in topics}
         drops = [(group.group_id, number, -1) for number in partitions if number not in kept]
         if drops:
-            self._desk.propose(DropOffsets(drops))
+            self._outbox.propose(DropOffsets(drops))
         return tuple(
-            GroupError.GROUP_SUBSCRIBED_TO_TOPIC if number in kept else GroupError.NONE
+            ErrorCode.group_subscribed_to_topic if number in kept else ErrorCode.none
             for number in partitions
         )
 
@@ -85,11 +87,11 @@ class Offsets:
             if idle and not was_used and len(old) == len(offsets):
                 unused.append(group_id)
         if drops:
-            self._desk.propose(DropOffsets(drops))
+            self._outbox.propose(DropOffsets(drops))
         return unused
 
     def _is_old(self, group: AnyGroup, number: int, known: Offset) -> bool:
-        limit_ms = self._desk.wall_ms - self._limits.offsets_retention_ms
+        limit_ms = self._outbox.wall_ms - self._limits.offsets_retention_ms
         if known.at_ms > limit_ms:
             return False
         if group.phase is Phase.EMPTY:

@@ -10,13 +10,16 @@ phase that waits for members always has a deadline.
 
 from __future__ import annotations
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
-from samelog.kafka.groups.classic_group import ClassicGroup, Member
-from samelog.kafka.groups.desk import Desk, Waiter
-from samelog.kafka.groups.limits import NEW_MEMBER_TIMEOUT_S
-from samelog.kafka.groups.requests import GroupError, Joined, Synced
+from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember
+from samelog.kafka.groups.outbox import Outbox, Requester
+from samelog.kafka.groups.requests import Joined, Synced
 from samelog.sequencer.state.group_commands import Phase
 
+NEW_MEMBER_TIMEOUT_S = 300.0
+"""How long a member that waits for its first generation is kept; Kafka's NewMemberJoinTimeoutMs."""
 JOIN, SYNC = "join", "sync"
 """Names of a group's own deadlines; those of members begin with MEMBER or PENDING."""
 MEMBER, PENDING = "member ", "pending "
@@ -25,39 +28,39 @@ MEMBER, PENDING = "member ", "pending "
 class Rebalance:
     """The transitions of classic groups."""
 
-    def __init__(self, desk: Desk, limits: GroupLimits) -> None:
-        self._desk = desk
+    def __init__(self, outbox: Outbox, limits: GroupLimits) -> None:
+        self._outbox = outbox
         self._limits = limits
 
     # --- members ----------------------------------------------------------------------------------
 
-    def keep_alive(self, group: ClassicGroup, member: Member) -> None:
+    def keep_alive(self, group: ClassicGroup, member: GroupMember) -> None:
         """The member was heard of: its session begins anew."""
         session_s = member.record.session_timeout_ms / 1000
         waits_as_new = member.is_new and member.joining is not None
         timeout_s = NEW_MEMBER_TIMEOUT_S if waits_as_new else session_s
         name = MEMBER + member.record.member_id
-        self._desk.timers.set(group.group_id, name, self._desk.now + timeout_s)
+        self._outbox.timers.set(group.group_id, name, self._outbox.now + timeout_s)
 
-    def add(self, group: ClassicGroup, member: Member) -> None:
+    def add(self, group: ClassicGroup, member: GroupMember) -> None:
         """Take in a member that waits to join."""
         if group.phase is Phase.PREPARING and group.generation == 0:
             group.has_newcomer = True
         member.is_new = True
-        self._desk.timers.cancel(group.group_id, PENDING + member.record.member_id)
+        self._outbox.timers.cancel(group.group_id, PENDING + member.record.member_id)
         group.add(member)
         self.keep_alive(group, member)
 
-    def drop(self, group: ClassicGroup, member_id: str, error: GroupError) -> None:
+    def drop(self, group: ClassicGroup, member_id: str, error: ErrorCode) -> None:
         """Let a member go, and tell it if it waits."""
         member = group.remove(member_id)
-        self._desk.timers.cancel(group.group_id, MEMBER + member_id)
+        self._outbox.timers.cancel(group.group_id, MEMBER + member_id)
         self.release(member, error)
 
-    def release(self, member: Member, error: GroupError) -> None:
+    def release(self, member: GroupMember, error: ErrorCode) -> None:
         """Answer everything the member waits for with an error."""
-        self._desk.answer(member.joining, Joined(error, member.record.member_id))
-        self._desk.answer(member.syncing, Synced(error))
+        self._outbox.answer(member.joining, Joined(error, member.record.member_id))
+        self._outbox.answer(member.syncing, Synced(error))
         member.joining = member.syncing = None
 
     def left(self, group: ClassicGroup) -> None:
@@ -69,7 +72,7 @@ class Rebalance:
 
     def save(self, group: ClassicGroup) -> None:
         """Propose what is not in the replicated state yet."""
-        self._desk.propose(group.difference())
+        self._outbox.propose(group.difference())
 
     # --- first half: everybody joins --------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class Rebalance:
             return
         if group.phase is Phase.COMPLETING:
             self._interrupt(group)
-        timers, now = self._desk.timers, self._desk.now
+        timers, now = self._outbox.timers, self._outbox.now
         timers.cancel(group.group_id, SYNC)
         was_empty = group.phase is Phase.EMPTY
         self._enter(group, Phase.PREPARING)
@@ -95,11 +98,11 @@ class Rebalance:
 
     def _interrupt(self, group: ClassicGroup) -> None:
         for member in group.members.values():
-            self._desk.answer(member.syncing, Synced(GroupError.REBALANCE_IN_PROGRESS))
+            self._outbox.answer(member.syncing, Synced(ErrorCode.rebalance_in_progress))
             member.syncing = None
 
     def _enter(self, group: ClassicGroup, phase: Phase) -> None:
-        group.phase, group.since_ms = phase, self._desk.wall_ms
+        group.phase, group.since_ms = phase, self._outbox.wall_ms
 
     def maybe_complete(self, group: ClassicGroup) -> None:
         """Go on as soon as nobody is missing."""
@@ -113,7 +116,7 @@ class Rebalance:
             group.has_newcomer = False
             delay_s = min(self._limits.initial_rebalance_delay_ms / 1000, group.delay_left_s)
             group.delay_left_s -= delay_s
-            self._desk.timers.set(group.group_id, JOIN, self._desk.now + delay_s)
+            self._outbox.timers.set(group.group_id, JOIN, self._outbox.now + delay_s)
         elif group.phase is Phase.PREPARING:
             self.complete(group)
 
@@ -121,13 +124,13 @@ class Rebalance:
         """Begin the next generation with those who have joined."""
         for name, member in list(group.members.items()):
             if member.joining is None and member.record.instance_id is None:
-                self.drop(group, name, GroupError.UNKNOWN_MEMBER_ID)
+                self.drop(group, name, ErrorCode.unknown_member_id)
         group.in_delay = group.has_newcomer = False
         if group.members and not group.elect_leader():
             wait_s = group.rebalance_timeout_s  # only absent static members: theirs is their own
-            self._desk.timers.set(group.group_id, JOIN, self._desk.now + wait_s)
+            self._outbox.timers.set(group.group_id, JOIN, self._outbox.now + wait_s)
             return
-        self._desk.timers.cancel(group.group_id, JOIN)
+        self._outbox.timers.cancel(group.group_id, JOIN)
         group.generation += 1
         group.assign(())
         if group.members:
@@ -141,23 +144,25 @@ class Rebalance:
         group.protocol = group.voted_protocol()
         self._enter(group, Phase.COMPLETING)
         self.save(group)
-        timers, wait_s = self._desk.timers, group.rebalance_timeout_s
-        timers.set(group.group_id, SYNC, self._desk.now + wait_s)
+        timers, wait_s = self._outbox.timers, group.rebalance_timeout_s
+        timers.set(group.group_id, SYNC, self._outbox.now + wait_s)
         joined = {n: m for n, m in group.members.items() if m.joining is not None}
         group.unsynced = set(joined)
         for member in joined.values():
             waiter, member.joining, member.is_new = member.joining, None, False
             self.tell_generation(group, member, waiter)
 
-    def tell_generation(self, group: ClassicGroup, member: Member, waiter: Waiter | None) -> None:
+    def tell_generation(
+        self, group: ClassicGroup, member: GroupMember, waiter: Requester | None
+    ) -> None:
         """Answer a JoinGroup with the generation that the group is in."""
         name = member.record.member_id
         leads = group.leader == name
         self.keep_alive(group, member)
-        self._desk.answer(
+        self._outbox.answer(
             waiter,
             Joined(
-                GroupError.NONE,
+                ErrorCode.none,
                 name,
                 group.generation,
                 group.protocol_type,
@@ -169,13 +174,13 @@ class Rebalance:
 
     # --- second half: the leader assigns ----------------------------------------------------------
 
-    def synced(self, group: ClassicGroup, member: Member, waiter: Waiter) -> None:
+    def synced(self, group: ClassicGroup, member: GroupMember, waiter: Requester) -> None:
         """Answer a SyncGroup of a stable group."""
         group.unsynced.discard(member.record.member_id)
         self.keep_alive(group, member)
         assignment = member.record.assignment
-        self._desk.answer(
-            waiter, Synced(GroupError.NONE, group.protocol_type, group.protocol, assignment)
+        self._outbox.answer(
+            waiter, Synced(ErrorCode.none, group.protocol_type, group.protocol, assignment)
         )
 
     def assigned(self, group: ClassicGroup, assignments: list[tuple[str, bytes]]) -> None:
@@ -192,7 +197,7 @@ class Rebalance:
         """Members that did not come for their assignment in time are lost: whether any were."""
         lost = list(group.unsynced) if group.phase in (Phase.COMPLETING, Phase.STABLE) else []
         for name in lost:
-            self.drop(group, name, GroupError.UNKNOWN_MEMBER_ID)
+            self.drop(group, name, ErrorCode.unknown_member_id)
         return bool(lost)
 
     # --- time -------------------------------------------------------------------------------------
@@ -205,7 +210,7 @@ class Rebalance:
         if (member.joining is not None and not member.is_new) or member.syncing is not None:
             self.keep_alive(group, member)  # it waits for us, not we for it
             return False
-        self.drop(group, member_id, GroupError.UNKNOWN_MEMBER_ID)
+        self.drop(group, member_id, ErrorCode.unknown_member_id)
         return True
 
     def pending_over(self, group: ClassicGroup, member_id: str) -> None:
@@ -219,13 +224,13 @@ class Rebalance:
         """
         for member in group.members.values():
             self.keep_alive(group, member)
-        wait_s = self._desk.now + group.rebalance_timeout_s
+        wait_s = self._outbox.now + group.rebalance_timeout_s
         if group.phase is Phase.PREPARING:
-            self._desk.timers.set(group.group_id, JOIN, wait_s)
+            self._outbox.timers.set(group.group_id, JOIN, wait_s)
         elif group.phase is Phase.COMPLETING:
             group.unsynced = {
                 name
                 for name, member in group.members.items()
                 if member.record.instance_id is None or name == group.leader
             }
-            self._desk.timers.set(group.group_id, SYNC, wait_s)
+            self._outbox.timers.set(group.group_id, SYNC, wait_s)

@@ -1,44 +1,16 @@
 """What clients ask the group coordinator and what it answers, as plain values.
 
-Invariant: nothing here knows of versions or encodings of the Kafka protocol; error codes are
-Kafka's numbers.
+Invariant: nothing here knows of versions or encodings of the Kafka protocol.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+
+from kio.schema.errors import ErrorCode
 
 from samelog.sequencer.state.group_commands import ConsumerMember
-
-
-class GroupError(IntEnum):
-    """Kafka's error codes, as far as groups use them."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    OFFSET_METADATA_TOO_LARGE = 12
-    NOT_COORDINATOR = 16
-    ILLEGAL_GENERATION = 22
-    INCONSISTENT_GROUP_PROTOCOL = 23
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27
-    NON_EMPTY_GROUP = 68
-    FENCED_LEADER_EPOCH = 74
-    GROUP_ID_NOT_FOUND = 69
-    MEMBER_ID_REQUIRED = 79
-    GROUP_MAX_SIZE_REACHED = 81
-    FENCED_INSTANCE_ID = 82
-    GROUP_SUBSCRIBED_TO_TOPIC = 86
-    INVALID_REQUEST = 42
-    FENCED_MEMBER_EPOCH = 110
-    UNRELEASED_INSTANCE_ID = 111
-    UNSUPPORTED_ASSIGNOR = 112
-    STALE_MEMBER_EPOCH = 113
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +45,7 @@ class Join:
 class Joined:
     """The answer to JoinGroup; `members` (id, instance id, metadata) are for the leader only."""
 
-    error: GroupError
+    error: ErrorCode
     member_id: str
     generation: int = -1
     protocol_type: str | None = None
@@ -97,7 +69,7 @@ class Sync:
 class Synced:
     """The answer to SyncGroup."""
 
-    error: GroupError
+    error: ErrorCode
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
@@ -129,7 +101,7 @@ class Beat:
 class Beaten:
     """The answer; `assigned` (partition numbers) is None where the member knows it."""
 
-    error: GroupError
+    error: ErrorCode
     member_id: str
     epoch: int
     assigned: tuple[int, ...] | None
@@ -137,7 +109,7 @@ class Beaten:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class OffsetCommit:
     """One partition's offset; `partition` is its cluster-wide number, None if there is none."""
 
     partition: int | None
@@ -162,7 +134,7 @@ class DescribedMember:
 class Described:
     """A classic group, as DescribeGroups tells it."""
 
-    error: GroupError
+    error: ErrorCode
     group: str
     state: str
     protocol_type: str = ""
@@ -174,7 +146,7 @@ class Described:
 class DescribedConsumers:
     """A group of the consumer protocol: its members, each with the partitions it is to have."""
 
-    error: GroupError
+    error: ErrorCode
     group: str
     state: str = "Dead"
     epoch: int = 0
@@ -196,8 +168,8 @@ AnyAnswer = (
     Joined
     | Synced
     | Beaten
-    | GroupError
-    | tuple[GroupError, ...]
+    | ErrorCode
+    | tuple[ErrorCode, ...]
     | tuple[Described, ...]
     | tuple[DescribedConsumers, ...]
     | tuple[Listed, ...]

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from samelog.format.errors import InvariantError
-from samelog.kafka.api import Api, Client
+from samelog.kafka.api import KafkaApi, KafkaClient
 from samelog.kafka.apis.records import produce
-from samelog.kafka.clients.conversation import Conversation, ConversationLimits, Request
 from samelog.kafka.clients.memory import Memory
+from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
-from samelog.kafka.server.dispatch import Dispatcher, Started
+from samelog.kafka.server.dispatch import ApiDispatcher, StartedRequest
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class KafkaConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        dispatcher: Dispatcher[Any],
-        limits: ConversationLimits,
+        dispatcher: ApiDispatcher[Any],
+        limits: PipelineLimits,
         memory: Memory[KafkaConnection],
         *,
-        admit: Callable[[KafkaConnection, asyncio.Transport], Client | None],
+        admit: Callable[[KafkaConnection, asyncio.Transport], KafkaClient | None],
         ended: Callable[[KafkaConnection, str], None],
     ) -> None:
         """`admit` says who the client is, None to refuse it; `ended`: the connection is over, and
@@ -58,12 +58,12 @@ class KafkaConnection(asyncio.Protocol):
         self._ended = ended
         self._memory = memory
         self._loop = asyncio.get_running_loop()
-        self._conversation = Conversation(limits, self._loop.time())
-        self._client: Client | None = None
+        self._conversation = RequestPipeline(limits, self._loop.time())
+        self._client: KafkaClient | None = None
         self._opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self._waited: set[asyncio.Future[Any]] = set()
-        self._busy_with: Api[Any] | None = None
+        self._busy_with: KafkaApi[Any] | None = None
         """A handler of it is to return before the next one begins."""
         self._is_paused = False
         self._is_over = False
@@ -158,7 +158,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def _is_refused(self) -> bool:
         """Whether a client that had not authenticated yet is closed after its last request."""
-        client = cast(Client, self._client)
+        client = cast(KafkaClient, self._client)
         self._asked += 1
         if client.identity:
             self._known()
@@ -183,9 +183,9 @@ class KafkaConnection(asyncio.Protocol):
         if not self._is_over:
             self._memory.hold(self, self._conversation.held_bytes + self._unsent_bytes())
 
-    def _answered(self, number: int, started: Started, answer: Any) -> None:
+    def _answered(self, number: int, started: StartedRequest, answer: Any) -> None:
         now = self._loop.time()
-        output, pause_s = started.encode(answer, cast(Client, self._client), now)
+        output, pause_s = started.encode(answer, cast(KafkaClient, self._client), now)
         self._conversation.answered(number, output)
         if pause_s:
             self._muted_until = max(self._muted_until, now + pause_s)
@@ -202,10 +202,10 @@ class KafkaConnection(asyncio.Protocol):
         else:
             self._go_on()
 
-    def _start(self, request: Request) -> None:
-        started: Started | None = None
+    def _start(self, request: NumberedRequest) -> None:
+        started: StartedRequest | None = None
         try:
-            started = self._dispatcher.start(cast(Client, self._client), request.frame)
+            started = self._dispatcher.start(cast(KafkaClient, self._client), request.frame)
             outcome = started.outcome
             if inspect.iscoroutine(outcome):
                 self._busy_with = started.api
@@ -222,11 +222,11 @@ class KafkaConnection(asyncio.Protocol):
             log.exception("a request failed")
             self.close("the node could not answer a request")
 
-    def _wait(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+    def _wait(self, future: asyncio.Future[Any], number: int, started: StartedRequest) -> None:
         self._waited.add(future)
         future.add_done_callback(lambda done: self._done(done, number, started))
 
-    def _done(self, future: asyncio.Future[Any], number: int, started: Started) -> None:
+    def _done(self, future: asyncio.Future[Any], number: int, started: StartedRequest) -> None:
         self._waited.discard(future)
         if isinstance(future, asyncio.Task):
             self._busy_with = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import Api, CallTo, Client, Outcome
+from samelog.kafka.api import CallTo, KafkaApi, KafkaClient, Outcome
 from samelog.kafka.apis.session import api_versions
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.headers import (
@@ -31,18 +31,18 @@ ServingT = TypeVar("ServingT", bound=AnyBroker)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedRequest:
     """A request whose handler was called: what came of it, and how that is written."""
 
     outcome: Outcome
-    api: Api[Any]
+    api: KafkaApi[Any]
     version: int
     """Of the answer's body."""
     header: bytes
     size: int
     """Of the request, in bytes."""
 
-    def pause_s(self, client: Client, read: int, now: float) -> float:
+    def pause_s(self, client: KafkaClient, read: int, now: float) -> float:
         """Count the request for its client: how long to take nothing more from it. `read`: bytes
         of records in the answer.
         """
@@ -61,7 +61,9 @@ class Started:
         """Whether it brings records."""
         return self.api.key == PRODUCE
 
-    def encode(self, answer: Any, client: Client, now: float) -> tuple[list[Buffer] | None, float]:
+    def encode(
+        self, answer: Any, client: KafkaClient, now: float
+    ) -> tuple[list[Buffer] | None, float]:
         """The answer's bytes, None where the client expects none; and how long to take nothing
         more from the client.
         """
@@ -73,14 +75,14 @@ class Started:
         return [self.header, *body], pause_s
 
 
-class Dispatcher(Generic[ServingT]):
+class ApiDispatcher(Generic[ServingT]):
     """Calls the handlers of one node, or of one sidecar."""
 
-    def __init__(self, broker: ServingT, apis: Mapping[int, Api[ServingT]]) -> None:
+    def __init__(self, broker: ServingT, apis: Mapping[int, KafkaApi[ServingT]]) -> None:
         self._broker = broker
         self._apis = apis
 
-    def start(self, client: Client, frame: memoryview) -> Started:
+    def start(self, client: KafkaClient, frame: memoryview) -> StartedRequest:
         """Call the handler of a request. Raises MalformedRequest, UnsupportedRequest."""
         header = read_header(frame)
         api = self._apis.get(header.key)
@@ -100,11 +102,11 @@ class Dispatcher(Generic[ServingT]):
         call = CallTo(self._broker, client, client_id, header.version)
         answer_header = response_header(header, flexible=flexible)
         outcome = api.handle(call, request)
-        return Started(outcome, api, header.version, answer_header, len(frame))
+        return StartedRequest(outcome, api, header.version, answer_header, len(frame))
 
-    def _unsupported(self, api: Api[Any], header: RequestHeader) -> Started:
+    def _unsupported(self, api: KafkaApi[Any], header: RequestHeader) -> StartedRequest:
         if api.key != api_versions.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
         apis = sorted(self._apis.values(), key=lambda api: api.key)
         answer = api_versions.answer(apis, ErrorCode.unsupported_version)
-        return Started(answer, api, 0, response_header(header, flexible=False), 0)
+        return StartedRequest(answer, api, 0, response_header(header, flexible=False), 0)

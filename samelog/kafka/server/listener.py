@@ -14,15 +14,19 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.authorisation import ANONYMOUS
-from samelog.config.tables.kafka import KafkaConfig, KafkaListener, Security
+from samelog.config.tables.kafka import (
+    KafkaConfig,
+    KafkaListener,
+    Security,
+)
 from samelog.config.tables.shared import TlsFiles
-from samelog.kafka.api import Client
-from samelog.kafka.clients.conversation import ConversationLimits
+from samelog.kafka.api import KafkaClient
 from samelog.kafka.clients.memory import Memory
+from samelog.kafka.clients.pipeline import PipelineLimits
+from samelog.kafka.clients.quotas import Allowances
 from samelog.kafka.clients.sasl import Authenticator
-from samelog.kafka.clients.throttle import Allowances
 from samelog.kafka.server.connection import KafkaConnection
-from samelog.kafka.server.dispatch import Dispatcher
+from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.log import RateLimitedLog
@@ -48,7 +52,7 @@ class Listener:
         self,
         config: KafkaListener,
         limits: KafkaConfig,
-        dispatcher: Dispatcher[Any],
+        dispatcher: ApiDispatcher[Any],
         *,
         node_tls: TlsFiles,
         allowances: Allowances | None = None,
@@ -63,7 +67,7 @@ class Listener:
         """Of the files as they are now; that which the server was opened with hands on to it."""
         self.port = 0
         self._limits = limits
-        self._conversation = ConversationLimits(
+        self._conversation = PipelineLimits(
             request_bytes=limits.max_request_bytes,
             waiting_bytes=limits.max_request_bytes,
             frame_s=limits.request_s,
@@ -74,7 +78,7 @@ class Listener:
         self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
         self.tally = Tally(held=lambda: self._memory.total)
         self._spells_seen = 0
-        self._connections: dict[KafkaConnection, Client] = {}
+        self._connections: dict[KafkaConnection, KafkaClient] = {}
         self._hosts: Counter[str] = Counter()
         self._log = RateLimitedLog(log, SystemClock())
         self._server: asyncio.Server | None = None
@@ -122,7 +126,9 @@ class Listener:
             self._dispatcher, self._conversation, self._memory, admit=self._admit, ended=self._ended
         )
 
-    def _admit(self, connection: KafkaConnection, transport: asyncio.Transport) -> Client | None:
+    def _admit(
+        self, connection: KafkaConnection, transport: asyncio.Transport
+    ) -> KafkaClient | None:
         host = str((transport.get_extra_info("peername") or ("unknown",))[0])
         problem = self._too_many(host)
         if problem is not None:
@@ -135,7 +141,7 @@ class Listener:
             self.tally.refused += 1
             self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=fault)
             return None
-        client = Client(
+        client = KafkaClient(
             identity,
             self.config.name,
             host,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import AnyCall, Api, CallTo, Outcome
+from samelog.kafka.api import AnyCall, CallTo, KafkaApi, Outcome
 from samelog.kafka.apis.cluster import describe_cluster, metadata
 from samelog.kafka.apis.groups import find_coordinator
 from samelog.kafka.apis.records import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's needs kafka_bootstrap"
-RECORDS: tuple[Api[AnyBroker], ...] = (
+RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
     produce.API,
     fetch.API,
     list_offsets.API,
@@ -69,7 +69,7 @@ def _no_groups(call: AnyCall, request: Any) -> Tree:
     return find_coordinator.answer(call.version, [(key, *denied) for key in keys])
 
 
-def _passed_on(api: Api[Any]) -> Api[Any]:
+def _passed_on(api: KafkaApi[Any]) -> KafkaApi[Any]:
     """An API that the coordinator answers."""
 
     async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Outcome:
@@ -82,22 +82,22 @@ def _passed_on(api: Api[Any]) -> Api[Any]:
     return replace(api, handle=handle, read=_as_it_is, write=_as_it_came)
 
 
-def _as_it_is(api: Api[Any], version: int, body: memoryview) -> bytes:
+def _as_it_is(api: KafkaApi[Any], version: int, body: memoryview) -> bytes:
     return bytes(body)
 
 
-def _as_it_came(api: Api[Any], version: int, answer: bytes, throttle_ms: int) -> list[Buffer]:
+def _as_it_came(api: KafkaApi[Any], version: int, answer: bytes, throttle_ms: int) -> list[Buffer]:
     return [answer]
 
 
-def _with_list(*apis: Api[Any]) -> Mapping[int, Api[Any]]:
+def _with_list(*apis: KafkaApi[Any]) -> Mapping[int, KafkaApi[Any]]:
     return {api.key: api for api in (*apis, api_versions.make(apis))}
 
 
-COORDINATORS: Api[Any] = find_coordinator.API
-PUBLISHER_APIS: Mapping[int, Api[PublisherBroker]] = _with_list(
+COORDINATORS: KafkaApi[Any] = find_coordinator.API
+PUBLISHER_APIS: Mapping[int, KafkaApi[PublisherBroker]] = _with_list(
     *RECORDS, replace(COORDINATORS, handle=_no_groups)
 )
-SUBSCRIBER_APIS: Mapping[int, Api[SubscriberBroker]] = _with_list(
+SUBSCRIBER_APIS: Mapping[int, KafkaApi[SubscriberBroker]] = _with_list(
     *RECORDS, replace(COORDINATORS, handle=_find), *map(_passed_on, GROUPS)
 )

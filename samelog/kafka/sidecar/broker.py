@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
-from samelog.kafka.any_broker import AnyBroker, Endpoint
-from samelog.kafka.api import Client
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
+from samelog.kafka.api import KafkaClient
+from samelog.kafka.codec.errors import ApiError
 from samelog.runtime.clock import Clock
 
 NUMBER = 0
@@ -41,9 +41,9 @@ class SidecarBroker(AnyBroker):
         """The sidecar alone."""
         return (NUMBER,)
 
-    def endpoints(self, listener: str) -> Sequence[Endpoint]:
+    def endpoints(self, listener: str) -> Sequence[BrokerEndpoint]:
         """The sidecar's only listener."""
-        return (Endpoint(NUMBER, *self._address),)
+        return (BrokerEndpoint(NUMBER, *self._address),)
 
     def is_there(self, number: int) -> bool:
         """The sidecar always is."""
@@ -58,9 +58,9 @@ class SidecarBroker(AnyBroker):
         return False
 
     async def create_by_default(self, name: str) -> None:
-        """Never asked for. Raises Refusal."""
-        raise Refusal(ErrorCode.policy_violation, "a sidecar makes no topics")
+        """Never asked for. Raises ApiError."""
+        raise ApiError(ErrorCode.policy_violation, "a sidecar makes no topics")
 
-    def may_administer(self, client: Client) -> bool:
+    def may_administer(self, client: KafkaClient) -> bool:
         """Topics are changed at the nodes."""
         return False

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.values import Address, parse_address
-from samelog.kafka.api import Client
+from samelog.kafka.api import KafkaClient
 from samelog.kafka.apis.groups import find_coordinator
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.schemas import read_response, write_request
@@ -36,7 +36,7 @@ NO_ANSWER = ErrorCode.coordinator_not_available, "no node says who coordinates: 
 Found = tuple[ErrorCode, str | None]
 
 
-class Groups:
+class GroupForwarder:
     """The way to the coordinator."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Groups:
         self._upstreams: dict[int, Upstream] = {}
 
     @classmethod
-    def of(cls, config: ClientConfig) -> Groups | None:
+    def of(cls, config: ClientConfig) -> GroupForwarder | None:
         """By the addresses in a client's configuration; None if it has none."""
         texts = config.kafka_bootstrap.split(",")
         addresses = [address for text in texts if (address := parse_address(text.strip()))]
@@ -109,7 +109,7 @@ class Groups:
 
     # --- passing on -------------------------------------------------------------------------------
 
-    async def upstream_of(self, client: Client) -> Upstream:
+    async def upstream_of(self, client: KafkaClient) -> Upstream:
         """A client's own connection to the coordinator. Raises Unanswerable."""
         if self._coordinator is None:
             raise Unanswerable("FindCoordinator has to come first")
@@ -124,7 +124,7 @@ class Groups:
         self._upstreams[id(client)] = upstream
         return upstream
 
-    def _ended(self, client: Client) -> None:
+    def _ended(self, client: KafkaClient) -> None:
         self._upstreams.pop(id(client)).close()
 
     def close(self) -> None:

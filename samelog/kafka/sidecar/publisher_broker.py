@@ -16,10 +16,10 @@ from uuid import UUID
 from samelog.config.tables.client import PublisherKafka
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
-from samelog.kafka.any_broker import Stream
-from samelog.kafka.api import Client
+from samelog.kafka.any_broker import MergedStream
+from samelog.kafka.api import KafkaClient
 from samelog.kafka.sidecar.broker import SidecarBroker
-from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.runtime.clock import Clock
 from samelog.sequencer.state.types import Topic
 
@@ -32,7 +32,7 @@ class PublisherBroker(SidecarBroker):
     """See the module."""
 
     def __init__(
-        self, cluster: str, clock: Clock, config: PublisherKafka, batches: SessionLog
+        self, cluster: str, clock: Clock, config: PublisherKafka, batches: SidecarLog
     ) -> None:
         super().__init__(cluster, clock, config.listen)
         self.batches = batches
@@ -54,7 +54,7 @@ class PublisherBroker(SidecarBroker):
         count = self._config.partitions.get(name, self._config.num_partitions)
         return Topic(NO_ID, name, {}, 0, list(range(count)))
 
-    def partition(self, key: str | UUID, index: int) -> Stream | None:
+    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
         """There is nothing to read."""
         return None
 
@@ -66,10 +66,10 @@ class PublisherBroker(SidecarBroker):
         """What the configuration says the nodes take."""
         return self._config.message_max_bytes
 
-    def may_read(self, client: Client, topic: str) -> bool:
+    def may_read(self, client: KafkaClient, topic: str) -> bool:
         """There is nothing to read."""
         return False
 
-    def may_write(self, client: Client, topic: str) -> bool:
+    def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whoever is on this host; the cluster decides by the sidecar's certificate."""
         return True

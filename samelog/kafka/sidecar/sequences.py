@@ -14,7 +14,7 @@ from collections import OrderedDict
 from kio.schema.errors import ErrorCode
 
 from samelog.format.batch import BatchHeader
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence
 from samelog.sequencer.state.commands import Sequence5, Verdict
 from samelog.sequencer.state.sequences import remember
@@ -22,7 +22,7 @@ from samelog.sequencer.state.sequences import remember
 PRODUCERS_MAX = 100_000
 """Pairs of producer and partition; beyond that the one that wrote least lately is forgotten."""
 NO_OFFSET = -1
-Key = tuple[int, str, int]
+ProducerPartition = tuple[int, str, int]
 """Producer id, topic, partition."""
 
 
@@ -31,10 +31,10 @@ class Sequences:
 
     def __init__(self, limit: int = PRODUCERS_MAX) -> None:
         self._limit = limit
-        self._known: OrderedDict[Key, list[Sequence5]] = OrderedDict()
+        self._known: OrderedDict[ProducerPartition, list[Sequence5]] = OrderedDict()
 
     def is_new(self, header: BatchHeader, topic: str, index: int) -> bool:
-        """Whether a batch is to be written; False: it is there already. Raises Refusal."""
+        """Whether a batch is to be written; False: it is there already. Raises ApiError."""
         if header.producer_id < 0:
             return True
         facts = BatchFacts(
@@ -43,10 +43,10 @@ class Sequences:
         known = self._known.get((header.producer_id, topic, index), [])
         verdict = judge_sequence(known, facts).verdict
         if verdict is Verdict.FENCED:
-            raise Refusal(ErrorCode.invalid_producer_epoch, "a newer epoch has written")
+            raise ApiError(ErrorCode.invalid_producer_epoch, "a newer epoch has written")
         if verdict is Verdict.OUT_OF_ORDER:
             text = f"sequence {header.base_sequence} does not follow what was written last"
-            raise Refusal(ErrorCode.out_of_order_sequence_number, text)
+            raise ApiError(ErrorCode.out_of_order_sequence_number, text)
         return verdict is Verdict.TAKE
 
     def written(self, header: BatchHeader, topic: str, index: int) -> None:

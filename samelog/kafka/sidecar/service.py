@@ -10,17 +10,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
+from samelog.config.tables.client import (
+    ClientConfig,
+    PublisherKafka,
+    SubscriberKafka,
+)
 from samelog.config.tables.kafka import KafkaConfig, KafkaListener
 from samelog.config.values import Address
-from samelog.kafka.api import Api
-from samelog.kafka.server.dispatch import Dispatcher
+from samelog.kafka.api import KafkaApi
+from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.kafka.server.listener import Listener
 from samelog.kafka.sidecar.apis import PUBLISHER_APIS, SUBSCRIBER_APIS
 from samelog.kafka.sidecar.broker import SidecarBroker
-from samelog.kafka.sidecar.groups import Groups
+from samelog.kafka.sidecar.groups import GroupForwarder
 from samelog.kafka.sidecar.publisher_broker import PublisherBroker
-from samelog.kafka.sidecar.session_log import SessionLog
+from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.kafka.sidecar.subscriber_broker import SubscriberBroker
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
@@ -33,11 +37,11 @@ from samelog.store.disk.files import FileSystem
 def _listener(
     address: Address,
     broker: SidecarBroker,
-    apis: Mapping[int, Api[Any]],
+    apis: Mapping[int, KafkaApi[Any]],
     config: ClientConfig,
 ) -> Listener:
     local = KafkaListener(name="local", listen=address, advertise=address)
-    return Listener(local, KafkaConfig(), Dispatcher(broker, apis), node_tls=config.tls)
+    return Listener(local, KafkaConfig(), ApiDispatcher(broker, apis), node_tls=config.tls)
 
 
 class PublisherListener:
@@ -63,7 +67,7 @@ class PublisherListener:
             budget_bytes=config.publisher.budget_bytes,
             roll_bytes=config.publisher.roll_bytes,
         )
-        self._log = SessionLog(
+        self._log = SidecarLog(
             fs, open_writer, batch_bytes=kafka.message_max_bytes, may_open=lambda: root.is_there
         )
         broker = PublisherBroker(config.cluster, clock, kafka, self._log)
@@ -96,7 +100,7 @@ class SubscriberListener:
         copies: Mapping[InputName, Copy],
         clock: Clock,
     ) -> None:
-        self._groups = Groups.of(config)
+        self._groups = GroupForwarder.of(config)
         self._broker = SubscriberBroker(
             config.cluster, clock, kafka.listen, copies, groups=self._groups
         )

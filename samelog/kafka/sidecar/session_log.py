@@ -23,8 +23,8 @@ from kio.schema.errors import ErrorCode
 from samelog.format import _kernels as kernels
 from samelog.format.batch import read_header
 from samelog.format.errors import LogFormatError
-from samelog.kafka.any_broker import Outcome
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced
@@ -38,12 +38,12 @@ from samelog.store.disk.files import FileSystem
 log = logging.getLogger(__name__)
 
 REOPEN_S = 1.0
-APPENDED = Outcome(ErrorCode.none)
-NOT_DURABLE = Outcome(ErrorCode.kafka_storage_error)
+APPENDED = AppendResult(ErrorCode.none)
+NOT_DURABLE = AppendResult(ErrorCode.kafka_storage_error)
 _CRC_AT, _CRC_FROM, _PRODUCER_AT = 17, 21, 43
 
 
-class SessionLog:
+class SidecarLog:
     """Implements any_broker.BatchLog."""
 
     def __init__(
@@ -62,7 +62,7 @@ class SessionLog:
         self._batch_bytes = batch_bytes
         self._may_open = may_open
         self._sequences = Sequences()
-        self._waiting: list[asyncio.Future[Outcome]] = []
+        self._waiting: list[asyncio.Future[AppendResult]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._fault: LogFormatError | None = None
@@ -86,16 +86,16 @@ class SessionLog:
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
-    ) -> asyncio.Future[Outcome]:
-        """Append one batch: what will become of it. `data` is free on return. Raises Refusal."""
+    ) -> asyncio.Future[AppendResult]:
+        """Append one batch: what will become of it. `data` is free on return. Raises ApiError."""
         if self._fault is not None or self._writer is None:
-            raise Refusal(ErrorCode.kafka_storage_error, self.fault)
+            raise ApiError(ErrorCode.kafka_storage_error, self.fault)
         header = read_header(data)
         if self._sequences.is_new(header, topic.name, index):
             anonymous = data if header.producer_id < 0 else _anonymous(data)
             self._write(self._writer, topic.name, index, anonymous)
             self._sequences.written(header, topic.name, index)
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self._waiting.append(outcome)
         if self._syncing is None:
             self._syncing = spawn(self._sync(self._writer), "sync of what Kafka clients wrote")
@@ -107,10 +107,10 @@ class SessionLog:
             writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
         except Refused as refused:
-            raise Refusal(ErrorCode.invalid_record, refused.message) from refused
+            raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         except (PublisherError, LogFormatError) as error:
             self._look_for(writer)
-            raise Refusal(ErrorCode.kafka_storage_error, str(error)) from error
+            raise ApiError(ErrorCode.kafka_storage_error, str(error)) from error
 
     def _look_for(self, writer: SessionWriter) -> None:
         try:
@@ -127,7 +127,7 @@ class SessionLog:
         finally:
             self._syncing = None
 
-    async def _synced(self, writer: SessionWriter) -> Outcome:
+    async def _synced(self, writer: SessionWriter) -> AppendResult:
         try:
             await asyncio.to_thread(self._make_durable, writer, writer.take_unsynced())
         except LogFormatError as fault:
@@ -199,7 +199,7 @@ def _anonymous(batch: memoryview) -> memoryview:
     return memoryview(found).toreadonly()
 
 
-def _answer(waiting: list[asyncio.Future[Outcome]], outcome: Outcome) -> None:
+def _answer(waiting: list[asyncio.Future[AppendResult]], outcome: AppendResult) -> None:
     for future in waiting:
         if not future.done():
             future.set_result(outcome)

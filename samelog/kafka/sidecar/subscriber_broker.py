@@ -13,11 +13,11 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
-from samelog.kafka.any_broker import BatchLog, Outcome, Stream
-from samelog.kafka.api import Client
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.any_broker import AppendResult, BatchLog, MergedStream
+from samelog.kafka.api import KafkaClient
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
-from samelog.kafka.sidecar.groups import Groups
+from samelog.kafka.sidecar.groups import GroupForwarder
 from samelog.replicator.interfaces import InputName, Refused
 from samelog.replicator.pull.copy import Copy, CopyState
 from samelog.replicator.pull.listening import Listening
@@ -59,12 +59,14 @@ class NothingTaken:
         return False
 
     async def open(self, topic: Topic, index: int) -> None:
-        """Raises Refusal."""
-        raise Refusal(ErrorCode.topic_authorization_failed, "copies are only read")
+        """Raises ApiError."""
+        raise ApiError(ErrorCode.topic_authorization_failed, "copies are only read")
 
-    def append(self, topic: Topic, index: int, data: memoryview, records: int) -> Future[Outcome]:
-        """Raises Refusal."""
-        raise Refusal(ErrorCode.topic_authorization_failed, "copies are only read")
+    def append(
+        self, topic: Topic, index: int, data: memoryview, records: int
+    ) -> Future[AppendResult]:
+        """Raises ApiError."""
+        raise ApiError(ErrorCode.topic_authorization_failed, "copies are only read")
 
 
 class SubscriberBroker(SidecarBroker):
@@ -77,7 +79,7 @@ class SubscriberBroker(SidecarBroker):
         address: Address,
         copies: Mapping[InputName, Copy],
         *,
-        groups: Groups | None,
+        groups: GroupForwarder | None,
     ) -> None:
         """`copies`: (topic, partition) -> copy, as they are at any time; `groups`: the way to their
         coordinator, if there is one.
@@ -101,8 +103,8 @@ class SubscriberBroker(SidecarBroker):
             stream.changed()
 
     async def confirm_ends(self) -> None:
-        """Only the leader could, and the node that is copied from may be behind. Raises Refusal."""
-        raise Refusal(ErrorCode.leader_not_available, "what is not copied yet may be there")
+        """Raises ApiError: only the leader could, and the copied node may be behind."""
+        raise ApiError(ErrorCode.leader_not_available, "what is not copied yet may be there")
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class SubscriberBroker(SidecarBroker):
                 self._by_id[topic.topic_id] = topic
             topic.partition_numbers.extend(range(topic.partitions, index + 1))
 
-    def partition(self, key: str | UUID, index: int) -> Stream | None:
+    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
         """A copy, once it is settled where it begins."""
         topic = self.topic(key)
         copy = None if topic is None else self._copies.get((topic.name, index))
@@ -153,10 +155,10 @@ class SubscriberBroker(SidecarBroker):
 
     # --- rights -----------------------------------------------------------------------------------
 
-    def may_read(self, client: Client, topic: str) -> bool:
+    def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whoever is on this host; the cluster lets the sidecar's certificate copy, or does not."""
         return True
 
-    def may_write(self, client: Client, topic: str) -> bool:
+    def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Copies are never changed."""
         return False

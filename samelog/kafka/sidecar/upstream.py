@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any, cast
 
 from samelog.config.values import Address
-from samelog.kafka.api import Api
+from samelog.kafka.api import KafkaApi
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import RequestHeader, response_header
@@ -33,7 +33,7 @@ class Upstream(asyncio.Protocol):
         self._is_retired = False
 
     def ask(
-        self, api: Api[Any], version: int, client_id: str, body: bytes
+        self, api: KafkaApi[Any], version: int, client_id: str, body: bytes
     ) -> asyncio.Future[bytes]:
         """Send a request: its answer's body."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -5,9 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
-from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
+from samelog.kafka.groups.requests import (
+    Caller,
+    Join,
+    Joined,
+    OffsetCommit,
+    Sync,
+    Synced,
+)
 from samelog.sequencer.state.commands import CreateTopic
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
@@ -96,7 +105,7 @@ class Bench:
     def new_member(self, **more: Any) -> tuple[str, int]:
         """A dynamic member that has got its id and waits for its generation: id, waiter."""
         first = self.joined(**more)
-        assert first.error is GroupError.MEMBER_ID_REQUIRED
+        assert first.error is ErrorCode.member_id_required
         return first.member_id, self.join(first.member_id, **more)
 
     def sync(self, joined: Joined, **assignments: bytes) -> int:
@@ -119,19 +128,19 @@ class Bench:
         syncs = [self.sync(one, **(everything if one is joined[0] else {})) for one in joined]
         for one, waiter in zip(joined, syncs, strict=True):
             assert self.answers[waiter] == Synced(
-                GroupError.NONE, "consumer", "range", one.member_id.encode()
+                ErrorCode.none, "consumer", "range", one.member_id.encode()
             )
         return joined
 
-    def heartbeat(self, joined: Joined, instance: str | None = None) -> GroupError:
+    def heartbeat(self, joined: Joined, instance: str | None = None) -> ErrorCode:
         caller = Caller("g", joined.member_id, instance, joined.generation)
-        error: GroupError = self.answer(self.coordinator.heartbeat, caller)
+        error: ErrorCode = self.answer(self.coordinator.heartbeat, caller)
         return error
 
     def commit(
         self, caller: Caller, partition: int | None = 1, offset: int = 5, metadata: str = ""
-    ) -> GroupError:
-        commits = [Commit(partition, offset, -1, metadata)]
+    ) -> ErrorCode:
+        commits = [OffsetCommit(partition, offset, -1, metadata)]
         return self.answer(self.coordinator.commit, caller, commits)[0]  # type: ignore[no-any-return]
 
     def offsets(self, group: str = "g") -> dict[int, int]:

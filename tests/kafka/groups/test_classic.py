@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from samelog.kafka.groups.requests import Caller, GroupError, Sync
+from samelog.kafka.groups.requests import Caller, Sync
 from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
 from tests.kafka.groups.group_client import Bench, subscription
-
-E = GroupError
 
 
 @pytest.fixture
@@ -25,11 +24,11 @@ def bench() -> Bench:
 
 def test_a_new_member_first_gets_an_id_that_is_then_accepted(bench: Bench) -> None:
     first = bench.joined()
-    assert (first.error, first.member_id) == (E.MEMBER_ID_REQUIRED, "id1")
+    assert (first.error, first.member_id) == (ErrorCode.member_id_required, "id1")
     joined = bench.joined("id1")
-    assert (joined.error, joined.generation, joined.leader) == (E.NONE, 1, "id1")
+    assert (joined.error, joined.generation, joined.leader) == (ErrorCode.none, 1, "id1")
     assert joined.members == (("id1", None, subscription("t")),)
-    assert bench.joined("somebody").error is E.UNKNOWN_MEMBER_ID
+    assert bench.joined("somebody").error is ErrorCode.unknown_member_id
 
 
 def test_old_clients_join_in_one_step(bench: Bench) -> None:
@@ -39,27 +38,27 @@ def test_old_clients_join_in_one_step(bench: Bench) -> None:
 def test_an_id_that_is_not_used_is_forgotten(bench: Bench) -> None:
     bench.joined()
     bench.pass_time(11)
-    assert bench.joined("id1").error is E.UNKNOWN_MEMBER_ID
+    assert bench.joined("id1").error is ErrorCode.unknown_member_id
 
 
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"session_timeout_ms": 5_999}, E.INVALID_SESSION_TIMEOUT),
-        ({"session_timeout_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
-        ({"group": ""}, E.INVALID_GROUP_ID),
-        ({"protocols": []}, E.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"session_timeout_ms": 5_999}, ErrorCode.invalid_session_timeout),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.invalid_session_timeout),
+        ({"group": ""}, ErrorCode.invalid_group_id),
+        ({"protocols": []}, ErrorCode.inconsistent_group_protocol),
+        ({"protocol_type": ""}, ErrorCode.inconsistent_group_protocol),
     ],
 )
-def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: GroupError) -> None:
+def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: ErrorCode) -> None:
     assert bench.joined(**more).error is error
 
 
 def test_members_must_have_a_protocol_in_common(bench: Bench) -> None:
     bench.stable()
-    assert bench.joined(protocols=[("other", b"")]).error is E.INCONSISTENT_GROUP_PROTOCOL
-    assert bench.joined(protocol_type="connect").error is E.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.joined(protocols=[("other", b"")]).error is ErrorCode.inconsistent_group_protocol
+    assert bench.joined(protocol_type="connect").error is ErrorCode.inconsistent_group_protocol
 
 
 def test_the_protocol_that_most_like_best_is_taken() -> None:
@@ -75,12 +74,12 @@ def test_the_protocol_that_most_like_best_is_taken() -> None:
 def test_a_group_may_be_full() -> None:
     bench = Bench(max_size=2)
     bench.stable(2)
-    assert bench.joined().error is E.GROUP_MAX_SIZE_REACHED
+    assert bench.joined().error is ErrorCode.group_max_size_reached
 
 
 def test_metadata_is_bounded() -> None:
     bench = Bench(group_bytes=100)
-    assert bench.joined(protocols=[("range", bytes(101))]).error is E.GROUP_MAX_SIZE_REACHED
+    assert bench.joined(protocols=[("range", bytes(101))]).error is ErrorCode.group_max_size_reached
 
 
 def test_the_first_rebalance_waits_for_those_who_start_a_little_later() -> None:
@@ -97,7 +96,7 @@ def test_the_first_rebalance_waits_for_those_who_start_a_little_later() -> None:
 def test_members_that_stay_are_told_and_join_again(bench: Bench) -> None:
     [old] = bench.stable()
     name, waiter = bench.new_member()
-    assert bench.heartbeat(old) is E.REBALANCE_IN_PROGRESS
+    assert bench.heartbeat(old) is ErrorCode.rebalance_in_progress
     assert waiter not in bench.answers
     again = bench.joined(old.member_id)
     assert again.generation == bench.answers[waiter].generation == 2
@@ -111,18 +110,18 @@ def test_a_member_that_does_not_join_again_is_dropped_after_the_rebalance_timeou
     [old] = bench.stable()
     name, waiter = bench.new_member()
     for _ in range(6):
-        assert bench.heartbeat(old) is E.REBALANCE_IN_PROGRESS
+        assert bench.heartbeat(old) is ErrorCode.rebalance_in_progress
         bench.pass_time(5)
     bench.pass_time(1)
     assert [member for member, _, _ in bench.answers[waiter].members] == [name]
-    assert bench.heartbeat(old) is E.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat(old) is ErrorCode.unknown_member_id
 
 
 def test_a_member_that_asks_twice_is_answered_once_with_the_generation(bench: Bench) -> None:
     [old] = bench.stable()
     name, first = bench.new_member()
     second = bench.join(name)
-    assert bench.answers[first].error is E.REBALANCE_IN_PROGRESS
+    assert bench.answers[first].error is ErrorCode.rebalance_in_progress
     bench.join(old.member_id)
     assert bench.answers[second].generation == 2
 
@@ -165,14 +164,16 @@ def test_who_is_not_named_gets_an_empty_assignment(bench: Bench) -> None:
 def test_syncs_of_others_are_refused(bench: Bench) -> None:
     [joined] = bench.stable()
     for caller, error in (
-        (Caller("g", "nobody", None, 1), E.UNKNOWN_MEMBER_ID),
-        (Caller("g", joined.member_id, None, 9), E.ILLEGAL_GENERATION),
-        (Caller("h", joined.member_id, None, 1), E.UNKNOWN_MEMBER_ID),
+        (Caller("g", "nobody", None, 1), ErrorCode.unknown_member_id),
+        (Caller("g", joined.member_id, None, 9), ErrorCode.illegal_generation),
+        (Caller("h", joined.member_id, None, 1), ErrorCode.unknown_member_id),
     ):
         assert bench.answer(bench.coordinator.sync, Sync(caller=caller)).error is error
     caller = Caller("g", joined.member_id, None, 1)
     wrong = Sync(caller=caller, protocol_type="connect")
-    assert bench.answer(bench.coordinator.sync, wrong).error is E.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        bench.answer(bench.coordinator.sync, wrong).error is ErrorCode.inconsistent_group_protocol
+    )
 
 
 def test_a_sync_that_waits_is_interrupted_by_the_next_rebalance(bench: Bench) -> None:
@@ -181,7 +182,7 @@ def test_a_sync_that_waits_is_interrupted_by_the_next_rebalance(bench: Bench) ->
     bench.join(old.member_id)
     waits = bench.sync(bench.answers[waiter])
     bench.new_member()
-    assert bench.answers[waits].error is E.REBALANCE_IN_PROGRESS
+    assert bench.answers[waits].error is ErrorCode.rebalance_in_progress
 
 
 def test_a_leader_that_never_assigns_is_dropped(bench: Bench) -> None:
@@ -189,11 +190,11 @@ def test_a_leader_that_never_assigns_is_dropped(bench: Bench) -> None:
     name, waiter = bench.new_member()
     leader = bench.joined(old.member_id)
     for _ in range(6):
-        assert bench.heartbeat(leader) is E.NONE
+        assert bench.heartbeat(leader) is ErrorCode.none
         bench.sync(bench.answers[waiter])
         bench.pass_time(5)
     bench.pass_time(1)
-    assert bench.heartbeat(leader) is E.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat(leader) is ErrorCode.unknown_member_id
     assert bench.joined(name).leader == name
 
 
@@ -203,10 +204,10 @@ def test_a_leader_that_never_assigns_is_dropped(bench: Bench) -> None:
 def test_heartbeats_of_others_are_refused(bench: Bench) -> None:
     [joined] = bench.stable()
     for caller, error in (
-        (Caller("g", joined.member_id, None, 1), E.NONE),
-        (Caller("g", joined.member_id, None, 0), E.ILLEGAL_GENERATION),
-        (Caller("g", "nobody", None, 1), E.UNKNOWN_MEMBER_ID),
-        (Caller("h", joined.member_id, None, 1), E.UNKNOWN_MEMBER_ID),
+        (Caller("g", joined.member_id, None, 1), ErrorCode.none),
+        (Caller("g", joined.member_id, None, 0), ErrorCode.illegal_generation),
+        (Caller("g", "nobody", None, 1), ErrorCode.unknown_member_id),
+        (Caller("h", joined.member_id, None, 1), ErrorCode.unknown_member_id),
     ):
         assert bench.answer(bench.coordinator.heartbeat, caller) is error
 
@@ -216,8 +217,8 @@ def test_a_silent_member_is_lost_after_its_session_timeout(bench: Bench) -> None
     bench.pass_time(9)
     bench.heartbeat(leader)
     bench.pass_time(2)
-    assert bench.heartbeat(other) is E.UNKNOWN_MEMBER_ID
-    assert bench.heartbeat(leader) is E.REBALANCE_IN_PROGRESS
+    assert bench.heartbeat(other) is ErrorCode.unknown_member_id
+    assert bench.heartbeat(leader) is ErrorCode.rebalance_in_progress
 
 
 def test_many_that_are_lost_together_take_one_entry(bench: Bench) -> None:
@@ -235,15 +236,17 @@ def test_members_leave_by_id_or_by_instance(bench: Bench) -> None:
         bench.coordinator.leave,
         [Caller("g", joined.member_id), Caller("g", "", "i1"), Caller("g", "nobody")],
     )
-    assert errors == (E.NONE, E.NONE, E.UNKNOWN_MEMBER_ID)
+    assert errors == (ErrorCode.none, ErrorCode.none, ErrorCode.unknown_member_id)
     assert bench.state() == "Empty"
-    assert bench.answer(bench.coordinator.leave, [Caller("h", "x")]) == (E.UNKNOWN_MEMBER_ID,)
+    assert bench.answer(bench.coordinator.leave, [Caller("h", "x")]) == (
+        ErrorCode.unknown_member_id,
+    )
 
 
 def test_the_others_divide_what_a_leaver_had(bench: Bench) -> None:
     leader, other = bench.stable(2)
     bench.answer(bench.coordinator.leave, [Caller("g", leader.member_id)])
-    assert bench.heartbeat(other) is E.REBALANCE_IN_PROGRESS
+    assert bench.heartbeat(other) is ErrorCode.rebalance_in_progress
     assert bench.joined(other.member_id).leader == other.member_id
 
 
@@ -265,14 +268,14 @@ def static_pair(bench: Bench) -> tuple[str, str]:
 def sync_of(bench: Bench, member: str, instance: str, generation: int) -> bytes:
     request = Sync(caller=Caller("g", member, instance, generation))
     answer = bench.answer(bench.coordinator.sync, request)
-    assert answer.error is E.NONE
+    assert answer.error is ErrorCode.none
     return bytes(answer.assignment)
 
 
 def test_a_static_member_comes_back_to_its_assignment_without_a_rebalance(bench: Bench) -> None:
     leader, follower = static_pair(bench)
     back = bench.joined(instance="i2", client_id="new")
-    assert (back.error, back.generation, back.leader) == (E.NONE, 2, leader)
+    assert (back.error, back.generation, back.leader) == (ErrorCode.none, 2, leader)
     assert back.member_id != follower
     assert bench.state() == "Stable"
     assert sync_of(bench, back.member_id, "i2", 2) == b"two"
@@ -297,11 +300,11 @@ def test_the_older_of_two_with_one_instance_id_is_fenced(bench: Bench) -> None:
     _, follower = static_pair(bench)
     bench.join(instance="i2")
     old = Caller("g", follower, "i2", 2)
-    assert bench.answer(bench.coordinator.heartbeat, old) is E.FENCED_INSTANCE_ID
-    assert bench.commit(old) is E.FENCED_INSTANCE_ID
-    assert bench.joined(follower, "i2").error is E.FENCED_INSTANCE_ID
-    assert bench.answer(bench.coordinator.leave, [old]) == (E.FENCED_INSTANCE_ID,)
-    assert bench.joined("x", "i9").error is E.UNKNOWN_MEMBER_ID
+    assert bench.answer(bench.coordinator.heartbeat, old) is ErrorCode.fenced_instance_id
+    assert bench.commit(old) is ErrorCode.fenced_instance_id
+    assert bench.joined(follower, "i2").error is ErrorCode.fenced_instance_id
+    assert bench.answer(bench.coordinator.leave, [old]) == (ErrorCode.fenced_instance_id,)
+    assert bench.joined("x", "i9").error is ErrorCode.unknown_member_id
 
 
 def test_a_static_member_that_is_away_is_not_waited_for(bench: Bench) -> None:
@@ -325,7 +328,7 @@ def test_a_new_leader_keeps_generation_and_assignments(bench: Bench) -> None:
     bench.pass_time(9)
     bench.elect()
     bench.pass_time(9)  # a whole session timeout from the election on
-    assert bench.heartbeat(leader) is E.NONE
+    assert bench.heartbeat(leader) is ErrorCode.none
     assert bench.answers[bench.sync(other)].assignment == other.member_id.encode()
     bench.pass_time(2)
     assert bench.state() == "PreparingRebalance"
@@ -340,7 +343,7 @@ def test_a_new_leader_finishes_a_rebalance_that_it_finds(bench: Bench) -> None:
     leader = bench.joined(old.member_id)
     follower = bench.joined(name)
     assert leader.generation == follower.generation == 2
-    assert bench.answers[bench.sync(leader, **{name: b"x"})].error is E.NONE
+    assert bench.answers[bench.sync(leader, **{name: b"x"})].error is ErrorCode.none
     assert bench.answers[bench.sync(follower)].assignment == b"x"
 
 
@@ -361,7 +364,7 @@ def test_groups_are_described_and_listed(bench: Bench) -> None:
     assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
     [member] = group.members
     assert (member.member_id, member.client_id, member.assignment) == ("id1", "c", b"id1")
-    assert (none.error, none.state) == (E.GROUP_ID_NOT_FOUND, "Dead")
+    assert (none.error, none.state) == (ErrorCode.group_id_not_found, "Dead")
     listed = bench.answer(bench.coordinator.list_groups)
     assert [(one.group, one.protocol_type, one.state) for one in listed] == [
         ("g", "consumer", "Stable"),
@@ -374,11 +377,11 @@ def test_only_groups_without_members_are_deleted(bench: Bench) -> None:
     [joined] = bench.stable()
     bench.commit(Caller("simple"))
     groups = ["g", "simple", "none"]
-    errors = (E.NON_EMPTY_GROUP, E.NONE, E.GROUP_ID_NOT_FOUND)
+    errors = (ErrorCode.non_empty_group, ErrorCode.none, ErrorCode.group_id_not_found)
     assert bench.answer(bench.coordinator.delete, groups) == errors
     assert list(bench.machine.state.groups.by_id) == ["g"]
     bench.answer(bench.coordinator.leave, [Caller("g", joined.member_id)])
-    assert bench.answer(bench.coordinator.delete, ["g"]) == (E.NONE,)
+    assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.none,)
     assert not bench.machine.state.groups.by_id
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
-from samelog.kafka.groups.requests import Beat, Beaten, Caller, GroupError
+from samelog.kafka.groups.requests import Beat, Beaten, Caller
 from samelog.sequencer.state.commands import CreateTopic, DeleteTopic
 from tests.kafka.groups.group_client import Bench
-
-E = GroupError
 
 
 @pytest.fixture
@@ -47,14 +46,14 @@ def beat(
 
 def test_a_member_alone_has_everything(bench: Bench) -> None:
     answer = beat(bench, "a", 0)
-    assert answer == Beaten(E.NONE, "a", 1, (1, 2))
+    assert answer == Beaten(ErrorCode.none, "a", 1, (1, 2))
     assert beat(bench, "a", 1).assigned is None
     assert beat(bench, "a", 1, owned=[1, 2]).assigned == (1, 2)
 
 
 def test_a_partition_changes_hands_only_when_it_was_given_up(bench: Bench) -> None:
     beat(bench, "a", 0)
-    assert beat(bench, "b", 0) == Beaten(E.NONE, "b", 2, ())
+    assert beat(bench, "b", 0) == Beaten(ErrorCode.none, "b", 2, ())
     told = beat(bench, "a", 1)
     assert (told.epoch, told.assigned) == (1, (1,))
     assert beat(bench, "b", 2).assigned is None
@@ -67,10 +66,10 @@ def test_a_member_that_does_not_give_up_is_fenced(bench: Bench) -> None:
     beat(bench, "a", 0)
     beat(bench, "b", 0)
     for _ in range(4):
-        assert beat(bench, "a", 1, owned=[1, 2]).error is E.NONE
+        assert beat(bench, "a", 1, owned=[1, 2]).error is ErrorCode.none
         beat(bench, "b", 2)
         bench.pass_time(9)
-    assert beat(bench, "a", 1).error is E.UNKNOWN_MEMBER_ID
+    assert beat(bench, "a", 1).error is ErrorCode.unknown_member_id
     assert beat(bench, "b", 2).assigned == (1, 2)
 
 
@@ -79,8 +78,8 @@ def test_a_lost_answer_may_be_asked_for_again(bench: Bench) -> None:
     beat(bench, "b", 0)
     beat(bench, "a", 1)
     beat(bench, "a", 1, owned=[1])
-    assert beat(bench, "a", 1, owned=[1]) == Beaten(E.NONE, "a", 2, (1,))
-    assert beat(bench, "a", 7).error is E.FENCED_MEMBER_EPOCH
+    assert beat(bench, "a", 1, owned=[1]) == Beaten(ErrorCode.none, "a", 2, (1,))
+    assert beat(bench, "a", 7).error is ErrorCode.fenced_member_epoch
     assert beat(bench, "a", 0).assigned == (1,)
 
 
@@ -102,33 +101,33 @@ def test_leaving_frees_at_once(bench: Bench) -> None:
 
 def test_a_static_member_comes_back_to_what_it_had(bench: Bench) -> None:
     had = beat(bench, "a", 0, instance="i").assigned
-    assert beat(bench, "x", 0, instance="i").error is E.UNRELEASED_INSTANCE_ID
+    assert beat(bench, "x", 0, instance="i").error is ErrorCode.unreleased_instance_id
     assert beat(bench, "a", -2, instance="i").epoch == -2
     assert beat(bench, "b", 0).assigned == ()
     back = beat(bench, "a2", 0, instance="i")
     assert had is not None
     assert back.assigned is not None
     assert set(back.assigned) < set(had)
-    assert beat(bench, "a", 2, instance="i").error is E.FENCED_INSTANCE_ID
+    assert beat(bench, "a", 2, instance="i").error is ErrorCode.fenced_instance_id
 
 
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"assignor": "best"}, E.UNSUPPORTED_ASSIGNOR),
-        ({"rebalance_timeout_ms": -1}, E.INVALID_REQUEST),
+        ({"assignor": "best"}, ErrorCode.unsupported_assignor),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.invalid_request),
     ],
 )
-def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: GroupError) -> None:
+def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: ErrorCode) -> None:
     assert beat(bench, "a", 0, **more).error is error
-    assert beat(bench, "a", 3).error is E.UNKNOWN_MEMBER_ID
+    assert beat(bench, "a", 3).error is ErrorCode.unknown_member_id
 
 
 def test_sizes_are_bounded() -> None:
     bench = Bench(max_size=1, group_bytes=10)
-    assert beat(bench, "a", 0, topics=["x" * 11]).error is E.GROUP_MAX_SIZE_REACHED
+    assert beat(bench, "a", 0, topics=["x" * 11]).error is ErrorCode.group_max_size_reached
     beat(bench, "a", 0)
-    assert beat(bench, "b", 0).error is E.GROUP_MAX_SIZE_REACHED
+    assert beat(bench, "b", 0).error is ErrorCode.group_max_size_reached
 
 
 def test_topics_that_come_grow_and_go_are_followed(bench: Bench) -> None:
@@ -143,22 +142,22 @@ def test_topics_that_come_grow_and_go_are_followed(bench: Bench) -> None:
 
 def test_commits_need_the_present_epoch(bench: Bench) -> None:
     beat(bench, "a", 0)
-    assert bench.commit(Caller("g", "a", None, 1)) is E.NONE
-    assert bench.commit(Caller("g", "a", None, 0)) is E.STALE_MEMBER_EPOCH
-    assert bench.commit(Caller("g", "b", None, 1)) is E.UNKNOWN_MEMBER_ID
-    assert bench.commit(Caller("g")) is E.UNKNOWN_MEMBER_ID
-    assert bench.coordinator.may_fetch(Caller("g", "a", None, 0)) is E.STALE_MEMBER_EPOCH
-    assert bench.coordinator.may_fetch(Caller("g")) is E.NONE
+    assert bench.commit(Caller("g", "a", None, 1)) is ErrorCode.none
+    assert bench.commit(Caller("g", "a", None, 0)) is ErrorCode.stale_member_epoch
+    assert bench.commit(Caller("g", "b", None, 1)) is ErrorCode.unknown_member_id
+    assert bench.commit(Caller("g")) is ErrorCode.unknown_member_id
+    assert bench.coordinator.may_fetch(Caller("g", "a", None, 0)) is ErrorCode.stale_member_epoch
+    assert bench.coordinator.may_fetch(Caller("g")) is ErrorCode.none
 
 
 def test_a_group_without_members_may_change_its_protocol(bench: Bench) -> None:
     [classic] = bench.stable()
-    assert beat(bench, "a", 0).error is E.UNKNOWN_MEMBER_ID
+    assert beat(bench, "a", 0).error is ErrorCode.unknown_member_id
     bench.answer(bench.coordinator.leave, [Caller("g", classic.member_id)])
     assert beat(bench, "a", 0).epoch == 3
-    assert bench.joined().error is E.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.joined().error is ErrorCode.inconsistent_group_protocol
     bench.elect()
-    assert bench.joined().error is E.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.joined().error is ErrorCode.inconsistent_group_protocol
     beat(bench, "a", -1)
     assert bench.stable()[0].generation > 3
     assert not bench.machine.state.groups.by_id["g"].consumers
@@ -170,11 +169,11 @@ def test_groups_are_described_listed_and_deleted(bench: Bench) -> None:
     assert (group.state, group.epoch, group.assignor) == ("Stable", 1, "uniform")
     [(member, target)] = group.members
     assert (member.assigned, target) == ([1, 2], (1, 2))
-    assert none.error is E.GROUP_ID_NOT_FOUND
+    assert none.error is ErrorCode.group_id_not_found
     assert [one.kind for one in bench.answer(bench.coordinator.list_groups)] == ["consumer"]
-    assert bench.answer(bench.coordinator.delete, ["g"]) == (E.NON_EMPTY_GROUP,)
+    assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.non_empty_group,)
     beat(bench, "a", -1)
-    assert bench.answer(bench.coordinator.delete, ["g"]) == (E.NONE,)
+    assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.none,)
     assert not bench.machine.state.groups.by_id
 
 
@@ -291,7 +290,7 @@ def test_an_expression_is_looked_at_with_every_heartbeat(bench: Bench) -> None:
     assert beat(bench, "a", 0, topics=[], pattern="t.*", **by_pattern).assigned == ()
     known.append("t")
     found = beat(bench, "a", 1, **by_pattern)
-    assert (found.error, found.assigned) == (E.NONE, (1, 2))
+    assert (found.error, found.assigned) == (ErrorCode.none, (1, 2))
     known.clear()
     assert beat(bench, "a", found.epoch, **by_pattern).assigned == ()
 
@@ -306,4 +305,4 @@ def test_an_expression_that_is_taken_back_means_nothing_more(bench: Bench) -> No
 def test_what_an_expression_means_counts_for_the_bound_of_a_group(bench: Bench) -> None:
     by_pattern: dict[str, Any] = {"find": lambda pattern: ["x" * 249] * 10_000}
     refused = beat(bench, "a", 0, topics=[], pattern=".*", **by_pattern)
-    assert refused.error is E.GROUP_MAX_SIZE_REACHED
+    assert refused.error is ErrorCode.group_max_size_reached

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
-from samelog.kafka.groups.requests import Caller, Commit, GroupError
+from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.commands import DeleteTopic
 from samelog.sequencer.state.group_commands import CommitOffsets, Offset
 from tests.kafka.groups.group_client import Bench
 
-E = GroupError
 WEEK_S = 7 * 24 * 3600.0
 
 
@@ -22,7 +22,7 @@ def bench() -> Bench:
 
 def test_a_member_commits(bench: Bench) -> None:
     [joined] = bench.stable()
-    assert bench.commit(Caller("g", joined.member_id, None, 1), offset=7) is E.NONE
+    assert bench.commit(Caller("g", joined.member_id, None, 1), offset=7) is ErrorCode.none
     assert bench.offsets() == {1: 7}
 
 
@@ -30,37 +30,37 @@ def test_a_commit_keeps_the_member_alive(bench: Bench) -> None:
     [joined] = bench.stable()
     for _ in range(4):
         bench.pass_time(8)
-        assert bench.commit(Caller("g", joined.member_id, None, 1)) is E.NONE
+        assert bench.commit(Caller("g", joined.member_id, None, 1)) is ErrorCode.none
 
 
 def test_commits_of_the_past_are_refused(bench: Bench) -> None:
     [old] = bench.stable()
     bench.new_member()
     caller = Caller("g", old.member_id, None, 1)
-    assert bench.commit(caller) is E.NONE  # before it gives its partitions away
+    assert bench.commit(caller) is ErrorCode.none  # before it gives its partitions away
     bench.joined(old.member_id)
-    assert bench.commit(caller) is E.ILLEGAL_GENERATION
-    assert bench.commit(Caller("g", old.member_id, None, 2)) is E.REBALANCE_IN_PROGRESS
-    assert bench.commit(Caller("g", "nobody", None, 2)) is E.UNKNOWN_MEMBER_ID
-    assert bench.commit(Caller("h", "nobody", None, 2)) is E.ILLEGAL_GENERATION
+    assert bench.commit(caller) is ErrorCode.illegal_generation
+    assert bench.commit(Caller("g", old.member_id, None, 2)) is ErrorCode.rebalance_in_progress
+    assert bench.commit(Caller("g", "nobody", None, 2)) is ErrorCode.unknown_member_id
+    assert bench.commit(Caller("h", "nobody", None, 2)) is ErrorCode.illegal_generation
 
 
 def test_consumers_without_a_group_may_commit_where_nobody_is_a_member(bench: Bench) -> None:
-    assert bench.commit(Caller("g")) is E.NONE
-    assert bench.commit(Caller("")) is E.INVALID_GROUP_ID
+    assert bench.commit(Caller("g")) is ErrorCode.none
+    assert bench.commit(Caller("")) is ErrorCode.invalid_group_id
     bench.stable()
-    assert bench.commit(Caller("g")) is E.UNKNOWN_MEMBER_ID
+    assert bench.commit(Caller("g")) is ErrorCode.unknown_member_id
 
 
 def test_each_partition_has_its_own_answer(bench: Bench) -> None:
-    assert bench.commit(Caller("g"), None) is E.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.commit(Caller("g"), 1, metadata="x" * 4_097) is E.OFFSET_METADATA_TOO_LARGE
+    assert bench.commit(Caller("g"), None) is ErrorCode.unknown_topic_or_partition
+    assert bench.commit(Caller("g"), 1, metadata="x" * 4_097) is ErrorCode.offset_metadata_too_large
     assert bench.offsets() == {}
 
 
 def test_commits_of_one_round_share_a_command(bench: Bench) -> None:
     for group in ("a", "b"):
-        bench.coordinator.commit(Caller(group), [Commit(1, 5)], group)
+        bench.coordinator.commit(Caller(group), [OffsetCommit(1, 5)], group)
     made = bench.coordinator.take()
     assert [type(command) for command in made.commands] == [CommitOffsets]
     assert len(made.answers) == 2
@@ -108,19 +108,21 @@ def test_offsets_that_are_subscribed_to_are_not_deleted(bench: Bench) -> None:
     for partition in (1, 3):
         bench.commit(caller, partition)
     errors = bench.answer(bench.coordinator.delete_offsets, "g", [1, 3])
-    assert errors == (E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE)
+    assert errors == (ErrorCode.group_subscribed_to_topic, ErrorCode.none)
     assert bench.offsets() == {1: 5}
     bench.answer(bench.coordinator.leave, [Caller("g", joined.member_id)])
-    assert bench.answer(bench.coordinator.delete_offsets, "g", [1]) == (E.NONE,)
+    assert bench.answer(bench.coordinator.delete_offsets, "g", [1]) == (ErrorCode.none,)
     assert bench.offsets() == {}
-    assert bench.answer(bench.coordinator.delete_offsets, "none", [1]) == (E.GROUP_ID_NOT_FOUND,)
+    assert bench.answer(bench.coordinator.delete_offsets, "none", [1]) == (
+        ErrorCode.group_id_not_found,
+    )
 
 
 def test_a_group_that_commits_again_after_it_was_forgotten_goes_on(bench: Bench) -> None:
     bench.stable()
     bench.pass_time(11 + 240)
     assert bench.state() == "Dead"
-    assert bench.commit(Caller("g")) is E.NONE
+    assert bench.commit(Caller("g")) is ErrorCode.none
     assert bench.stable()[0].generation == 1
 
 
@@ -129,7 +131,7 @@ def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
     assert bench.state("made") == "Empty"
     listed = bench.answer(bench.coordinator.list_groups)
     assert [each.group for each in listed] == ["made"]
-    assert bench.answer(bench.coordinator.delete, ["made"]) == (E.NONE,)
+    assert bench.answer(bench.coordinator.delete, ["made"]) == (ErrorCode.none,)
     assert bench.state("made") == "Dead"
 
 

@@ -16,10 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.coordinator import GroupCoordinator
-from samelog.kafka.groups.desk import Round
-from samelog.kafka.groups.requests import Caller, Commit, GroupError, Join, Joined, Sync, Synced
+from samelog.kafka.groups.outbox import Round
+from samelog.kafka.groups.requests import (
+    Caller,
+    Join,
+    Joined,
+    OffsetCommit,
+    Sync,
+    Synced,
+)
 from samelog.sequencer.state.commands import CreateTopic, decode_commands, encode_commands
 from samelog.sequencer.state.group_commands import Phase
 from samelog.sequencer.state.machine import StateMachine
@@ -93,7 +102,7 @@ class Consumer:
     def joined(self, answer: Joined | str) -> None:
         if isinstance(answer, str):
             return
-        if answer.error is GroupError.MEMBER_ID_REQUIRED:
+        if answer.error is ErrorCode.member_id_required:
             self.member_id = answer.member_id
             self.join()
         elif answer.error:
@@ -121,14 +130,14 @@ class Consumer:
         self.stable, self.owned = True, tuple(answer.assignment)
         self.world.checker.assigned(self)
 
-    def heard(self, error: GroupError | str) -> None:
+    def heard(self, error: ErrorCode | str) -> None:
         if error and not isinstance(error, str):
             self.failed(error)
 
     def commit(self) -> None:
         partition = self.world.chance.choice(self.owned)
         value = next(self.world.numbers)
-        commits = [Commit(self.world.partition_number(partition), value)]
+        commits = [OffsetCommit(self.world.partition_number(partition), value)]
 
         def committed(answer: Any) -> None:
             if isinstance(answer, str):
@@ -140,13 +149,13 @@ class Consumer:
 
         self.ask(lambda c, w: c.commit(self.caller, commits, w), committed)
 
-    def failed(self, error: GroupError) -> None:
+    def failed(self, error: ErrorCode) -> None:
         """What clients do with Kafka's errors."""
-        if error is GroupError.FENCED_INSTANCE_ID:
+        if error is ErrorCode.fenced_instance_id:
             self.alive = False
-        elif error is GroupError.UNKNOWN_MEMBER_ID:
+        elif error is ErrorCode.unknown_member_id:
             self.member_id, self.generation, self.owned = "", -1, ()
-        elif error not in (GroupError.REBALANCE_IN_PROGRESS, GroupError.ILLEGAL_GENERATION):
+        elif error not in (ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation):
             raise AssertionError(f"{self.name} is told {error.name}")
         self.stable = False
 

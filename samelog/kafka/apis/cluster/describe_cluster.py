@@ -6,7 +6,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.apis.cluster.metadata import NO_OPERATIONS
 from samelog.kafka.apis.cluster.operations import cluster_operations
 from samelog.kafka.codec.schemas import Tree
@@ -41,7 +41,7 @@ def handle(call: AnyCall, request: Any) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=60,
     name="DescribeCluster",
     first=0,

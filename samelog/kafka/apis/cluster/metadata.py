@@ -15,10 +15,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.apis.cluster.operations import cluster_operations, topic_operations
 from samelog.kafka.apis.topics.topics import check_name, denied, id_of, unknown
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.types import Topic
 
@@ -57,7 +57,7 @@ async def _asked(call: AnyCall, asked: Any, request: Any) -> Tree:
     topic_id: uuid.UUID | None = getattr(asked, "topic_id", None)
     try:
         topic = await _find(call, asked.name, topic_id, request)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return {
             "error_code": refusal.code,
             "name": asked.name if topic_id is None or call.version >= 12 else "",
@@ -68,7 +68,7 @@ async def _asked(call: AnyCall, asked: Any, request: Any) -> Tree:
 
 
 async def _find(call: AnyCall, name: str | None, topic_id: uuid.UUID | None, request: Any) -> Topic:
-    """The topic, made if it may be. Raises Refusal."""
+    """The topic, made if it may be. Raises ApiError."""
     broker = call.broker
     if topic_id is not None:
         return await _find_by_id(call, topic_id)
@@ -94,7 +94,7 @@ async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
         await broker.catch_up()
     topic = broker.topic(topic_id)
     if topic is None or not broker.may_describe(call.client, topic.name):
-        raise Refusal(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
     return topic
 
 
@@ -108,7 +108,7 @@ def _may_create(call: AnyCall, name: str, request: Any) -> bool:
 async def _create(broker: AnyBroker, name: str) -> None:
     try:
         await broker.create_by_default(name)
-    except Refusal as refusal:
+    except ApiError as refusal:
         if refusal.code is not ErrorCode.topic_already_exists:  # somebody else was faster
             raise
 
@@ -144,7 +144,7 @@ def _partition(broker: AnyBroker, index: int, nodes: Sequence[int], there: Seque
     }
 
 
-API = Api(
+API = KafkaApi(
     key=3,
     name="Metadata",
     first=0,

@@ -6,7 +6,7 @@ Invariant: a bit is set only if the request that it stands for would not be deni
 from __future__ import annotations
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import Client
+from samelog.kafka.api import KafkaClient
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
@@ -16,7 +16,7 @@ def _bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
-def topic_operations(broker: AnyBroker, client: Client, topic: str) -> int:
+def topic_operations(broker: AnyBroker, client: KafkaClient, topic: str) -> int:
     """What a client may do with a topic."""
     found = 0
     if broker.may_read(client, topic):
@@ -28,7 +28,7 @@ def topic_operations(broker: AnyBroker, client: Client, topic: str) -> int:
     return found
 
 
-def cluster_operations(broker: AnyBroker, client: Client) -> int:
+def cluster_operations(broker: AnyBroker, client: KafkaClient) -> int:
     """What a client may do with the cluster."""
     found = _bits(DESCRIBE, IDEMPOTENT_WRITE)
     if broker.may_administer(client):

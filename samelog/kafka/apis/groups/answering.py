@@ -12,18 +12,18 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Call
+from samelog.kafka.api import NodeCall
 from samelog.kafka.apis.topics.topics import id_of
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.driver import Answer, Ask
+from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
 
 NEVER_FLEXIBLE = 1 << 15
 
 
 def answered(
-    call: Call,
+    call: NodeCall,
     group: str | None,
-    ask: Ask,
+    ask: CoordinatorCall,
     make: Callable[[Any], Tree],
     lost: Callable[[ErrorCode], Tree],
 ) -> Tree | asyncio.Future[Tree]:
@@ -38,7 +38,7 @@ def answered(
         return lost(ErrorCode.not_coordinator)
     tree: asyncio.Future[Tree] = asyncio.get_running_loop().create_future()
 
-    def done(answer: Answer) -> None:
+    def done(answer: CoordinatorAnswer) -> None:
         if tree.done() or answer.cancelled():
             return
         result = answer.result()
@@ -48,13 +48,13 @@ def answered(
     return tree
 
 
-def problem(call: Call, group: str) -> ErrorCode:
+def problem(call: NodeCall, group: str) -> ErrorCode:
     """Whether a client may use a group."""
     may = call.broker.may_use_group(call.client, group)
     return ErrorCode.none if may else ErrorCode.group_authorization_failed
 
 
-def partition_number(call: Call, name: str, index: int) -> int | None:
+def partition_number(call: NodeCall, name: str, index: int) -> int | None:
     """The cluster-wide number of a partition; None if there is none."""
     topic = call.broker.topic(name)
     if topic is None or not 0 <= index < topic.partitions:
@@ -72,7 +72,7 @@ def by_topic(
     return [{"name": topic, "partitions": trees} for topic, trees in topics.items()]
 
 
-def by_topic_id(call: Call, numbers: Iterable[int]) -> list[Tree]:
+def by_topic_id(call: NodeCall, numbers: Iterable[int]) -> list[Tree]:
     """Partitions, as the consumer protocol nests them; those that are gone are left out."""
     state = call.broker.machine.state
     topics: dict[str, list[int]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered, by_topic_id
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import DescribedConsumers
@@ -17,7 +17,7 @@ CONSUMER_MEMBER = 1
 """A member by the consumer protocol (KIP-1099)."""
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     names = list(request.group_ids)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
@@ -44,7 +44,7 @@ def _empty(name: str, error: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _group(call: Call, group: DescribedConsumers) -> Tree:
+def _group(call: NodeCall, group: DescribedConsumers) -> Tree:
     return {
         **_empty(group.group, ErrorCode(int(group.error))),
         "group_state": group.state,
@@ -55,7 +55,7 @@ def _group(call: Call, group: DescribedConsumers) -> Tree:
     }
 
 
-def _member(call: Call, member: ConsumerMember, target: Iterable[int]) -> Tree:
+def _member(call: NodeCall, member: ConsumerMember, target: Iterable[int]) -> Tree:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -71,7 +71,7 @@ def _member(call: Call, member: ConsumerMember, target: Iterable[int]) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=69,
     name="ConsumerGroupDescribe",
     first=0,

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered, by_topic_id, problem
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
@@ -20,7 +20,7 @@ OWN_ID_FROM = 1
 JOIN = 0
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     refusal, message = _problem(call, request)
     if refusal is not ErrorCode.none:
         return _lost(call, request, refusal, message)
@@ -59,7 +59,7 @@ def _handle(call: Call, request: Any) -> Outcome:
     return answered(call, group, lambda c, waiter: c.beat(beat, waiter), made, lost)
 
 
-def _problem(call: Call, request: Any) -> tuple[ErrorCode, str | None]:
+def _problem(call: NodeCall, request: Any) -> tuple[ErrorCode, str | None]:
     refusal = problem(call, request.group_id)
     if refusal is not ErrorCode.none:
         return refusal, "a grant to subscribe with this group is missing"
@@ -75,13 +75,13 @@ def _problem(call: Call, request: Any) -> tuple[ErrorCode, str | None]:
     return ErrorCode.none, None
 
 
-def _topics(call: Call, pattern: str) -> list[str]:
+def _topics(call: NodeCall, pattern: str) -> list[str]:
     """What an expression means to a client: of what it does not know of it learns nothing."""
     found = call.broker.patterns.topics(pattern)
     return [topic for topic in found if call.broker.may_read(call.client, topic)]
 
 
-def _numbers(call: Call, owned: Iterable[Any]) -> Iterable[int]:
+def _numbers(call: NodeCall, owned: Iterable[Any]) -> Iterable[int]:
     """The cluster-wide numbers of partitions, as far as there still are such."""
     for each in owned:
         topic = call.broker.topic(each.topic_id) if each.topic_id is not None else None
@@ -90,17 +90,17 @@ def _numbers(call: Call, owned: Iterable[Any]) -> Iterable[int]:
                 yield topic.partition_numbers[index]
 
 
-def _assignment(call: Call, numbers: Iterable[int] | None) -> Tree | None:
+def _assignment(call: NodeCall, numbers: Iterable[int] | None) -> Tree | None:
     if numbers is None:
         return None
     return {"topic_partitions": by_topic_id(call, numbers)}
 
 
-def _interval_ms(call: Call) -> int:
+def _interval_ms(call: NodeCall) -> int:
     return call.broker.node.config.kafka.groups.consumer_heartbeat_interval_ms
 
 
-def _lost(call: Call, request: Any, error: ErrorCode, message: str | None) -> Tree:
+def _lost(call: NodeCall, request: Any, error: ErrorCode, message: str | None) -> Tree:
     return {
         "error_code": error,
         "error_message": message,
@@ -111,7 +111,7 @@ def _lost(call: Call, request: Any, error: ErrorCode, message: str | None) -> Tr
     }
 
 
-API = Api(
+API = KafkaApi(
     key=68,
     name="ConsumerGroupHeartbeat",
     first=0,

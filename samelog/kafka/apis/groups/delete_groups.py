@@ -7,17 +7,16 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import GroupError
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     names = list(request.groups_names)
 
-    def made(errors: tuple[GroupError, ...]) -> Tree:
-        return _tree(zip(names, (ErrorCode(int(error)) for error in errors), strict=True))
+    def made(errors: tuple[ErrorCode, ...]) -> Tree:
+        return _tree(zip(names, (error for error in errors), strict=True))
 
     def lost(error: ErrorCode) -> Tree:
         return _tree((name, error) for name in names)
@@ -32,7 +31,7 @@ def _tree(results: Iterable[tuple[str, ErrorCode]]) -> Tree:
     return {"throttle_time": 0, "results": trees}
 
 
-API = Api(
+API = KafkaApi(
     key=42,
     name="DeleteGroups",
     first=0,

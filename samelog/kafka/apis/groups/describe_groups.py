@@ -6,13 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import Described, DescribedMember
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     names = list(request.groups)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
@@ -62,7 +62,7 @@ def _lost(name: str, error: ErrorCode) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=15,
     name="DescribeGroups",
     first=0,

@@ -7,8 +7,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import Endpoint
-from samelog.kafka.api import AnyCall, Api, Call
+from samelog.kafka.any_broker import BrokerEndpoint
+from samelog.kafka.api import AnyCall, KafkaApi, NodeCall
 from samelog.kafka.apis.groups.answering import problem
 from samelog.kafka.codec.schemas import Tree
 
@@ -16,10 +16,10 @@ GROUP = 0
 """The kind of key that is served; there are no transactions and no share groups."""
 MANY_FROM = 4
 """From this version on a request may name many groups."""
-NOBODY = Endpoint(-1, "", -1)
+NOBODY = BrokerEndpoint(-1, "", -1)
 
 
-def _handle(call: Call, request: Any) -> Tree:
+def _handle(call: NodeCall, request: Any) -> Tree:
     kind = getattr(request, "key_type", GROUP)
     return answer(call.version, [(key, *_found(call, kind, key)) for key in keys_of(call, request)])
 
@@ -29,7 +29,7 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
     return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
 
 
-def _found(call: Call, kind: int, group: str) -> tuple[Endpoint, ErrorCode, str | None]:
+def _found(call: NodeCall, kind: int, group: str) -> tuple[BrokerEndpoint, ErrorCode, str | None]:
     if kind != GROUP:
         return NOBODY, ErrorCode.invalid_request, "only groups have coordinators here"
     if problem(call, group) is not ErrorCode.none:
@@ -41,7 +41,9 @@ def _found(call: Call, kind: int, group: str) -> tuple[Endpoint, ErrorCode, str 
     return NOBODY, ErrorCode.coordinator_not_available, "there is no leader: ask again"
 
 
-def answer(version: int, found: Iterable[tuple[str, Endpoint, ErrorCode, str | None]]) -> Tree:
+def answer(
+    version: int, found: Iterable[tuple[str, BrokerEndpoint, ErrorCode, str | None]]
+) -> Tree:
     """(key, coordinator, error, message) of each key; older versions have just one."""
     trees = [
         {
@@ -57,7 +59,7 @@ def answer(version: int, found: Iterable[tuple[str, Endpoint, ErrorCode, str | N
     return trees[0] if version < MANY_FROM else {"coordinators": trees}
 
 
-API = Api(
+API = KafkaApi(
     key=10,
     name="FindCoordinator",
     first=0,

@@ -6,13 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import Caller
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     instance_id = getattr(request, "group_instance_id", None)
     caller = Caller(request.group_id, request.member_id, instance_id, request.generation_id)
     group = request.group_id
@@ -23,7 +23,7 @@ def _tree(error: int) -> Tree:
     return {"throttle_time": 0, "error_code": ErrorCode(int(error))}
 
 
-API = Api(
+API = KafkaApi(
     key=12,
     name="Heartbeat",
     first=0,

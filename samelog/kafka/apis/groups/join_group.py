@@ -8,15 +8,15 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import Caller, GroupError, Join, Joined
+from samelog.kafka.groups.requests import Caller, Join, Joined
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     instance_id = getattr(request, "group_instance_id", None)
     session_ms = _ms(request.session_timeout)
     prefix = call.client_id if instance_id is None else instance_id
@@ -37,7 +37,7 @@ def _handle(call: Call, request: Any) -> Outcome:
         return _tree(call, answer)
 
     def lost(error: ErrorCode) -> Tree:
-        return {**_tree(call, Joined(GroupError.NONE, request.member_id)), "error_code": error}
+        return {**_tree(call, Joined(ErrorCode.none, request.member_id)), "error_code": error}
 
     group = request.group_id
     return answered(call, group, lambda c, waiter: c.join(join, waiter), made, lost)
@@ -47,7 +47,7 @@ def _ms(duration: timedelta) -> int:
     return round(duration.total_seconds() * 1000)
 
 
-def _tree(call: Call, answer: Joined) -> Tree:
+def _tree(call: NodeCall, answer: Joined) -> Tree:
     members = [
         {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
         for member_id, instance_id, metadata in answer.members
@@ -55,7 +55,7 @@ def _tree(call: Call, answer: Joined) -> Tree:
     missing = None if call.version >= PROTOCOL_TYPE_FROM else ""
     return {
         "throttle_time": 0,
-        "error_code": ErrorCode(int(answer.error)),
+        "error_code": answer.error,
         "generation_id": answer.generation,
         "protocol_type": answer.protocol_type,
         "protocol_name": missing if answer.protocol is None else answer.protocol,
@@ -66,7 +66,7 @@ def _tree(call: Call, answer: Joined) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=11,
     name="JoinGroup",
     first=0,

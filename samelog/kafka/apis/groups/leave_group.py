@@ -6,16 +6,16 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import Caller, GroupError
+from samelog.kafka.groups.requests import Caller
 
 MANY_FROM = 3
 """From this version on a request may name many members, and each has an error of its own."""
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     if call.version >= MANY_FROM:
         callers = [
             Caller(request.group_id, member.member_id, member.group_instance_id)
@@ -24,14 +24,14 @@ def _handle(call: Call, request: Any) -> Outcome:
     else:
         callers = [Caller(request.group_id, request.member_id)]
 
-    def made(errors: tuple[GroupError, ...]) -> Tree:
+    def made(errors: tuple[ErrorCode, ...]) -> Tree:
         if call.version < MANY_FROM:
-            return _tree(ErrorCode(int(errors[0])))
+            return _tree(errors[0])
         members = [
             {
                 "member_id": caller.member_id,
                 "group_instance_id": caller.instance_id,
-                "error_code": ErrorCode(int(error)),
+                "error_code": error,
             }
             for caller, error in zip(callers, errors, strict=True)
         ]
@@ -45,7 +45,7 @@ def _tree(error: ErrorCode) -> Tree:
     return {"throttle_time": 0, "error_code": error, "members": []}
 
 
-API = Api(
+API = KafkaApi(
     key=13,
     name="LeaveGroup",
     first=0,

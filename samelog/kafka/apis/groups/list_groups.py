@@ -6,13 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import Listed
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
 
@@ -47,7 +47,7 @@ def _tree(error: ErrorCode, *groups: Listed) -> Tree:
     return {"throttle_time": 0, "error_code": error, "groups": trees}
 
 
-API = Api(
+API = KafkaApi(
     key=16,
     name="ListGroups",
     first=0,

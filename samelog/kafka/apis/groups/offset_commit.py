@@ -10,19 +10,19 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered, by_topic, partition_number
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import Caller, Commit, GroupError
+from samelog.kafka.groups.requests import Caller, OffsetCommit
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     allowed = {
         topic.name for topic in request.topics if call.broker.may_read(call.client, topic.name)
     }
     commits = [
-        Commit(
+        OffsetCommit(
             partition_number(call, topic, partition.partition_index),
             partition.committed_offset,
             getattr(partition, "committed_leader_epoch", -1),
@@ -38,7 +38,7 @@ def _handle(call: Call, request: Any) -> Outcome:
         request.generation_id_or_member_epoch,
     )
 
-    def made(errors: tuple[GroupError, ...]) -> Tree:
+    def made(errors: tuple[ErrorCode, ...]) -> Tree:
         following = iter(errors)
         return _tree(
             (topic, partition.partition_index, next(following))
@@ -56,13 +56,13 @@ def _handle(call: Call, request: Any) -> Outcome:
 
 def _tree(partitions: Any) -> Tree:
     topics = by_topic(
-        (topic, {"partition_index": index, "error_code": ErrorCode(int(error))})
+        (topic, {"partition_index": index, "error_code": error})
         for topic, index, error in partitions
     )
     return {"throttle_time": 0, "topics": topics}
 
 
-API = Api(
+API = KafkaApi(
     key=8,
     name="OffsetCommit",
     first=2,

@@ -6,13 +6,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import NEVER_FLEXIBLE, answered, by_topic, partition_number
 from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import GroupError
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     asked = [
         (topic.name, partition.partition_index)
         for topic in request.topics
@@ -21,11 +20,11 @@ def _handle(call: Call, request: Any) -> Outcome:
     numbers = {place: partition_number(call, *place) for place in asked}
     known = [number for number in numbers.values() if number is not None]
 
-    def made(errors: tuple[GroupError, ...]) -> Tree:
-        if errors and errors[0] in (GroupError.GROUP_ID_NOT_FOUND, GroupError.NON_EMPTY_GROUP):
-            return _lost(ErrorCode(int(errors[0])))
+    def made(errors: tuple[ErrorCode, ...]) -> Tree:
+        if errors and errors[0] in (ErrorCode.group_id_not_found, ErrorCode.non_empty_group):
+            return _lost(errors[0])
         said = dict(zip(known, errors, strict=True))
-        unknown = GroupError.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = ErrorCode.unknown_topic_or_partition
         topics = by_topic(
             (
                 topic,
@@ -49,7 +48,7 @@ def _lost(error: ErrorCode) -> Tree:
     return {"error_code": error, "throttle_time": 0, "topics": []}
 
 
-API = Api(
+API = KafkaApi(
     key=47,
     name="OffsetDelete",
     first=0,

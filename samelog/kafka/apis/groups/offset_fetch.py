@@ -7,7 +7,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.groups.answering import by_topic, partition_number, problem
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import Caller
@@ -17,7 +17,7 @@ MANY_FROM = 8
 """From this version on a request may ask about many groups."""
 
 
-async def _handle(call: Call, request: Any) -> Tree:
+async def _handle(call: NodeCall, request: Any) -> Tree:
     is_current = await call.broker.groups.is_current()
     error = ErrorCode.none if is_current else ErrorCode.not_coordinator
     if call.version >= MANY_FROM:
@@ -30,14 +30,14 @@ async def _handle(call: Call, request: Any) -> Tree:
     return {"throttle_time": 0, "topics": tree["topics"], "error_code": error}
 
 
-def _check(call: Call, group: Any) -> ErrorCode:
+def _check(call: NodeCall, group: Any) -> ErrorCode:
     """From version 9 on a member of a group of the consumer protocol says that it is one."""
     member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
     caller = Caller(group.group_id, member_id or "", None, epoch)
     return ErrorCode(int(call.broker.groups.may_fetch(caller)))
 
 
-def _group(call: Call, group_id: str, topics: Any, error: ErrorCode) -> Tree:
+def _group(call: NodeCall, group_id: str, topics: Any, error: ErrorCode) -> Tree:
     asked = () if topics is None else _named(topics)
     offsets: Mapping[int, Offset] = {}
     error = problem(call, group_id) or error
@@ -55,7 +55,7 @@ def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
     return ((topic.name, index) for topic in topics for index in topic.partition_indexes)
 
 
-def _all(call: Call, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, int]]:
+def _all(call: NodeCall, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, int]]:
     state = call.broker.machine.state
     for number in offsets:
         partition = state.partitions[number]
@@ -65,7 +65,7 @@ def _all(call: Call, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, int]]
 
 
 def _partition(
-    call: Call, topic: str, index: int, offsets: Mapping[int, Offset], error: ErrorCode
+    call: NodeCall, topic: str, index: int, offsets: Mapping[int, Offset], error: ErrorCode
 ) -> Tree:
     if error is ErrorCode.none and not call.broker.may_read(call.client, topic):
         error = ErrorCode.topic_authorization_failed
@@ -80,7 +80,7 @@ def _partition(
     }
 
 
-API = Api(
+API = KafkaApi(
     key=9,
     name="OffsetFetch",
     first=1,

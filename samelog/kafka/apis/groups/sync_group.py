@@ -6,13 +6,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call, Outcome
+from samelog.kafka.api import KafkaApi, NodeCall, Outcome
 from samelog.kafka.apis.groups.answering import answered
 from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.groups.requests import Caller, Sync, Synced
 
 
-def _handle(call: Call, request: Any) -> Outcome:
+def _handle(call: NodeCall, request: Any) -> Outcome:
     instance_id = getattr(request, "group_instance_id", None)
     sync = Sync(
         caller=Caller(request.group_id, request.member_id, instance_id, request.generation_id),
@@ -38,7 +38,7 @@ def _lost(error: ErrorCode) -> Tree:
     return {"throttle_time": 0, "error_code": error, "assignment": b""}
 
 
-API = Api(
+API = KafkaApi(
     key=14,
     name="SyncGroup",
     first=0,

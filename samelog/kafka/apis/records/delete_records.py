@@ -10,9 +10,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics.topics import denied
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.commands import Archive
 from samelog.sequencer.state.types import Partition
@@ -23,12 +23,12 @@ LOOK_S = 0.02
 LONGEST_S = 60.0
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
-    refusal: Refusal | None = None
+    refusal: ApiError | None = None
     try:
         await call.broker.catch_up()
-    except Refusal as refused:
+    except ApiError as refused:
         refusal = refused
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
     deadline = asyncio.get_running_loop().time() + wait_s
@@ -42,14 +42,14 @@ async def handle(call: Call, request: Any) -> Tree:
 
 
 async def _answer(
-    call: Call, topic: str, asked: Any, refusal: Refusal | None, deadline: float
+    call: NodeCall, topic: str, asked: Any, refusal: ApiError | None, deadline: float
 ) -> Tree:
     start, code = NO_LOG_START, ErrorCode.none
     try:
         if refusal is not None:
             raise refusal
         start = await _delete(call, topic, asked, deadline)
-    except Refusal as refused:
+    except ApiError as refused:
         code = refused.code
     return {
         "partition_index": asked.partition_index,
@@ -58,20 +58,20 @@ async def _answer(
     }
 
 
-async def _delete(call: Call, topic: str, asked: Any, deadline: float) -> int:
-    """The log start afterwards. Raises Refusal."""
+async def _delete(call: NodeCall, topic: str, asked: Any, deadline: float) -> int:
+    """The log start afterwards. Raises ApiError."""
     broker = call.broker
     if not broker.may_administer(call.client):
         raise denied(topic)
     stream = broker.partition(topic, asked.partition_index)
     if stream is None:
         text = f"there is no partition {asked.partition_index} of topic {topic!r}"
-        raise Refusal(ErrorCode.unknown_topic_or_partition, text)
+        raise ApiError(ErrorCode.unknown_topic_or_partition, text)
     state = broker.machine.state.partitions[stream.merger.number]
     offset = state.next_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= state.next_offset:
         text = f"offset {offset} is not in [{state.log_start}, {state.next_offset}]"
-        raise Refusal(ErrorCode.offset_out_of_range, text)
+        raise ApiError(ErrorCode.offset_out_of_range, text)
     if offset > state.log_start:
         await _until_merged(call, state, offset, deadline)
         now_ms = broker.node.clock.wall_ms()
@@ -81,16 +81,16 @@ async def _delete(call: Call, topic: str, asked: Any, deadline: float) -> int:
     return state.log_start
 
 
-async def _until_merged(call: Call, state: Partition, offset: int, deadline: float) -> None:
-    """Nothing is archived that a majority has not merged durably. Raises Refusal."""
+async def _until_merged(call: NodeCall, state: Partition, offset: int, deadline: float) -> None:
+    """Nothing is archived that a majority has not merged durably. Raises ApiError."""
     cursors = call.broker.node.coordinator.cursors
     while cursors.get(state.number, 0) < offset:
         if asyncio.get_running_loop().time() > deadline:
-            raise Refusal(ErrorCode.request_timed_out, "a majority has not merged it yet")
+            raise ApiError(ErrorCode.request_timed_out, "a majority has not merged it yet")
         await asyncio.sleep(LOOK_S)
 
 
-API = Api(
+API = KafkaApi(
     key=21,
     name="DeleteRecords",
     first=0,

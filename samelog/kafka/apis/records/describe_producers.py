@@ -6,14 +6,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.groups.answering import partition_number
 from samelog.kafka.apis.records.partitions import readable
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 
 
-def handle(call: Call, request: Any) -> Tree:
+def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     topics = [
         {
@@ -25,10 +25,10 @@ def handle(call: Call, request: Any) -> Tree:
     return {"topics": topics}
 
 
-def _answer(call: Call, topic: str, index: int) -> Tree:
+def _answer(call: NodeCall, topic: str, index: int) -> Tree:
     try:
         readable(call, topic, index, -1)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return {
             "partition_index": index,
             "error_code": refusal.code,
@@ -55,7 +55,7 @@ def _answer(call: Call, topic: str, index: int) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=61,
     name="DescribeProducers",
     first=0,

@@ -11,50 +11,52 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.apis.records.fetching import Fetching
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
     FLEXIBLE_FROM,
     IDS_FROM,
-    FetchAnswer,
     FetchRequest,
+    FetchResponse,
     read_fetch,
     write_fetch,
 )
-from samelog.kafka.codec.refusal import Refusal
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-def handle(call: AnyCall, request: FetchRequest) -> Fetching | FetchAnswer | Future[Fetching]:
+def handle(call: AnyCall, request: FetchRequest) -> Fetching | FetchResponse | Future[Fetching]:
     """Answer a request, now or when there is something to read."""
     now, by_id = call.broker.clock.now(), call.version >= IDS_FROM
     try:
         context = call.broker.fetch_sessions.begin(request, now, by_id=by_id)
-    except Refusal as refusal:
-        return FetchAnswer(int(refusal.code), [])
+    except ApiError as refusal:
+        return FetchResponse(int(refusal.code), [])
     fetching = Fetching(call, request, context)
     if fetching.is_ready() or request.max_wait_ms <= 0:
         return fetching
     return fetching.wait()
 
 
-def _read(api: Api[Any], version: int, body: memoryview) -> FetchRequest:
+def _read(api: KafkaApi[Any], version: int, body: memoryview) -> FetchRequest:
     return read_fetch(version, body)
 
 
-def _settle(found: FetchAnswer | Fetching) -> tuple[FetchAnswer, int]:
+def _settle(found: FetchResponse | Fetching) -> tuple[FetchResponse, int]:
     answer = found.answer() if isinstance(found, Fetching) else found
     parts = (part for _, partitions in answer.topics for part in partitions)
     return answer, sum(len(piece) for part in parts for piece in part.records)
 
 
-def _write(api: Api[Any], version: int, answer: FetchAnswer, throttle_ms: int) -> list[Buffer]:
+def _write(
+    api: KafkaApi[Any], version: int, answer: FetchResponse, throttle_ms: int
+) -> list[Buffer]:
     return write_fetch(version, answer, throttle_ms)
 
 
-API = Api(
+API = KafkaApi(
     key=1,
     name="Fetch",
     first=4,

@@ -17,18 +17,18 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
-from samelog.kafka.any_broker import Stream
+from samelog.kafka.any_broker import MergedStream
 from samelog.kafka.api import AnyCall
 from samelog.kafka.apis.records.partitions import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
-    FetchAnswer,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     TopicKey,
 )
-from samelog.kafka.codec.refusal import Refusal
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
@@ -36,12 +36,12 @@ READ_COMMITTED = 1
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _PartitionRead:
     """One partition of a request, and what is known of it so far."""
 
     key: TopicKey
     asked: FetchPartition
-    stream: Stream | None = None
+    stream: MergedStream | None = None
     error: ErrorCode = ErrorCode.none
     place: tuple[int, int] | None = None
     nearest: int = -1
@@ -74,7 +74,7 @@ class Fetching:
         self._request = request
         self._context = context
         self._wanted = [
-            _Wanted(key, asked) for key, partitions in context.topics for asked in partitions
+            _PartitionRead(key, asked) for key, partitions in context.topics for asked in partitions
         ]
         self._ahead = False
         """An offset is wanted that is not known to exist: only the leader can tell."""
@@ -86,13 +86,13 @@ class Fetching:
 
     # --- looking ----------------------------------------------------------------------------------
 
-    def _look(self, wanted: _Wanted) -> None:
+    def _look(self, wanted: _PartitionRead) -> None:
         """Find the partition, and whether the offset can be read or waited for."""
         key, asked = wanted.key, wanted.asked
         try:
             name = UUID(bytes=key) if isinstance(key, bytes) else key
             there = readable(self._call, name, asked.partition, asked.epoch)
-        except Refusal as refusal:
+        except ApiError as refusal:
             wanted.error = refusal.code
             return
         wanted.stream = there.stream
@@ -124,7 +124,7 @@ class Fetching:
 
     # --- answering --------------------------------------------------------------------------------
 
-    def answer(self) -> FetchAnswer:
+    def answer(self) -> FetchResponse:
         """What there is now."""
         memory = self._call.client.memory
         room = ANSWER_BYTES if memory is None else memory.left
@@ -140,11 +140,11 @@ class Fetching:
                 left, is_first = max(0, left - size), is_first and size == 0
                 answers.append(part)
             topics.append((key, answers))
-        answer = FetchAnswer(0, topics, self._request.isolation == READ_COMMITTED)
+        answer = FetchResponse(0, topics, self._request.isolation == READ_COMMITTED)
         broker = self._call.broker
         return broker.fetch_sessions.finish(self._context, answer, broker.clock.now())
 
-    def _read(self, wanted: _Wanted, left: int, *, is_first: bool) -> FetchedPartition:
+    def _read(self, wanted: _PartitionRead, left: int, *, is_first: bool) -> FetchedPartition:
         index, stream = wanted.asked.partition, wanted.stream
         if stream is None:
             return FetchedPartition(index, int(wanted.error))
@@ -162,7 +162,7 @@ class Fetching:
             self._call.broker.sent(data[0])
         return FetchedPartition(index, 0, log.next_offset, log.start_offset, data)
 
-    def _records(self, wanted: _Wanted, left: int, *, is_first: bool) -> list[bytes]:
+    def _records(self, wanted: _PartitionRead, left: int, *, is_first: bool) -> list[bytes]:
         """Whole batches; more than what is left only if nothing was read before."""
         limit = min(left, max(0, wanted.asked.max_bytes))
         if wanted.stream is None or not wanted.has_data or (limit == 0 and not is_first):
@@ -194,14 +194,14 @@ class Fetching:
         future.add_done_callback(clean_up)
         return future
 
-    def _streams(self) -> Iterator[Stream]:
+    def _streams(self) -> Iterator[MergedStream]:
         return (wanted.stream for wanted in self._wanted if wanted.stream is not None)
 
     async def _confirm(self) -> None:
         """Have the leader say what exists: only then is an offset out of range."""
         try:
             await self._call.broker.confirm_ends()
-        except Refusal:
+        except ApiError:
             return
         self._is_confirmed, self._ahead = True, False
         for wanted in self._wanted:

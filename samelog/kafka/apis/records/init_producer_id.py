@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.codec.schemas import Tree
 
 
@@ -30,7 +30,7 @@ def handle(call: AnyCall, request: Any) -> Tree:
     }
 
 
-API = Api(
+API = KafkaApi(
     key=22,
     name="InitProducerId",
     first=0,

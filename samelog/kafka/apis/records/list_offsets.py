@@ -13,9 +13,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.apis.records.partitions import Readable, readable, until_executed
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 
 ANSWER_S = 3.0
@@ -25,10 +25,10 @@ LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 async def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
-    refusal: Refusal | None = None
+    refusal: ApiError | None = None
     try:
         await call.broker.catch_up()
-    except Refusal as refused:
+    except ApiError as refused:
         refusal = refused
     deadline = asyncio.get_running_loop().time() + ANSWER_S
     topics = []
@@ -41,7 +41,7 @@ async def handle(call: AnyCall, request: Any) -> Tree:
 
 
 async def _answer(
-    call: AnyCall, topic: str, asked: Any, refusal: Refusal | None, deadline: float
+    call: AnyCall, topic: str, asked: Any, refusal: ApiError | None, deadline: float
 ) -> Tree:
     index = asked.partition_index
     try:
@@ -53,7 +53,7 @@ async def _answer(
         log_start = call.broker.log_start(topic, index)
         offset, timestamp = _find(there, asked.timestamp, log_start)
         epoch = _epoch(call, there, offset)
-    except Refusal as refused:
+    except ApiError as refused:
         return {"partition_index": index, "error_code": refused.code}
     except LogFormatError:
         return {"partition_index": index, "error_code": ErrorCode.kafka_storage_error}
@@ -67,7 +67,7 @@ async def _answer(
 
 
 def _find(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
-    """(offset, timestamp); -1 for what there is none of. Raises Refusal, LogFormatError."""
+    """(offset, timestamp); -1 for what there is none of. Raises ApiError, LogFormatError."""
     log = there.stream.log
     if wanted == LATEST:
         return there.committed, -1
@@ -76,7 +76,7 @@ def _find(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
     if wanted == LATEST_TIERED:
         return -1, -1
     if wanted < YOUNGEST:
-        raise Refusal(ErrorCode.unsupported_version, f"timestamp {wanted} means nothing here")
+        raise ApiError(ErrorCode.unsupported_version, f"timestamp {wanted} means nothing here")
     found = log.youngest() if wanted == YOUNGEST else log.locate_record(wanted)
     return (-1, -1) if found is None else found
 
@@ -89,7 +89,7 @@ def _epoch(call: AnyCall, there: Readable, offset: int) -> int:
     return log.epoch_at(offset) if offset < log.next_offset else call.broker.epoch
 
 
-API = Api(
+API = KafkaApi(
     key=2,
     name="ListOffsets",
     first=1,

@@ -10,18 +10,18 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.apis.records.partitions import Readable, readable
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 
 
 async def handle(call: AnyCall, request: Any) -> Tree:
     """Answer a request."""
-    refusal: Refusal | None = None
+    refusal: ApiError | None = None
     try:
         await call.broker.catch_up()
-    except Refusal as refused:
+    except ApiError as refused:
         refusal = refused
     topics = [
         {
@@ -33,13 +33,13 @@ async def handle(call: AnyCall, request: Any) -> Tree:
     return {"topics": topics}
 
 
-def _answer(call: AnyCall, topic: str, asked: Any, refusal: Refusal | None) -> Tree:
+def _answer(call: AnyCall, topic: str, asked: Any, refusal: ApiError | None) -> Tree:
     try:
         if refusal is not None:
             raise refusal
         there = readable(call, topic, asked.partition, getattr(asked, "current_leader_epoch", -1))
         epoch, end = _end_of(there, asked.leader_epoch, call.broker.epoch)
-    except Refusal as refused:
+    except ApiError as refused:
         return {"partition": asked.partition, "error_code": refused.code}
     except LogFormatError:
         return {"partition": asked.partition, "error_code": ErrorCode.kafka_storage_error}
@@ -54,7 +54,7 @@ def _answer(call: AnyCall, topic: str, asked: Any, refusal: Refusal | None) -> T
 def _end_of(there: Readable, epoch: int, present: int) -> tuple[int, int]:
     """(the epoch or the one before it that has records, the offset behind it)."""
     if 0 <= present < epoch:
-        raise Refusal(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
+        raise ApiError(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
     log = there.stream.log
     end = log.end_of_epoch(epoch)
     if end == log.next_offset:  # none later here, nor perhaps in what is still to be executed
@@ -62,7 +62,7 @@ def _end_of(there: Readable, epoch: int, present: int) -> tuple[int, int]:
     return (epoch if end == log.start_offset else log.epoch_at(end - 1)), end
 
 
-API = Api(
+API = KafkaApi(
     key=23,
     name="OffsetForLeaderEpoch",
     first=2,

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import AnyBroker, Stream
+from samelog.kafka.any_broker import AnyBroker, MergedStream
 from samelog.kafka.api import AnyCall
 from samelog.kafka.apis.topics.topics import denied
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.wire.errors import FaultCode
 
 
@@ -23,25 +23,25 @@ from samelog.wire.errors import FaultCode
 class Readable:
     """A partition that a client may read. Offsets below `committed` exist, here or soon."""
 
-    stream: Stream
+    stream: MergedStream
     committed: int
 
 
 def readable(call: AnyCall, key: str | UUID, index: int, epoch: int) -> Readable:
     """A partition to read from; `epoch`: what the client takes for the leader epoch, -1 if it does
-    not say. Raises Refusal.
+    not say. Raises ApiError.
     """
     broker = call.broker
     topic = broker.topic(key)
     if topic is None and isinstance(key, UUID):
-        raise Refusal(ErrorCode.unknown_topic_id, f"no topic has the id {key}")
+        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {key}")
     name = key if topic is None or isinstance(key, str) else topic.name
     if not broker.may_read(call.client, str(name)):
         raise denied(str(name))
     stream = broker.partition(key, index)
     if stream is None:
         text = f"there is no partition {index} of topic {name!r}"
-        raise Refusal(ErrorCode.unknown_topic_or_partition, text)
+        raise ApiError(ErrorCode.unknown_topic_or_partition, text)
     if stream.fault is not None:
         raise _of_fault(stream.fault.code, stream.fault.message)
     check_epoch(broker, epoch)
@@ -49,22 +49,22 @@ def readable(call: AnyCall, key: str | UUID, index: int, epoch: int) -> Readable
 
 
 def check_epoch(broker: AnyBroker, epoch: int) -> None:
-    """Raises Refusal if the client knows of a newer leader than this node, or of an older one."""
+    """Raises ApiError if the client knows of a newer leader than this node, or of an older one."""
     if epoch < 0 or broker.epoch < 0 or epoch == broker.epoch:
         return
     if epoch < broker.epoch:
-        raise Refusal(ErrorCode.fenced_leader_epoch, f"the leader epoch is {broker.epoch}")
-    raise Refusal(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
+        raise ApiError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {broker.epoch}")
+    raise ApiError(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
 
 
-def _of_fault(code: FaultCode, message: str) -> Refusal:
+def _of_fault(code: FaultCode, message: str) -> ApiError:
     if code is FaultCode.TOPIC_GONE:
-        return Refusal(ErrorCode.unknown_topic_or_partition, message)
-    return Refusal(ErrorCode.kafka_storage_error, message)
+        return ApiError(ErrorCode.unknown_topic_or_partition, message)
+    return ApiError(ErrorCode.kafka_storage_error, message)
 
 
 async def until_executed(there: Readable, offset: int, deadline: float) -> None:
-    """Wait until the records below an offset are in this node's log. Raises Refusal."""
+    """Wait until the records below an offset are in this node's log. Raises ApiError."""
     stream = there.stream
     if stream.log.next_offset >= offset:
         return
@@ -80,7 +80,7 @@ async def until_executed(there: Readable, offset: int, deadline: float) -> None:
             await reached.wait()
     except TimeoutError as error:
         text = "this node is behind: ask again"
-        raise Refusal(ErrorCode.offset_not_available, text) from error
+        raise ApiError(ErrorCode.offset_not_available, text) from error
     finally:
         stream.remove_listener(look)
     if stream.fault is not None:

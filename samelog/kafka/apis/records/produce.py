@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from samelog.kafka.api import AnyCall, Api, Outcome
+from samelog.kafka.api import AnyCall, KafkaApi, Outcome
 from samelog.kafka.apis.records.producing import Producing
 from samelog.kafka.codec.produce import (
     FLEXIBLE_FROM,
-    ProduceAnswer,
     ProduceRequest,
+    ProduceResponse,
     read_produce,
     write_produce,
 )
@@ -30,15 +30,17 @@ def handle(call: AnyCall, request: ProduceRequest) -> Outcome:
     return producing.open_and_take() if producing.has_to_wait else producing.take()
 
 
-def _read(api: Api[Any], version: int, body: memoryview) -> ProduceRequest:
+def _read(api: KafkaApi[Any], version: int, body: memoryview) -> ProduceRequest:
     return read_produce(version, body)
 
 
-def _write(api: Api[Any], version: int, answer: ProduceAnswer, throttle_ms: int) -> list[Buffer]:
+def _write(
+    api: KafkaApi[Any], version: int, answer: ProduceResponse, throttle_ms: int
+) -> list[Buffer]:
     return write_produce(version, answer, throttle_ms)
 
 
-API = Api(
+API = KafkaApi(
     key=0,
     name="Produce",
     first=0,

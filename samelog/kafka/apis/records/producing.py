@@ -12,34 +12,33 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import Outcome
+from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall
 from samelog.kafka.apis.records.record_check import check_records
 from samelog.kafka.apis.topics.topics import denied
-from samelog.kafka.codec.errors import Unanswerable
+from samelog.kafka.codec.errors import ApiError, Unanswerable
 from samelog.kafka.codec.produce import (
-    ProduceAnswer,
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
+    ProduceResponse,
 )
-from samelog.kafka.codec.refusal import Refusal
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import Topic
 
 OLDEST = 3
-TIMED_OUT = Outcome(ErrorCode.request_timed_out)
+TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartitionWrite:
     """One partition of the request."""
 
     topic: str
     asked: ProducePartition
-    refusal: Refusal | None = None
-    outcome: asyncio.Future[Outcome] | None = None
+    refusal: ApiError | None = None
+    outcome: asyncio.Future[AppendResult] | None = None
 
 
 class Producing:
@@ -49,10 +48,12 @@ class Producing:
         self._call = call
         self._request = request
         self._parts = [
-            _Part(topic, asked) for topic, partitions in request.topics for asked in partitions
+            _PartitionWrite(topic, asked)
+            for topic, partitions in request.topics
+            for asked in partitions
         ]
         self._left = 0
-        self._answer: asyncio.Future[ProduceAnswer] | None = None
+        self._answer: asyncio.Future[ProduceResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # --- taking -----------------------------------------------------------------------------------
@@ -79,28 +80,28 @@ class Producing:
                 found.append((topic, index))
         return found
 
-    async def open_and_take(self) -> asyncio.Future[ProduceAnswer] | ProduceAnswer | None:
+    async def open_and_take(self) -> asyncio.Future[ProduceResponse] | ProduceResponse | None:
         """Open what is not open yet; then as `take`."""
         await self._call.broker.look_for(part.topic for part in self._parts)
         for topic, index in self._unopened():
             try:
                 await self._call.broker.batches.open(topic, index)
-            except Refusal as refusal:
+            except ApiError as refusal:
                 self._refuse(topic.name, index, refusal)
         return self.take()
 
-    def _refuse(self, topic: str, index: int, refusal: Refusal) -> None:
+    def _refuse(self, topic: str, index: int, refusal: ApiError) -> None:
         for part in self._parts:
             if (part.topic, part.asked.partition) == (topic, index):
                 part.refusal = refusal
 
-    def take(self) -> asyncio.Future[ProduceAnswer] | ProduceAnswer | None:
+    def take(self) -> asyncio.Future[ProduceResponse] | ProduceResponse | None:
         """Append every batch: the answer, now or later. Raises Unanswerable."""
         for part in self._parts:
             try:
                 if part.refusal is None:
                     part.outcome = self._append(part)
-            except Refusal as refusal:
+            except ApiError as refusal:
                 part.refusal = refusal
         if self._request.acks == 0:
             self._check_taken()
@@ -110,23 +111,23 @@ class Producing:
             return self._answers()
         return self._wait(waited)
 
-    def _append(self, part: _Part) -> asyncio.Future[Outcome]:
-        """Raises Refusal."""
+    def _append(self, part: _PartitionWrite) -> asyncio.Future[AppendResult]:
+        """Raises ApiError."""
         call, broker, index = self._call, self._call.broker, part.asked.partition
         if call.version < OLDEST:
             text = f"Produce version {call.version}; the oldest that is taken is {OLDEST}"
-            raise Refusal(ErrorCode.unsupported_version, text)
+            raise ApiError(ErrorCode.unsupported_version, text)
         if self._request.acks not in (-1, 0, 1):
             text = f"acks {self._request.acks}; there are 0, 1 and -1"
-            raise Refusal(ErrorCode.invalid_required_acks, text)
+            raise ApiError(ErrorCode.invalid_required_acks, text)
         if self._request.transactional_id is not None:
-            raise Refusal(ErrorCode.invalid_txn_state, "there are no transactions")
+            raise ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
         if not broker.may_write(call.client, part.topic):
             raise denied(part.topic)
         topic = broker.topic(part.topic)
         if topic is None or not 0 <= index < topic.partitions:
             text = f"there is no partition {index} of topic {part.topic!r}"
-            raise Refusal(ErrorCode.unknown_topic_or_partition, text)
+            raise ApiError(ErrorCode.unknown_topic_or_partition, text)
         limit = broker.max_message_bytes(topic)
         records = part.asked.records
         header = check_records(records, version=call.version, limit_bytes=limit)
@@ -141,7 +142,7 @@ class Producing:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def _wait(self, waited: list[asyncio.Future[Outcome]]) -> asyncio.Future[ProduceAnswer]:
+    def _wait(self, waited: list[asyncio.Future[AppendResult]]) -> asyncio.Future[ProduceResponse]:
         loop = asyncio.get_running_loop()
         self._answer = loop.create_future()
         self._left = len(waited)
@@ -156,7 +157,7 @@ class Producing:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _settled(self, _: asyncio.Future[Outcome]) -> None:
+    def _settled(self, _: asyncio.Future[AppendResult]) -> None:
         self._left -= 1
         if self._left == 0:
             self._finish()
@@ -166,17 +167,17 @@ class Producing:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(self._answers())
 
-    def _answers(self) -> ProduceAnswer:
+    def _answers(self) -> ProduceResponse:
         parts = iter(self._parts)
         return [
             (topic, [self._said(part) for _, part in zip(partitions, parts, strict=False)])
             for topic, partitions in self._request.topics
         ]
 
-    def _said(self, part: _Part) -> ProducedPartition:
+    def _said(self, part: _PartitionWrite) -> ProducedPartition:
         index = part.asked.partition
         if part.outcome is None:
-            refusal = part.refusal or Refusal(ErrorCode.unknown_server_error, "not looked at")
+            refusal = part.refusal or ApiError(ErrorCode.unknown_server_error, "not looked at")
             return ProducedPartition(index, int(refusal.code), message=refusal.message)
         outcome = part.outcome.result() if part.outcome.done() else TIMED_OUT
         stream = self._call.broker.partition(part.topic, index)

@@ -24,7 +24,7 @@ from samelog.format.batch import (
 )
 from samelog.format.compression import Codec
 from samelog.format.errors import CorruptBatch
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 
 ZSTD_FROM = 7
 _MAGIC_AT = 16
@@ -34,67 +34,67 @@ _CRC_FROM = 21
 
 
 def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
-    """The one batch that a partition's records are. Raises Refusal."""
+    """The one batch that a partition's records are. Raises ApiError."""
     whole = _only_batch(records, version)
     if whole[:8] != bytes(8):
-        raise Refusal(ErrorCode.invalid_record, "the base offset is not 0")
+        raise ApiError(ErrorCode.invalid_record, "the base offset is not 0")
     if len(whole) > limit_bytes:
         text = f"a record batch of {len(whole)} bytes; at most {limit_bytes} are taken"
-        raise Refusal(ErrorCode.message_too_large, text)
+        raise ApiError(ErrorCode.message_too_large, text)
     if len(whole) < HEADER_BYTES:
-        raise Refusal(ErrorCode.corrupt_message, f"a record batch of {len(whole)} bytes")
+        raise ApiError(ErrorCode.corrupt_message, f"a record batch of {len(whole)} bytes")
     if kernels.crc32c(whole[_CRC_FROM:]) != int.from_bytes(whole[17:21], "big"):
-        raise Refusal(ErrorCode.corrupt_message, "the record batch's CRC is wrong")
+        raise ApiError(ErrorCode.corrupt_message, "the record batch's CRC is wrong")
     _check_codec(whole, max(Codec))
     try:
         header = read_header(whole)
     except CorruptBatch as error:
-        raise Refusal(ErrorCode.invalid_record, str(error)) from error
+        raise ApiError(ErrorCode.invalid_record, str(error)) from error
     _check_header(header)
     return header
 
 
 def _only_batch(records: memoryview | None, version: int) -> memoryview:
-    """What ProduceRequest.validateRecords looks at: one whole batch of format 2. Raises Refusal."""
+    """One whole batch of format 2, as ProduceRequest.validateRecords demands. Raises ApiError."""
     if records is None or len(records) <= _MAGIC_AT:
-        raise Refusal(ErrorCode.invalid_record, "there is no record batch")
+        raise ApiError(ErrorCode.invalid_record, "there is no record batch")
     size = LENGTH_PREFIX_BYTES + int.from_bytes(records[8:12], "big", signed=True)
     magic = records[_MAGIC_AT]
     if size < _SMALLEST_BYTES or magic > MAGIC:
         text = f"a record batch of {size} bytes with magic {magic}"
-        raise Refusal(ErrorCode.corrupt_message, text)
+        raise ApiError(ErrorCode.corrupt_message, text)
     if size > len(records):
         text = f"the record batch claims {size} bytes of {len(records)}"
-        raise Refusal(ErrorCode.invalid_record, text)
+        raise ApiError(ErrorCode.invalid_record, text)
     if magic != MAGIC:
         text = f"record batches must have magic {MAGIC}, not {magic}"
-        raise Refusal(ErrorCode.invalid_record, text)
+        raise ApiError(ErrorCode.invalid_record, text)
     if version < ZSTD_FROM:
         _check_codec(records, Codec.LZ4, f" before version {ZSTD_FROM}")
     if size < len(records):
-        raise Refusal(ErrorCode.invalid_record, "there is more than one record batch")
+        raise ApiError(ErrorCode.invalid_record, "there is more than one record batch")
     return records
 
 
 def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
-    """Raises Refusal. Kafka has UNKNOWN_SERVER_ERROR for codecs that nobody has defined: that would
-    be a fault of ours.
+    """Raises ApiError. For codecs that nobody has defined Kafka has UNKNOWN_SERVER_ERROR, which
+    would be a fault of ours.
     """
     codec = int.from_bytes(batch[_CRC_FROM : _CRC_FROM + 2], "big") & CODEC_BITS
     if codec > newest:
         text = f"codec {codec} is not taken{when}; the newest is {newest}"
-        raise Refusal(ErrorCode.unsupported_compression_type, text)
+        raise ApiError(ErrorCode.unsupported_compression_type, text)
 
 
 def _check_header(header: BatchHeader) -> None:
     if header.attributes & Attribute.CONTROL:
-        raise Refusal(ErrorCode.invalid_record, "control batches are the broker's own")
+        raise ApiError(ErrorCode.invalid_record, "control batches are the broker's own")
     if header.attributes & Attribute.TRANSACTIONAL:
-        raise Refusal(ErrorCode.invalid_txn_state, "there are no transactions")
+        raise ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
     if header.attributes & Attribute.LOG_APPEND_TIME:
-        raise Refusal(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
+        raise ApiError(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
     if header.attributes & Attribute.DELETE_HORIZON:
-        raise Refusal(ErrorCode.invalid_record, "the delete horizon is the broker's to set")
+        raise ApiError(ErrorCode.invalid_record, "the delete horizon is the broker's to set")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         text = f"sequence {header.base_sequence}, epoch {header.producer_epoch} of a producer"
-        raise Refusal(ErrorCode.invalid_record, text)
+        raise ApiError(ErrorCode.invalid_record, text)

@@ -14,20 +14,20 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import AnyCall, Api
+from samelog.kafka.api import AnyCall, KafkaApi
 from samelog.kafka.codec.schemas import Tree
 
 KEY = 18
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def answer(apis: Iterable[Api[Any]], error: ErrorCode = ErrorCode.none) -> Tree:
+def answer(apis: Iterable[KafkaApi[Any]], error: ErrorCode = ErrorCode.none) -> Tree:
     """The list of what is served."""
     keys = [{"api_key": api.key, "min_version": api.first, "max_version": api.last} for api in apis]
     return {"error_code": error, "api_keys": keys}
 
 
-def make(apis: Iterable[Api[Any]]) -> Api[AnyBroker]:
+def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
     """The API that lists these and itself."""
 
     def handle(call: AnyCall, request: Any) -> Tree:
@@ -38,7 +38,7 @@ def make(apis: Iterable[Api[Any]]) -> Api[AnyBroker]:
             call.client.software = " ".join(words)
         return answer(listed)
 
-    api = Api(
+    api = KafkaApi(
         key=KEY,
         name="ApiVersions",
         first=0,

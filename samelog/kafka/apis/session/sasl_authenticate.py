@@ -9,12 +9,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.config.authorisation import USER_PREFIX
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.clients.sasl import AuthenticationFailed
 from samelog.kafka.codec.schemas import Tree
 
 
-def handle(call: Call, request: Any) -> Tree:
+def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     client = call.client
     if client.exchange is None:
@@ -41,7 +41,7 @@ def _refused(code: ErrorCode, message: str) -> Tree:
     return {"error_code": code, "error_message": message, "auth_bytes": b"", "session_lifetime": 0}
 
 
-API = Api(
+API = KafkaApi(
     key=36,
     name="SaslAuthenticate",
     first=0,

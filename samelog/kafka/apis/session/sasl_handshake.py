@@ -10,14 +10,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.clients.sasl import MECHANISMS
 from samelog.kafka.codec.schemas import Tree
 
 OLDEST = 1
 
 
-def handle(call: Call, request: Any) -> Tree:
+def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     client = call.client
     if call.version < OLDEST:
@@ -30,7 +30,7 @@ def handle(call: Call, request: Any) -> Tree:
     return {"error_code": error, "mechanisms": list(MECHANISMS)}
 
 
-API = Api(
+API = KafkaApi(
     key=17,
     name="SaslHandshake",
     first=0,

@@ -10,17 +10,17 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Call
-from samelog.kafka.apis.topics.configs import Resource, topics_of
+from samelog.kafka.api import NodeCall
+from samelog.kafka.apis.topics.configs import ResourceType, topics_of
 from samelog.kafka.apis.topics.topics import check_name, denied, unknown
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.setting_commands import AlterTopic
 from samelog.sequencer.state.types import Topic
 
 
 async def alter_all(
-    call: Call, request: Any, command_of: Callable[[Call, Any], AlterTopic]
+    call: NodeCall, request: Any, command_of: Callable[[NodeCall, Any], AlterTopic]
 ) -> Tree:
     """Change every resource of a request, each by itself."""
     await call.broker.look_for(topics_of(request))
@@ -31,7 +31,7 @@ async def alter_all(
             command = command_of(call, resource)
             if not request.validate_only:
                 await call.broker.propose(command)
-        except Refusal as refusal:
+        except ApiError as refusal:
             error = refusal.code, refusal.message
         responses.append(
             {
@@ -44,12 +44,12 @@ async def alter_all(
     return {"responses": responses}
 
 
-def alterable(call: Call, resource: Any) -> Topic:
-    """The topic that is to be changed. Raises Refusal."""
+def alterable(call: NodeCall, resource: Any) -> Topic:
+    """The topic that is to be changed. Raises ApiError."""
     broker, name = call.broker, resource.resource_name
-    if resource.resource_type != Resource.TOPIC:
+    if resource.resource_type != ResourceType.TOPIC:
         text = "a node's settings are in its configuration file"
-        raise Refusal(ErrorCode.invalid_request, text)
+        raise ApiError(ErrorCode.invalid_request, text)
     check_name(name)
     if not broker.may_administer(call.client):
         raise denied(name)

@@ -42,7 +42,7 @@ from samelog.sequencer.state.types import Topic
 Tree = dict[str, Any]
 
 
-class Resource(IntEnum):
+class ResourceType(IntEnum):
     """What settings belong to (ConfigResource.Type)."""
 
     TOPIC = 2
@@ -52,11 +52,11 @@ class Resource(IntEnum):
 
 def topics_of(request: Any) -> list[str]:
     """The names of the topics among a request's resources."""
-    topics = (each for each in request.resources if each.resource_type == Resource.TOPIC)
+    topics = (each for each in request.resources if each.resource_type == ResourceType.TOPIC)
     return [each.resource_name for each in topics]
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
 
     TOPIC = 1
@@ -64,7 +64,7 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """What a value is (DescribeConfigsResponse.ConfigType)."""
 
     BOOLEAN = 1
@@ -75,20 +75,20 @@ class Kind(IntEnum):
 
 
 HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
-_KINDS: Mapping[str, Kind] = {
-    SEGMENT_BYTES: Kind.INT,
-    MAX_MESSAGE_BYTES: Kind.INT,
-    "cleanup.policy": Kind.LIST,
-    "min.insync.replicas": Kind.INT,
-    RETENTION_BYTES: Kind.LONG,
-    RETENTION_MS: Kind.LONG,
-    AUTO_CREATE: Kind.BOOLEAN,
-    MESSAGE_MAX_BYTES: Kind.INT,
-    NUM_PARTITIONS: Kind.INT,
-    "log.segment.bytes": Kind.INT,
-    "broker.id": Kind.INT,
-    "default.replication.factor": Kind.INT,
-    **dict.fromkeys((*SETTINGS, HEARTBEAT_MS, SESSION_MS), Kind.INT),
+_KINDS: Mapping[str, ConfigType] = {
+    SEGMENT_BYTES: ConfigType.INT,
+    MAX_MESSAGE_BYTES: ConfigType.INT,
+    "cleanup.policy": ConfigType.LIST,
+    "min.insync.replicas": ConfigType.INT,
+    RETENTION_BYTES: ConfigType.LONG,
+    RETENTION_MS: ConfigType.LONG,
+    AUTO_CREATE: ConfigType.BOOLEAN,
+    MESSAGE_MAX_BYTES: ConfigType.INT,
+    NUM_PARTITIONS: ConfigType.INT,
+    "log.segment.bytes": ConfigType.INT,
+    "broker.id": ConfigType.INT,
+    "default.replication.factor": ConfigType.INT,
+    **dict.fromkeys((*SETTINGS, HEARTBEAT_MS, SESSION_MS), ConfigType.INT),
 }
 
 
@@ -125,7 +125,7 @@ def of_topic(broker: Broker, topic: Topic) -> list[Tree]:
         _entry(
             key,
             topic.settings.get(key, default),
-            Source.TOPIC if key in topic.settings else Source.DEFAULT,
+            ConfigSource.TOPIC if key in topic.settings else ConfigSource.DEFAULT,
             read_only=key == "min.insync.replicas",
         )
         for key, default in sorted(defaults.items())
@@ -146,7 +146,7 @@ def of_node(broker: Broker) -> list[Tree]:
     }
     if config.kafka.rack:
         values[RACK] = config.kafka.rack
-    return [_entry(key, value, Source.FILE, read_only=True) for key, value in values.items()]
+    return [_entry(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()]
 
 
 def _group_limits(limits: GroupLimits) -> dict[str, str]:
@@ -160,20 +160,22 @@ def of_group(broker: Broker) -> list[Tree]:
         HEARTBEAT_MS: limits.consumer_heartbeat_interval_ms,
         SESSION_MS: limits.consumer_session_timeout_ms,
     }
-    return [_entry(key, str(value), Source.FILE, read_only=True) for key, value in values.items()]
+    return [
+        _entry(key, str(value), ConfigSource.FILE, read_only=True) for key, value in values.items()
+    ]
 
 
 def _entry(
-    key: str, value: str, source: Source, *, read_only: bool, kind: Kind | None = None
+    key: str, value: str, source: ConfigSource, *, read_only: bool, kind: ConfigType | None = None
 ) -> Tree:
     return {
         "name": key,
         "value": value,
         "read_only": read_only,
-        "is_default": source is not Source.TOPIC,
+        "is_default": source is not ConfigSource.TOPIC,
         "config_source": int(source),
         "is_sensitive": False,
         "synonyms": [{"name": key, "value": value, "source": int(source)}],
-        "config_type": int(_KINDS.get(key, Kind.STRING)),
+        "config_type": int(_KINDS.get(key, ConfigType.STRING)),
         "documentation": None,
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics import configs
 from samelog.kafka.apis.topics.topics import (
     check_name,
@@ -21,20 +21,20 @@ from samelog.kafka.apis.topics.topics import (
     check_settings,
     denied,
 )
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     counts = Counter(topic.name for topic in request.topics)
     answers = []
     for topic in request.topics:
         try:
             if counts[topic.name] > 1:
-                raise Refusal(ErrorCode.invalid_request, "the topic is there twice")
+                raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
             answers.append(await _create(call, topic, validate_only=request.validate_only))
-        except Refusal as refusal:
+        except ApiError as refusal:
             answers.append(
                 {
                     "name": topic.name,
@@ -47,8 +47,8 @@ async def handle(call: Call, request: Any) -> Tree:
     return {"topics": answers}
 
 
-async def _create(call: Call, wanted: Any, *, validate_only: bool) -> Tree:
-    """Raises Refusal."""
+async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> Tree:
+    """Raises ApiError."""
     broker = call.broker
     check_name(wanted.name)
     if not broker.may_administer(call.client):
@@ -57,7 +57,7 @@ async def _create(call: Call, wanted: Any, *, validate_only: bool) -> Tree:
     settings = check_settings({each.name: each.value for each in wanted.configs})
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
-        raise Refusal(ErrorCode.topic_already_exists, text)
+        raise ApiError(ErrorCode.topic_already_exists, text)
     topic_id = uuid.uuid4()
     if not validate_only:
         await broker.create_topic(wanted.name, topic_id, partitions, settings)
@@ -74,16 +74,16 @@ async def _create(call: Call, wanted: Any, *, validate_only: bool) -> Tree:
     }
 
 
-def _partitions(call: Call, wanted: Any) -> int:
-    """How many partitions are wanted. Raises Refusal."""
+def _partitions(call: NodeCall, wanted: Any) -> int:
+    """How many partitions are wanted. Raises ApiError."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             text = "either an assignment, or numbers of partitions and replicas"
-            raise Refusal(ErrorCode.invalid_request, text)
+            raise ApiError(ErrorCode.invalid_request, text)
         indexes = sorted(each.partition_index for each in wanted.assignments)
         if indexes != list(range(len(indexes))):
             text = "an assignment must name partitions from 0 on, each once"
-            raise Refusal(ErrorCode.invalid_replica_assignment, text)
+            raise ApiError(ErrorCode.invalid_replica_assignment, text)
         return len(indexes)
     check_replicas(wanted.replication_factor, len(call.broker.nodes()))
     if wanted.num_partitions == -1:
@@ -91,7 +91,7 @@ def _partitions(call: Call, wanted: Any) -> int:
     return int(wanted.num_partitions)
 
 
-API = Api(
+API = KafkaApi(
     key=19,
     name="CreateTopics",
     first=2,

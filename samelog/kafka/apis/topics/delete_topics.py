@@ -7,14 +7,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics.topics import denied, id_of, unknown
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.commands import DeleteTopic
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     if call.version >= 6:
         wanted = [(each.name, each.topic_id) for each in request.topics]
@@ -26,7 +26,7 @@ async def handle(call: Call, request: Any) -> Tree:
     }
 
 
-async def _delete(call: Call, name: str | None, topic_id: uuid.UUID | None) -> Tree:
+async def _delete(call: NodeCall, name: str | None, topic_id: uuid.UUID | None) -> Tree:
     answer: dict[str, Any] = {"name": name, "topic_id": topic_id}
     try:
         topic = call.broker.topic(topic_id or name or "")
@@ -34,17 +34,17 @@ async def _delete(call: Call, name: str | None, topic_id: uuid.UUID | None) -> T
         if not call.broker.may_administer(call.client):
             raise denied(name or str(topic_id))
         if topic is None and topic_id is not None:
-            raise Refusal(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+            raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
         if topic is None:
             raise unknown(name or "")
         await call.broker.propose(DeleteTopic(topic.topic_id))
-    except Refusal as refusal:
+    except ApiError as refusal:
         return answer | {"error_code": refusal.code, "error_message": refusal.message}
     found = {"name": known, "topic_id": id_of(topic)}
     return answer | found | {"error_code": ErrorCode.none, "error_message": None}
 
 
-API = Api(
+API = KafkaApi(
     key=20,
     name="DeleteTopics",
     first=1,

@@ -10,15 +10,15 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics import configs
-from samelog.kafka.apis.topics.configs import Resource
+from samelog.kafka.apis.topics.configs import ResourceType
 from samelog.kafka.apis.topics.topics import check_name, denied, unknown
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     await call.broker.look_for(configs.topics_of(request))
     with_synonyms = getattr(request, "include_synonyms", False)
@@ -26,11 +26,11 @@ async def handle(call: Call, request: Any) -> Tree:
     return {"results": results}
 
 
-def _result(call: Call, asked: Any, *, with_synonyms: bool) -> Tree:
+def _result(call: NodeCall, asked: Any, *, with_synonyms: bool) -> Tree:
     head = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
     try:
         found = _configs(call, asked)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return head | {
             "error_code": refusal.code,
             "error_message": refusal.message,
@@ -43,9 +43,9 @@ def _result(call: Call, asked: Any, *, with_synonyms: bool) -> Tree:
     return head | {"error_code": ErrorCode.none, "error_message": None, "configs": listed}
 
 
-def _configs(call: Call, asked: Any) -> list[dict[str, Any]]:
+def _configs(call: NodeCall, asked: Any) -> list[dict[str, Any]]:
     broker, name = call.broker, asked.resource_name
-    if asked.resource_type == Resource.TOPIC:
+    if asked.resource_type == ResourceType.TOPIC:
         check_name(name)
         if not broker.may_describe(call.client, name):
             raise denied(name)
@@ -53,21 +53,21 @@ def _configs(call: Call, asked: Any) -> list[dict[str, Any]]:
         if topic is None:
             raise unknown(name)
         return configs.of_topic(broker, topic)
-    if asked.resource_type == Resource.GROUP:
+    if asked.resource_type == ResourceType.GROUP:
         if not broker.may_use_group(call.client, name):
-            raise Refusal(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
+            raise ApiError(ErrorCode.group_authorization_failed, f"no right to group {name!r}")
         return configs.of_group(broker)
-    if asked.resource_type != Resource.BROKER:
+    if asked.resource_type != ResourceType.BROKER:
         text = "only topics, brokers and groups have settings here"
-        raise Refusal(ErrorCode.invalid_request, text)
+        raise ApiError(ErrorCode.invalid_request, text)
     if not broker.may_administer(call.client):
-        raise Refusal(ErrorCode.cluster_authorization_failed, "for administrators only")
+        raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
     if name not in ("", str(broker.node.number)):
-        raise Refusal(ErrorCode.invalid_request, f"ask node {name} itself")
+        raise ApiError(ErrorCode.invalid_request, f"ask node {name} itself")
     return configs.of_node(broker) if name else []
 
 
-API = Api(
+API = KafkaApi(
     key=32,
     name="DescribeConfigs",
     first=1,

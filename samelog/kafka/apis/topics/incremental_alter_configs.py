@@ -6,10 +6,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import Api, Call
+from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics.altering import alter_all, alterable
 from samelog.kafka.apis.topics.topics import check_settings
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.setting_commands import AlterTopic
 from samelog.sequencer.state.topic_settings import KNOWN
@@ -17,17 +17,17 @@ from samelog.sequencer.state.topic_settings import KNOWN
 SET, DELETE = 0, 1
 
 
-async def handle(call: Call, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> Tree:
     """Answer a request."""
     return await alter_all(call, request, _command)
 
 
-def _command(call: Call, resource: Any) -> AlterTopic:
-    """Raises Refusal."""
+def _command(call: NodeCall, resource: Any) -> AlterTopic:
+    """Raises ApiError."""
     topic = alterable(call, resource)
     names = [each.name for each in resource.configs]
     if len(set(names)) != len(names):
-        raise Refusal(ErrorCode.invalid_request, "a setting is there twice")
+        raise ApiError(ErrorCode.invalid_request, "a setting is there twice")
     given: dict[str, str | None] = {}
     unset: list[str] = []
     for each in resource.configs:
@@ -39,11 +39,11 @@ def _command(call: Call, resource: Any) -> AlterTopic:
             given[each.name] = "" if each.value is None else each.value
         else:
             text = f"{each.name} is no list: it can only be set or deleted"
-            raise Refusal(ErrorCode.invalid_config, text)
+            raise ApiError(ErrorCode.invalid_config, text)
     return AlterTopic(topic.topic_id, check_settings(given), unset)
 
 
-API = Api(
+API = KafkaApi(
     key=44,
     name="IncrementalAlterConfigs",
     first=0,

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
-from samelog.kafka.codec.refusal import Refusal
+from samelog.kafka.codec.errors import ApiError
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import Topic
 
@@ -20,37 +20,37 @@ PARTITIONS_MAX = 10_000
 
 
 def check_name(name: str) -> str:
-    """Raises Refusal unless `name` is one for topics."""
+    """Raises ApiError unless `name` is one for topics."""
     try:
         return check_topic_name(name)
     except InvalidName as error:
-        raise Refusal(ErrorCode.invalid_topic_exception, str(error)) from error
+        raise ApiError(ErrorCode.invalid_topic_exception, str(error)) from error
 
 
 def check_partitions(count: int) -> int:
-    """Raises Refusal unless a topic may have so many partitions."""
+    """Raises ApiError unless a topic may have so many partitions."""
     if not 1 <= count <= PARTITIONS_MAX:
         text = f"{count} partitions; a topic has 1 to {PARTITIONS_MAX}"
-        raise Refusal(ErrorCode.invalid_partitions, text)
+        raise ApiError(ErrorCode.invalid_partitions, text)
     return count
 
 
 def check_replicas(count: int, nodes: int) -> None:
-    """Raises Refusal unless there are so many nodes. All nodes hold every partition anyhow."""
+    """Raises ApiError unless there are so many nodes. All nodes hold every partition anyhow."""
     if count == 0 or count < -1 or count > nodes:
         text = f"replication factor {count}; there are {nodes} nodes, and each holds every topic"
-        raise Refusal(ErrorCode.invalid_replication_factor, text)
+        raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 
 def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """The settings, those left out that are null (their default). Raises Refusal."""
+    """The settings, those left out that are null (their default). Raises ApiError."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if value is None and key in KNOWN:
             continue
         problem = problem_with(key, value or "")
         if problem is not None:
-            raise Refusal(ErrorCode.invalid_config, problem)
+            raise ApiError(ErrorCode.invalid_config, problem)
         found[key] = value or ""
     return found
 
@@ -60,11 +60,11 @@ def id_of(topic: Topic) -> UUID:
     return UUID(topic.log_id)
 
 
-def denied(topic: str) -> Refusal:
+def denied(topic: str) -> ApiError:
     """A client has no right to a topic."""
-    return Refusal(ErrorCode.topic_authorization_failed, f"no right to topic {topic!r}")
+    return ApiError(ErrorCode.topic_authorization_failed, f"no right to topic {topic!r}")
 
 
-def unknown(topic: str) -> Refusal:
+def unknown(topic: str) -> ApiError:
     """There is no such topic."""
-    return Refusal(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic!r}")
+    return ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic!r}")

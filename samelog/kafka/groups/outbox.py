@@ -20,7 +20,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets, GroupCommand, 
 COMMIT_OFFSETS = 200
 """At most so many in one command, so that it fits into an entry whatever their metadata."""
 
-Waiter = object
+Requester = object
 """Whoever waits for an answer; only the driver knows what it is."""
 
 
@@ -29,7 +29,7 @@ class Round:
     """What came out of one or more requests."""
 
     commands: list[GroupCommand] = field(default_factory=list)
-    answers: list[tuple[Waiter, AnyAnswer]] = field(default_factory=list)
+    answers: list[tuple[Requester, AnyAnswer]] = field(default_factory=list)
 
 
 class Timers:
@@ -76,7 +76,7 @@ class Timers:
         return None
 
 
-class Desk:
+class Outbox:
     """The present moment, the round that is being made, and the deadlines."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Desk:
         """The time from here on: monotonic seconds, and what the wall clock says."""
         self.now, self.wall_ms = now, wall_ms
 
-    def answer(self, waiter: Waiter | None, answer: AnyAnswer) -> None:
+    def answer(self, waiter: Requester | None, answer: AnyAnswer) -> None:
         """Answer whoever waits, if anybody does."""
         if waiter is not None:
             self._round.answers.append((waiter, answer))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.kafka.clients.conversation import Conversation, ConversationLimits, Request
+from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
 from samelog.kafka.codec.errors import MalformedRequest
 
-LIMITS = ConversationLimits(
+LIMITS = PipelineLimits(
     request_bytes=100, requests=3, waiting_bytes=150, frame_s=5, idle_s=60, stalled_s=7
 )
 
@@ -20,20 +20,20 @@ def framed(*payloads: bytes) -> bytes:
     return b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads)
 
 
-def start_all(conversation: Conversation) -> list[Request]:
+def start_all(conversation: RequestPipeline) -> list[NumberedRequest]:
     found = []
     while (request := conversation.next_request()) is not None:
         found.append(request)
     return found
 
 
-def output(conversation: Conversation, now: float = 0) -> bytes:
+def output(conversation: RequestPipeline, now: float = 0) -> bytes:
     return b"".join(bytes(part) for part in conversation.take_output(now))
 
 
 @given(order=st.permutations(range(3)), silent=st.sets(st.integers(0, 2)))
 def test_answers_leave_in_the_order_of_their_requests(order: list[int], silent: set[int]) -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     conversation.received(framed(b"a", b"b", b"c"), 0)
     requests = start_all(conversation)
     written = b""
@@ -45,7 +45,7 @@ def test_answers_leave_in_the_order_of_their_requests(order: list[int], silent: 
 
 
 def test_nothing_leaves_behind_a_parked_request() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     conversation.received(framed(b"fetch", b"metadata"), 0)
     fetch, metadata = start_all(conversation)
     conversation.answered(metadata.number, [b"m"])
@@ -55,7 +55,7 @@ def test_nothing_leaves_behind_a_parked_request() -> None:
 
 
 def test_only_so_many_requests_are_under_way() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     conversation.received(framed(*(b"x" for _ in range(9))), 0)
     assert not conversation.wants_input
     started = start_all(conversation)
@@ -65,7 +65,7 @@ def test_only_so_many_requests_are_under_way() -> None:
 
 
 def test_only_so_many_bytes_wait() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     conversation.received(framed(b"x" * 90), 0)
     assert conversation.wants_input
     conversation.received(framed(b"x" * 90), 0)
@@ -76,7 +76,7 @@ def test_only_so_many_bytes_wait() -> None:
 
 
 def test_a_request_that_drips_is_overdue_but_not_one_behind_another() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     data = framed(b"x" * 20)
     for second in range(5):
         conversation.received(data[second : second + 1], float(second))
@@ -88,7 +88,7 @@ def test_a_request_that_drips_is_overdue_but_not_one_behind_another() -> None:
 
 
 def test_an_idle_client_is_overdue_but_not_one_that_waits_for_an_answer() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     assert conversation.overdue(59) is None
     assert "nothing was asked" in str(conversation.overdue(61))
     conversation.received(framed(b"x"), 61)
@@ -100,7 +100,7 @@ def test_an_idle_client_is_overdue_but_not_one_that_waits_for_an_answer() -> Non
 
 
 def test_a_client_that_does_not_read_gets_nothing_more_and_is_overdue() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     conversation.stalled(1)
     conversation.received(framed(b"x"), 1)
     assert conversation.next_request() is None
@@ -112,7 +112,7 @@ def test_a_client_that_does_not_read_gets_nothing_more_and_is_overdue() -> None:
 def test_whatever_comes_is_requests_or_refused() -> None:
     rng = random.Random(7)
     for _ in range(300):
-        conversation = Conversation(LIMITS, 0)
+        conversation = RequestPipeline(LIMITS, 0)
         try:
             conversation.received(rng.randbytes(rng.randrange(300)), 0)
         except MalformedRequest:
@@ -121,6 +121,6 @@ def test_whatever_comes_is_requests_or_refused() -> None:
 
 
 def test_a_frame_that_is_too_long_is_refused() -> None:
-    conversation = Conversation(LIMITS, 0)
+    conversation = RequestPipeline(LIMITS, 0)
     with pytest.raises(MalformedRequest):
         conversation.received(framed(b"x" * 101), 0)

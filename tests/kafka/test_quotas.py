@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.config.tables.kafka import ClientQuota
-from samelog.kafka.clients.throttle import PAUSE_S_MAX, Allowance, Allowances
+from samelog.kafka.clients.quotas import PAUSE_S_MAX, Allowance, Allowances
 
 ANN = "samelog://user/ann"
 

@@ -22,7 +22,7 @@ LENGTH_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationLimits:
+class PipelineLimits:
     """What one client may make a node hold, and how long it may take."""
 
     request_bytes: int = 16 << 20
@@ -40,7 +40,7 @@ class ConversationLimits:
     """How long answers may wait for a client that does not read them."""
 
 
-class Request(NamedTuple):
+class NumberedRequest(NamedTuple):
     """A request, under the number that its answer is given back with."""
 
     number: int
@@ -60,13 +60,13 @@ def _size(buffers: list[Buffer]) -> int:
     return sum(memoryview(part).nbytes for part in buffers)
 
 
-class Conversation:
+class RequestPipeline:
     """Times are seconds of one clock that never goes backwards."""
 
-    def __init__(self, limits: ConversationLimits, now: float) -> None:
+    def __init__(self, limits: PipelineLimits, now: float) -> None:
         self._limits = limits
         self._frames = FrameReader(min(limits.strangers_request_bytes, limits.request_bytes))
-        self._inbox: deque[Request] = deque()
+        self._inbox: deque[NumberedRequest] = deque()
         self._slots: deque[_Slot] = deque()
         self._first = 0
         """The number of the first slot."""
@@ -89,7 +89,7 @@ class Conversation:
         """Take bytes of the client. Raises MalformedRequest: the connection is to be closed."""
         held = self._frames.held_bytes
         for frame in self._frames.feed(data):
-            self._inbox.append(Request(self._next, frame))
+            self._inbox.append(NumberedRequest(self._next, frame))
             self._slots.append(_Slot(len(frame)))
             self._next += 1
             self._waiting_bytes += len(frame)
@@ -100,7 +100,7 @@ class Conversation:
         elif not held or self._begun_at is None:
             self._begun_at = now
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> NumberedRequest | None:
         """The next request to be answered; None if there is none, or too many are under way."""
         under_way = len(self._slots) - len(self._inbox)
         if not self._inbox or under_way >= self._limits.requests or self._stalled_at is not None:

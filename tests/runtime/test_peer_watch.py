@@ -14,14 +14,13 @@ LIMITS = Deadlines()
 def talking(now: float = 0.0) -> PeerWatch:
     watch = PeerWatch(LIMITS, now)
     watch.opened(now)
-    watch.received(now)
-    watch.frame(now, is_ping=False)
+    watch.first_frame(now)
     return watch
 
 
 def test_the_handshake_has_five_seconds() -> None:
     watch = PeerWatch(LIMITS, 100.0)
-    watch.received(104.0)
+    watch.last_received = 104.0
     assert watch.missed(104.9) is None
     assert watch.missed(105.0) == "no TLS handshake in time"
 
@@ -29,8 +28,8 @@ def test_the_handshake_has_five_seconds() -> None:
 def test_the_first_frame_has_five_seconds_and_is_no_ping() -> None:
     watch = PeerWatch(LIMITS, 100.0)
     watch.opened(103.0)
-    watch.received(104.0)
-    watch.frame(104.0, is_ping=True)
+    watch.last_received = 104.0
+    watch.last_frame = 104.0
     assert not watch.has_talked
     assert watch.missed(107.9) is None
     assert watch.missed(108.0) == "no first frame in time"
@@ -45,7 +44,7 @@ def test_the_first_frame_has_five_seconds_and_is_no_ping() -> None:
 )
 def test_silence_and_trickling(last_byte: float, last_frame: float, text: str) -> None:
     watch = talking(last_frame)
-    watch.received(last_byte)
+    watch.last_received = last_byte
     due = min(last_byte + 10.0, last_frame + 20.0)
     assert watch.missed(due - 0.1) is None
     assert watch.missed(due) == text
@@ -62,6 +61,16 @@ def test_nothing_is_due_while_paused_and_everything_anew_afterwards() -> None:
     assert watch.missed(1010.0) == "silent for too long"
 
 
+def test_a_first_frame_that_pauses_reading_counts() -> None:
+    watch = PeerWatch(LIMITS, 100.0)
+    watch.opened(100.0)
+    watch.paused(101.0)
+    watch.first_frame(101.0)
+    watch.resumed(200.0)
+    assert watch.missed(206.0) is None
+    assert watch.missed(210.0) == "silent for too long"
+
+
 def test_the_end_has_five_seconds() -> None:
     watch = talking()
     watch.closing(50.0)
@@ -74,7 +83,7 @@ def test_a_ping_is_due_when_nothing_else_was_sent() -> None:
     watch = talking()
     assert not watch.ping_due(1.9)
     assert watch.ping_due(2.0)
-    watch.sent(2.0)
+    watch.last_sent = 2.0
     assert not watch.ping_due(3.9)
     assert watch.ping_due(4.0)
 
@@ -94,12 +103,14 @@ def test_checks_are_never_late(steps: list[tuple[str, float]]) -> None:
         now += seconds
         match step:
             case "received":
-                watch.received(now)
+                watch.last_received = now
             case "frame" | "ping":
-                watch.received(now)
-                watch.frame(now, is_ping=step == "ping")
+                watch.last_received = now
+                watch.last_frame = now
+                if step != "ping":
+                    watch.first_frame(now)
             case "sent":
-                watch.sent(now)
+                watch.last_sent = now
             case "paused" if not paused:
                 watch.paused(now)
                 paused = True

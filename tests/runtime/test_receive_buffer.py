@@ -30,7 +30,7 @@ def fill(buffer: ReceiveBuffer, data: bytes) -> None:
         assert len(room) > 0
         size = min(len(room), len(data))
         room[:size] = data[:size]
-        buffer.received(size)
+        buffer.stop += size
         data = data[size:]
 
 

@@ -144,7 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
-        self._writable = True
+        self.writable = False
+        """Whether less than the high-water mark waits to be sent; beyond it, sending piles up."""
+        self._has_room = True
         self._corked = False
         self._reading_paused = False
         self._turn_bytes = 0
@@ -158,11 +160,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether frames can be sent and come in."""
         return self._state is _State.OPEN
-
-    @property
-    def writable(self) -> bool:
-        """Whether less than the high-water mark waits to be sent; beyond it, sending piles up."""
-        return self._writable and self._state is _State.OPEN
 
     @property
     def last_received(self) -> float:
@@ -239,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket has read `count` bytes."""
         if self._state not in (_State.OPENING, _State.OPEN):
             return
-        self._watch.received(self._loop.time())
+        self._watch.last_received = self._loop.time()
         self._tls.feed(self._scratch[:count])
         self._receive()
         self._turn_bytes += count
@@ -256,19 +253,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """More than the high-water mark waits to be sent."""
-        self._writable = False
+        self._has_room = self.writable = False
 
     def resume_writing(self) -> None:
         """Less than the low-water mark waits to be sent."""
-        self._writable = True
-        if self._state is _State.OPEN and self._handler is not None:
+        self._has_room = True
+        self.writable = self._state is _State.OPEN
+        if self.writable and self._handler is not None:
             self._guard(self._handler.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         if self._state in (_State.OPENING, _State.OPEN):
             self._end(lost(exc))
-        self._state = _State.CLOSED
+        self._enter(_State.CLOSED)
         if self._timer is not None:
             self._timer.cancel()
         self._endpoint.ended(self, self._error)
@@ -291,10 +289,15 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
         finally:
             self._corked = False
-            self._flush()
+            if self._tls.output.pending:
+                self._flush()
+
+    def _enter(self, state: _State) -> None:
+        self._state = state
+        self.writable = self._has_room and state is _State.OPEN
 
     def _open(self) -> None:
-        self._state = _State.OPEN
+        self._enter(_State.OPEN)
         self._watch.opened(self._loop.time())
         server_side = self._endpoint.server_side
         try:
@@ -306,30 +309,29 @@ class Connection(asyncio.BufferedProtocol):
     def _read(self) -> None:
         going_on = self._tls.read_into(self._buffer)
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
-        while self._state is _State.OPEN and not self._reading_paused:
-            frame = buffer.next()
-            if frame is None:
+        while buffer.start < buffer.stop and self._state is _State.OPEN:
+            if self._reading_paused or (frame := buffer.next()) is None:
                 break
             is_ping = self._handle_frame(*frame)
-            watch.frame(now, is_ping=is_ping)
+            watch.last_frame = now
+            if not (watch.has_talked or is_ping):
+                watch.first_frame(now)
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
 
     def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
         """Hand one frame on; whether it was a Ping."""
-        handler = cast(Handler, self._handler)
+        handler: Handler = self._handler  # type: ignore[assignment]  # there is one once it is open
         with payload:
             if frame_type is FrameType.DATA:
                 handle, file, byte = decode_data_header(payload)
                 with payload[DATA_HEADER_BYTES:] as data:
                     handler.on_data(handle, file, byte, data)
-            elif frame_type is FrameType.RAFT:
+                return False
+            if frame_type is FrameType.RAFT:
                 handler.on_raft(payload)
-            else:
-                return self._handle_message(handler, decode_message(payload))
-        return False
-
-    def _handle_message(self, handler: Handler, message: AnyMessage) -> bool:
+                return False
+            message = decode_message(payload)
         if isinstance(message, Ping):
             return True
         if isinstance(message, Fault):
@@ -357,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- sending ------------------------------------------------------------------------------
 
     def _write(self, header: bytes, payload: bytes | memoryview) -> None:
-        self._watch.sent(self._loop.time())
+        self._watch.last_sent = self._loop.time()
         size = len(payload)
         if size <= JOIN_BYTES:
             self._tls.write(header + payload)
@@ -371,8 +373,9 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _flush(self) -> None:
-        if self._tls.has_output and not self._transport.is_closing():
-            self._transport.write(self._tls.take())
+        output = self._tls.output
+        if output.pending and not self._transport.is_closing():
+            self._transport.write(output.read())
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -401,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
         self._error = error
         if fault is not None:
             self.send(fault)
-        self._state = _State.CLOSING
+        self._enter(_State.CLOSING)
         self._buffer = ReceiveBuffer()
         self._loop.call_soon(self._tell_closed)
         self._watch.closing(self._loop.time())
@@ -440,5 +443,5 @@ class Connection(asyncio.BufferedProtocol):
         if not self._watch.ping_due(now):
             return
         self._buffer.trim()
-        if self._writable:
+        if self.writable:
             self.send(Ping())

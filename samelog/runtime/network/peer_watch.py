@@ -42,35 +42,27 @@ class PeerWatch:
         self._deadlines = deadlines
         self._phase = _Phase.HANDSHAKE
         self._resumed = _Phase.TALKING
-        self._has_talked = False
         self._phase_start = now
-        self._last_frame = now
-        self._last_sent = now
-        self.last_received = now
-
-    @property
-    def has_talked(self) -> bool:
+        self.has_talked = False
         """Whether the peer has sent a frame that is not a Ping."""
-        return self._has_talked
+        self.last_received = now
+        """When bytes last came, of whatever. This and the next two are set by the connection."""
+        self.last_frame = now
+        """When a whole frame last came."""
+        self.last_sent = now
+        """When something was last sent, so that no Ping is needed for a while."""
 
     def opened(self, now: float) -> None:
         """The handshake is done; the first frame is due."""
         self._enter(_Phase.FIRST_FRAME, now)
 
-    def received(self, now: float) -> None:
-        """Bytes came, of whatever."""
-        self.last_received = now
-
-    def frame(self, now: float, *, is_ping: bool) -> None:
-        """A whole frame came; a Ping is not the first frame."""
-        self._last_frame = now
-        if self._phase is _Phase.FIRST_FRAME and not is_ping:
-            self._has_talked = True
+    def first_frame(self, now: float) -> None:
+        """The first frame came that is not a Ping."""
+        self.has_talked = True
+        if self._phase is _Phase.FIRST_FRAME:
             self._enter(_Phase.TALKING, now)
-
-    def sent(self, now: float) -> None:
-        """Something was sent, so no Ping is needed for a while."""
-        self._last_sent = now
+        else:  # reading was paused while it was handled
+            self._resumed = _Phase.TALKING
 
     def paused(self, now: float) -> None:
         """This side takes nothing for a while: the peer's silence says nothing."""
@@ -80,7 +72,7 @@ class PeerWatch:
     def resumed(self, now: float) -> None:
         """This side takes again; waiting starts anew."""
         self._enter(self._resumed, now)
-        self._last_frame = self.last_received = now
+        self.last_frame = self.last_received = now
 
     def closing(self, now: float) -> None:
         """This side has said its last; the peer is to close."""
@@ -93,11 +85,11 @@ class PeerWatch:
     def ping_due(self, now: float) -> bool:
         """Whether nothing was sent for so long that the peer might worry."""
         talking = self._phase not in (_Phase.HANDSHAKE, _Phase.CLOSING)
-        return talking and now >= self._last_sent + self._deadlines.ping_s
+        return talking and now >= self.last_sent + self._deadlines.ping_s
 
     def next_check(self, now: float) -> float:
         """When to ask again, if a Ping that was due has been sent."""
-        ping = self._last_sent + self._deadlines.ping_s
+        ping = self.last_sent + self._deadlines.ping_s
         soon = ping if ping > now else now + self._deadlines.ping_s
         return min([soon, *(due for due, _ in self._dues())])
 
@@ -113,7 +105,7 @@ class PeerWatch:
                 return [(self._phase_start + limits.first_frame_s, "no first frame in time")]
             case _Phase.TALKING:
                 idle = self.last_received + limits.idle_s
-                frame = self._last_frame + limits.frame_s
+                frame = self.last_frame + limits.frame_s
                 return [(idle, "silent for too long"), (frame, "no whole frame in time")]
             case _Phase.CLOSING:
                 return [(self._phase_start + limits.close_s, "not closed in time")]

@@ -4,7 +4,8 @@ It starts small and grows as bytes have really come, at most doubling, up to the
 header may announce: a header alone costs the receiver nothing. `trim` gives memory back when a
 while passed without big frames.
 
-Invariant: `start <= stop <= capacity`; bytes [start, stop) are received and not yet handled.
+Invariant: `start <= stop <= capacity`; bytes [start, stop) are received and not yet handled. Who
+writes into the room moves `stop`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self._memory = memoryview(bytearray(SMALLEST_BYTES))
-        self._start = 0
-        self._stop = 0
+        self.start = 0
+        self.stop = 0
         self._most_used = 0
 
     def __len__(self) -> int:
-        return self._stop - self._start
+        return self.stop - self.start
 
     @property
     def capacity(self) -> int:
@@ -35,46 +36,42 @@ class ReceiveBuffer:
 
     def room(self, wanted: int) -> memoryview:
         """Where the next bytes go: at least one byte, `wanted` if that is within bounds."""
-        if self._start == self._stop:
-            self._start = self._stop = 0
+        if self.start == self.stop:
+            self.start = self.stop = 0
         wanted = min(wanted, ROOM_BYTES)
-        if len(self._memory) - self._stop < wanted:
+        if len(self._memory) - self.stop < wanted:
             self._make_room(wanted)
-        return self._memory[self._stop :]
-
-    def received(self, count: int) -> None:
-        """`count` bytes were written into the room."""
-        self._stop += count
+        return self._memory[self.stop :]
 
     def next(self) -> tuple[FrameType, memoryview] | None:
         """Type and payload of the next frame, or None: need more. Raises FrameError."""
-        start = self._start
-        held = self._stop - start
+        start = self.start
+        held = self.stop - start
         if held < HEADER_BYTES:
             return None
         frame_type, length = decode_header(self._memory, start)
         size = HEADER_BYTES + length
         if held < size:
             return None
-        self._start = start + size
+        self.start = start + size
         return frame_type, self._memory[start + HEADER_BYTES : start + size]
 
     def trim(self) -> None:
         """Give memory back that was not needed since the last call."""
-        if self._start == self._stop and self._most_used <= SMALLEST_BYTES < len(self._memory):
+        if self.start == self.stop and self._most_used <= SMALLEST_BYTES < len(self._memory):
             self._memory = memoryview(bytearray(SMALLEST_BYTES))
-            self._start = self._stop = 0
+            self.start = self.stop = 0
         self._most_used = 0
 
     def _make_room(self, wanted: int) -> None:
         """Move what is held to the front; where that is not enough, to twice the memory."""
-        held = self._stop - self._start
+        held = self.stop - self.start
         self._most_used = max(self._most_used, held + wanted)
         capacity = len(self._memory)
         memory = self._memory
         if capacity - held < wanted:
             capacity = min(LONGEST_FRAME_BYTES + ROOM_BYTES, max(2 * capacity, held + wanted))
             memory = memoryview(bytearray(capacity))
-        memory[:held] = self._memory[self._start : self._stop]
+        memory[:held] = self._memory[self.start : self.stop]
         self._memory = memory
-        self._start, self._stop = 0, held
+        self.start, self.stop = 0, held

@@ -4,7 +4,7 @@ The library's own TLS transports drop the alert that tells a peer why its handsh
 the session in our hands the alert is sent, writes are cut into pieces that stay in the processor's
 cache, and nothing is buffered twice.
 
-Invariant: after every call, what is to be sent is in `take()`.
+Invariant: after every call, what is to be sent is in `output`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class TlsSession:
     """One side of one TLS connection, without a socket."""
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self.feed = self._incoming.write
-        self.take = self._outgoing.read
+        self._input = ssl.MemoryBIO()
+        self.output = ssl.MemoryBIO()
+        """What is to be sent; `output.pending` bytes."""
+        self._ssl = context.wrap_bio(self._input, self.output, server_side=server_side)
+        self.feed = self._input.write
         self.write = self._ssl.write
 
     @property
@@ -34,13 +34,8 @@ class TlsSession:
         """For the peer's certificate, once the handshake is done."""
         return self._ssl
 
-    @property
-    def has_output(self) -> bool:
-        """Whether there is something to send."""
-        return self._outgoing.pending > 0
-
     def handshake(self) -> bool:
-        """Go on with the handshake; True: done. Raises ssl.SSLError (its alert is in `take`)."""
+        """Go on with the handshake; True: done. Raises ssl.SSLError (its alert is in `output`)."""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -48,17 +43,18 @@ class TlsSession:
         return True
 
     def read_into(self, buffer: ReceiveBuffer) -> bool:
-        """Decrypt all that was fed; False when the peer has ended its side. Raises ssl.SSLError."""
-        incoming, session = self._incoming, self._ssl
-        used = size = 0
-        room = memoryview(b"")
+        """Decrypt all that was fed; False when the peer has ended its side. Raises ssl.SSLError.
+
+        A read that leaves room behind has emptied its TLS record: nothing of it is pending.
+        """
+        given, session = self._input, self._ssl
+        room, used = buffer.room(given.pending), 0
         try:
-            while incoming.pending or session.pending():
-                if used == size:
-                    buffer.received(used)
-                    room = buffer.room(incoming.pending + session.pending())
-                    used, size = 0, len(room)
-                count = session.read(size - used, room[used:])
+            while given.pending or (used == len(room) and session.pending()):
+                if used == len(room):
+                    buffer.stop += used
+                    room, used = buffer.room(given.pending + session.pending()), 0
+                count = session.read(len(room) - used, room[used:])
                 if not count:
                     return False
                 used += count  # type: ignore[operator]
@@ -67,7 +63,7 @@ class TlsSession:
         except ssl.SSLZeroReturnError:
             return False
         finally:
-            buffer.received(used)
+            buffer.stop += used
         return True
 
     def say_goodbye(self) -> None:

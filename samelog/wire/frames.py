@@ -56,14 +56,11 @@ LIMITS_BYTES: Mapping[int, int] = MappingProxyType(
 LONGEST_FRAME_BYTES = HEADER_BYTES + max(LIMITS_BYTES.values())
 
 _TYPES = {int(frame_type): frame_type for frame_type in FrameType}
-
-
-class DataHeader(NamedTuple):
-    """Where the batches of a DATA frame belong: `byte` of `file` of what `handle` stands for."""
-
-    handle: int
-    file: int
-    byte: int
+_BOUNDS = {
+    frame_type: (DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1, limit)
+    for frame_type, limit in LIMITS_BYTES.items()
+}
+"""Type -> least and largest length of its payload, in bytes."""
 
 
 class Frame(NamedTuple):
@@ -80,14 +77,17 @@ def encode_frame(frame_type: FrameType, payload: bytes) -> bytes:
 
 def encode_header(frame_type: FrameType, size_bytes: int) -> bytes:
     """The header of a frame whose payload has `size_bytes`. Raises FrameError."""
-    _check_length(frame_type, size_bytes)
+    least, limit = _BOUNDS[frame_type]
+    if not least <= size_bytes <= limit:
+        raise _bad_length(frame_type, size_bytes)
     return _HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, GROUP)
 
 
 def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
     """Both headers (32 bytes) of a DATA frame with `size_bytes` of batches. Raises FrameError."""
     length = DATA_HEADER_BYTES + size_bytes
-    _check_length(FrameType.DATA, length)
+    if not DATA_HEADER_BYTES < length <= DATA_LIMIT_BYTES:
+        raise _bad_length(FrameType.DATA, length)
     return _WHOLE_DATA_HEADER.pack(
         length, FrameType.DATA, FRAME_VERSION, 0, GROUP, handle, file, byte
     )
@@ -97,34 +97,40 @@ def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tup
     """(type, payload length) of the whole header at `start`. Raises FrameError."""
     length, type_number, version, reserved, group = _HEADER.unpack_from(buffer, start)
     frame_type = _TYPES.get(type_number)
-    if version != FRAME_VERSION:
-        raise FrameError(
-            FrameProblem.UNSUPPORTED_VERSION, f"version {version}, known is {FRAME_VERSION}"
-        )
-    if frame_type is None:
-        raise FrameError(FrameProblem.UNKNOWN_TYPE, f"unknown type {type_number}")
-    if reserved:
-        raise FrameError(FrameProblem.RESERVED_BITS, f"reserved bits are {reserved:#06x}, not zero")
-    if group != GROUP:
-        raise FrameError(FrameProblem.UNKNOWN_GROUP, f"group {group}, the only one is {GROUP}")
-    _check_length(frame_type, length)
+    if frame_type is None or version != FRAME_VERSION or reserved or group != GROUP:
+        raise _bad_header(type_number, version, reserved, group)
+    least, limit = _BOUNDS[frame_type]
+    if not least <= length <= limit:
+        raise _bad_length(frame_type, length)
     return frame_type, length
 
 
-def decode_data_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> DataHeader:
-    """The data header at `start`, where a DATA payload begins. Raises FrameError."""
-    handle, file, byte = _DATA_HEADER.unpack_from(buffer, start)
+def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
+    """Where the batches of a DATA payload belong: byte `byte` of file `file` of what `handle`
+    stands for, as (handle, file, byte). Raises FrameError.
+    """
+    handle, file, byte = _DATA_HEADER.unpack_from(buffer)
     if file > MAX_POSITION or byte > MAX_POSITION:
         raise FrameError(FrameProblem.TOO_LONG, f"position ({file}, {byte}) is beyond 63 bits")
-    return DataHeader(handle, file, byte)
+    return handle, file, byte
 
 
-def _check_length(frame_type: FrameType, length: int) -> None:
-    limit = LIMITS_BYTES[frame_type]
+def _bad_header(type_number: int, version: int, reserved: int, group: int) -> FrameError:
+    if version != FRAME_VERSION:
+        text = f"version {version}, known is {FRAME_VERSION}"
+        return FrameError(FrameProblem.UNSUPPORTED_VERSION, text)
+    if type_number not in _TYPES:
+        return FrameError(FrameProblem.UNKNOWN_TYPE, f"unknown type {type_number}")
+    if reserved:
+        text = f"reserved bits are {reserved:#06x}, not zero"
+        return FrameError(FrameProblem.RESERVED_BITS, text)
+    return FrameError(FrameProblem.UNKNOWN_GROUP, f"group {group}, the only one is {GROUP}")
+
+
+def _bad_length(frame_type: FrameType, length: int) -> FrameError:
+    least, limit = _BOUNDS[frame_type]
     if length > limit:
         text = f"{frame_type.name} payload of {length} bytes, the limit is {limit}"
-        raise FrameError(FrameProblem.TOO_LONG, text)
-    least = DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1
-    if length < least:
-        text = f"{frame_type.name} payload of {length} bytes, the least is {least}"
-        raise FrameError(FrameProblem.TOO_SHORT, text)
+        return FrameError(FrameProblem.TOO_LONG, text)
+    text = f"{frame_type.name} payload of {length} bytes, the least is {least}"
+    return FrameError(FrameProblem.TOO_SHORT, text)

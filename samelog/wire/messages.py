@@ -40,7 +40,7 @@ from samelog.wire.bounds import (
     check_run_ends,
 )
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.frames import FrameType, encode_frame
+from samelog.wire.frames import FrameType, encode_header
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -424,7 +424,8 @@ _decoder = msgspec.msgpack.Decoder(AnyMessage)
 
 def encode_message(message: AnyMessage) -> bytes:
     """A whole CONTROL frame. Raises FrameError when it is longer than a control frame may be."""
-    return encode_frame(FrameType.CONTROL, _encoder.encode(message))
+    payload = _encoder.encode(message)
+    return encode_header(FrameType.CONTROL, len(payload)) + payload
 
 
 def decode_message(payload: bytes | bytearray | memoryview) -> AnyMessage:

@@ -109,7 +109,7 @@ def test_positions_beyond_63_bits_are_refused(file: int, byte: int) -> None:
 def test_data_headers_round_trip(handle: int, file: int, byte: int) -> None:
     encoded = encode_data_header(handle, file, byte, 1)
     assert decode_header(encoded) == (FrameType.DATA, DATA_HEADER_BYTES + 1)
-    assert decode_data_header(encoded, HEADER_BYTES) == (handle, file, byte)
+    assert decode_data_header(encoded[HEADER_BYTES:]) == (handle, file, byte)
 
 
 @given(st.lists(frames, max_size=6), st.lists(st.integers(1, 40), max_size=40))

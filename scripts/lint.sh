@@ -21,6 +21,7 @@ check "ruff format" .venv/bin/python -m ruff format -q --diff "$@"
 check "mypy --strict" .venv/bin/python -m mypy --no-error-summary "$@"
 check "import contracts" .venv/bin/lint-imports
 check "tidy" .venv/bin/python -m pytest -q -p no:cacheprovider tests/test_tidy.py
+.venv/bin/python -m tests.ratchet --stale
 
 if [ -n "$failed" ]; then
     printf 'lint: failed:%s\n' "$failed" >&2

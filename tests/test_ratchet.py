@@ -1,0 +1,95 @@
+"""The ratchet measures what it says, and its record can only shrink."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests import ratchet
+from tests.ratchet import Record
+
+
+def test_the_record_is_exact() -> None:
+    """Nothing is recorded that is not needed any more: run `python -m tests.ratchet`."""
+    assert ratchet.stale(ratchet.recorded()) == []
+
+
+def test_smaller_numbers_are_recorded_and_larger_ones_are_refused() -> None:
+    before = {"a.f": 12, "b.g": 11}
+    assert ratchet.growing({"a.f": 12}, before) == []
+    assert ratchet.growing({"a.renamed": 12, "b.g": 11}, before) == []
+    assert ratchet.growing({"a.f": 13, "b.g": 11}, before) == ["a.f: 13, 12 allowed"]
+    assert ratchet.growing({"a.f": 12, "b.g": 11, "c.h": 11}, before) == ["c.h: 11"]
+
+
+def test_what_has_grown_is_named_and_not_recorded() -> None:
+    record = ratchet.recorded()
+    name = next(iter(record.exceptions["complexity"]))
+    without = {key: value for key, value in record.exceptions["complexity"].items() if key != name}
+    with pytest.raises(ValueError, match=f"complexity: {name}: "):
+        ratchet.tightened(replace(record, exceptions={**record.exceptions, "complexity": without}))
+
+
+def test_a_feature_that_says_so_may_add_lines_to_a_package() -> None:
+    record = Record({}, lines={"wire": 100}, growth=({"package": "wire", "lines": 20},))
+    assert record.lines_allowed() == {"wire": 120}
+    assert ratchet.exceeded({"wire": 121}, record.lines_allowed()) == ["wire: 121, 120 allowed"]
+    assert ratchet.exceeded({"wire": 120}, record.lines_allowed()) == []
+
+
+def test_the_record_is_written_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = replace(
+        ratchet.recorded(),
+        lines={"wire": 100},
+        growth=({"package": "wire", "lines": 20, "feature": "zones"},),
+        coverage={"wire": 90},
+    )
+    text = ratchet.written(record)
+    assert "\n[hops]\n" in text
+    monkeypatch.setattr(Path, "read_text", lambda *_args, **_options: text)
+    assert ratchet.recorded() == record
+    assert tomllib.loads(text)["growth"] == [{"package": "wire", "lines": 20, "feature": "zones"}]
+
+
+def test_the_names_that_are_measured_exist_and_so_do_their_reasons() -> None:
+    record = ratchet.recorded()
+    for reason in record.reasons:
+        rule, _, name = reason.partition(".")
+        assert name in record.exceptions[rule]
+    assert set(record.coverage) <= set(ratchet.lines_per_package())
+
+
+SAMPLE = """
+class Value:
+    a: int
+    b: int
+
+    def __init__(self, x: int, *, y: int) -> None:
+        self.a, self.c = x, y
+        self.d = y
+
+    def go(self, items: list[int]) -> int:
+        if items and (self.a or self.b):
+            return 1
+        try:
+            return [x for x in items if x > 1][0]
+        except IndexError:
+            return 2 if items else 3
+"""
+
+
+def test_fields_parameters_and_ways_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "samelog").mkdir()
+    (tmp_path / "samelog" / "value.py").write_text(SAMPLE)
+    monkeypatch.setattr(ratchet, "ROOT", tmp_path)
+    monkeypatch.setattr(ratchet, "product", ratchet.product.__wrapped__)
+    assert ratchet.fields_per_class() == {"value.Value": 4}
+    assert ratchet.parameters() == {"value.Value.__init__": 2, "value.Value.go": 1}
+    assert ratchet.complexity() == {"value.Value.__init__": 1, "value.Value.go": 8}
+    assert ratchet.duplicate_type_names() == {"Value": 1}
+    assert ratchet.lines_per_package() == {"samelog": len(SAMPLE.splitlines())}

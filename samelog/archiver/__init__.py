@@ -1,1 +1,3 @@
-"""What is archived, and why: the policy and the plan that follows from it. Pure."""
+"""Archiving: what goes and why (`policy`, `plan`: pure), what drives it on every node (`rounds`,
+`truncation`, `history`), and copies outside the cluster (`copies/`).
+"""

@@ -20,7 +20,7 @@ from samelog.archiver.policy import Rules
 DELETED, TIME, SIZE, LIMIT, DISK = "deleted", "time", "retention.bytes", "limit", "disk"
 
 
-class Sealed(NamedTuple):
+class RolledSegment(NamedTuple):
     """A segment that will never grow. `rolled_ms`: when it was rolled; None: not known."""
 
     base: int
@@ -39,12 +39,12 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PartitionFacts:
     """One partition. `sealed` in order; `merged`: a majority has merged durably below this."""
 
     partition: int
     name: str
-    sealed: Sequence[Sealed]
+    sealed: Sequence[RolledSegment]
     growing_bytes: int
     merged: int
     rules: Rules
@@ -53,7 +53,7 @@ class Facts:
     """Records below were deleted: nobody reads them any more."""
 
 
-class Proposal(NamedTuple):
+class ArchiveProposal(NamedTuple):
     """Archive the oldest `files` segments of a partition: all below offset `segment`."""
 
     partition: int
@@ -66,17 +66,17 @@ class Proposal(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class ArchivePlan:
     """What goes, and the names of partitions of which more would go if no group held it."""
 
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[ArchiveProposal] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
 
 
-class _Taking:
+class _Selection:
     """How much of one partition goes so far."""
 
-    def __init__(self, facts: Facts, now_ms: int) -> None:
+    def __init__(self, facts: PartitionFacts, now_ms: int) -> None:
         self.facts = facts
         self.count = 0
         self.reasons: dict[str, None] = {}
@@ -85,7 +85,7 @@ class _Taking:
         self.left = facts.growing_bytes + sum(segment.size for segment in facts.sealed)
         self._now_ms = now_ms
 
-    def next(self) -> Sealed | None:
+    def next(self) -> RolledSegment | None:
         """The segment that would go next; None if none may."""
         if self.count == len(self.facts.sealed):
             return None
@@ -103,7 +103,7 @@ class _Taking:
         self.reasons[reason] = None
         return True
 
-    def _holds(self, segment: Sealed) -> bool:
+    def _holds(self, segment: RolledSegment) -> bool:
         hold, behind = self.facts.hold, segment.next_offset
         if hold is None or behind <= max(hold.offset, self.facts.log_start):
             return False
@@ -119,66 +119,70 @@ class _Taking:
         rolled_ms = None if segment is None else segment.rolled_ms
         return -1 if rolled_ms is None else rolled_ms, self.facts.partition
 
-    def proposal(self) -> Proposal:
+    def proposal(self) -> ArchiveProposal:
         """All that goes."""
         facts, reason = self.facts, "+".join(self.reasons)
         ends = facts.sealed[0].base, facts.sealed[self.count - 1].next_offset
-        return Proposal(facts.partition, facts.name, *ends, self.count, self.freed, reason)
+        return ArchiveProposal(facts.partition, facts.name, *ends, self.count, self.freed, reason)
 
 
-def plan(partitions: Sequence[Facts], *, limit: int | None, pressure: int, now_ms: int) -> Plan:
+def plan_archiving(
+    partitions: Sequence[PartitionFacts], *, limit: int | None, pressure: int, now_ms: int
+) -> ArchivePlan:
     """What the rules take. `limit`: bytes of all partitions together that count; `pressure`: bytes
     that a majority of the disks have too many.
     """
-    takings = [_Taking(facts, now_ms) for facts in partitions]
-    for taking in takings:
-        _deleted(taking)
-        _by_time(taking, now_ms)
-        _by_size(taking)
+    selections = [_Selection(facts, now_ms) for facts in partitions]
+    for selection in selections:
+        _deleted(selection)
+        _by_time(selection, now_ms)
+        _by_size(selection)
     if limit is not None:
-        counted = [taking for taking in takings if taking.facts.rules.counts]
-        _oldest(counted, LIMIT, sum(taking.left for taking in counted) - limit)
-    freed = sum(taking.freed for taking in takings)
-    spared = [taking for taking in takings if not taking.facts.rules.for_ever]
+        counted = [selection for selection in selections if selection.facts.rules.counts]
+        _oldest(counted, LIMIT, sum(selection.left for selection in counted) - limit)
+    freed = sum(selection.freed for selection in selections)
+    spared = [selection for selection in selections if not selection.facts.rules.for_ever]
     _oldest(spared, DISK, pressure - freed)
-    return Plan(
-        [taking.proposal() for taking in takings if taking.count],
-        [taking.facts.name for taking in takings if taking.is_held],
+    return ArchivePlan(
+        [selection.proposal() for selection in selections if selection.count],
+        [selection.facts.name for selection in selections if selection.is_held],
     )
 
 
-def _deleted(taking: _Taking) -> None:
-    while (segment := taking.next()) and segment.next_offset <= taking.facts.log_start:
-        taking.take(DELETED)
+def _deleted(selection: _Selection) -> None:
+    while (segment := selection.next()) and segment.next_offset <= selection.facts.log_start:
+        selection.take(DELETED)
 
 
-def _by_time(taking: _Taking, now_ms: int) -> None:
-    time_ms = taking.facts.rules.time_ms
-    while time_ms is not None and (segment := taking.next()) is not None:
+def _by_time(selection: _Selection, now_ms: int) -> None:
+    time_ms = selection.facts.rules.time_ms
+    while time_ms is not None and (segment := selection.next()) is not None:
         is_old = segment.rolled_ms is not None and now_ms - segment.rolled_ms >= time_ms
-        if not is_old or not taking.take(TIME):
+        if not is_old or not selection.take(TIME):
             return
 
 
-def _by_size(taking: _Taking) -> None:
+def _by_size(selection: _Selection) -> None:
     """As Kafka does: what is left is not less than the bound."""
-    size = taking.facts.rules.size
-    while size is not None and (segment := taking.next()) is not None:
-        if taking.left - segment.size < size or not taking.take(SIZE):
+    size = selection.facts.rules.size
+    while size is not None and (segment := selection.next()) is not None:
+        if selection.left - segment.size < size or not selection.take(SIZE):
             return
 
 
-def _oldest(takings: Sequence[_Taking], reason: str, excess: int) -> None:
+def _oldest(selections: Sequence[_Selection], reason: str, excess: int) -> None:
     """Take the segment that was rolled first, of any partition, until so many bytes are freed."""
-    queue = [(taking.age(), number) for number, taking in enumerate(takings) if taking.next()]
+    queue = [
+        (selection.age(), number) for number, selection in enumerate(selections) if selection.next()
+    ]
     heapify(queue)
     while queue and excess > 0:
         number = heappop(queue)[1]
-        taking = takings[number]
-        before = taking.left
-        if taking.take(reason) and taking.next() is not None:
-            heappush(queue, (taking.age(), number))
-        excess -= before - taking.left
+        selection = selections[number]
+        before = selection.left
+        if selection.take(reason) and selection.next() is not None:
+            heappush(queue, (selection.age(), number))
+        excess -= before - selection.left
 
 
 def majority_pressure(disks: Sequence[tuple[int, int]], voters: int, percent: int) -> int:

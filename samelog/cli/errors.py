@@ -6,7 +6,7 @@ anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-from samelog.archiver.copies import CopyFault
+from samelog.archiver.copies.manifests import CopyFault
 from samelog.cli.output import ConfigurationError, OperatorError
 from samelog.config.pki.authority import PkiError
 from samelog.config.values import ConfigError

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
+from samelog.archiver.copies.process import ProcessCopier, SegmentCopier
 from samelog.runtime.disk.syncer import GroupSync, Syncer
+from samelog.runtime.disk.threads import InThread
 from samelog.runtime.histogram import Histogram
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.archive.copier import Copier, ProcessCopier
-
-T = TypeVar("T")
 
 
 class NodeSyncer(Syncer, Protocol):
@@ -61,13 +60,6 @@ class DiskUsage(Protocol):
         """Free for this process."""
 
 
-class InThread(Protocol):
-    """Runs what may wait for a disk, without holding up the event loop."""
-
-    def __call__(self, work: Callable[..., T], /, *arguments: Any) -> Awaitable[T]:
-        """What `work(*arguments)` returns or raises."""
-
-
 def linux_boot() -> str:
     """See random(4)."""
     try:
@@ -88,7 +80,7 @@ class Host:
     disk_usage: Callable[[str], DiskUsage] = shutil.disk_usage
     in_thread: InThread = asyncio.to_thread
     boot: Callable[[], str] = linux_boot
-    new_copier: Callable[[], Copier] = ProcessCopier
+    new_copier: Callable[[], SegmentCopier] = ProcessCopier
 
 
 REAL_HOST = Host()

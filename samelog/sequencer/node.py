@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from samelog.archiver.node_archive import NodeArchive
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Fsync, NodeConfig
 from samelog.consensus import Role
@@ -27,7 +28,7 @@ from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Server, serve
 from samelog.sequencer.admin.resets import carry_out
-from samelog.sequencer.archive.node_archive import NodeArchive
+from samelog.sequencer.cluster.archiving import archiver_parts
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.housekeeping import Housekeeper
@@ -268,24 +269,19 @@ class Node:
         self.staging = Staging(self)
         self._make_records()
         self.run_keeper = RunKeeper(self.replica.machine, self.is_there, self.coordinator.run_ended)
-        self.archive = NodeArchive(self, self._fs, self._host, peers=self._peers_to_ask)
+        parts, fs, host = (self.member, self.logs, self.raft, self.peers), self._fs, self._host
+        self.archive = NodeArchive(archiver_parts(*parts, fs=fs, host=host, ask=self._peers_to_ask))
         self._housekeeper = Housekeeper(self, self._host)
 
     def _make_records(self) -> None:
-        config, clock, machine, files = (
-            self.config,
-            self.clock,
-            self.replica.machine,
-            self.directory,
-        )
+        config, clock, files = self.config, self.clock, self.directory
+        machine = self.replica.machine
         seen = self.measures, self.connections, self.status
         self.member = MemberParts(config, clock, files, self.rights, *seen)
         held = self.sessions, self.merging, self.intake, self.source, self.repair
         driven = self.proposer, self.coordinator, self.staging, self.snapshotter
-        self.logs, self.raft = (
-            LogParts(machine, *held),
-            RaftParts(self.group, self.replica, *driven),
-        )
+        self.logs = LogParts(machine, *held)
+        self.raft = RaftParts(self.group, self.replica, *driven)
         self.peers = PeerParts(self.number, self.members, self.links, self.changes, self.is_there)
 
     def _new_syncer(self) -> NodeSyncer:
@@ -296,6 +292,8 @@ class Node:
     def _connect_parts(self) -> None:
         replica, intake, coordinator = self.replica, self.intake, self.coordinator
         replica.on_applied = coordinator.applied
+        replica.on_archived = self.archive.applied
+        replica.on_deleted_known = self.archive.forget_deleted
         replica.on_committed = intake.committed
         replica.on_released = intake.released
         replica.on_topic_gone = intake.topic_gone
@@ -312,6 +310,8 @@ class Node:
         coordinator.on_positions = self.staging.positions_changed
         self.merging.on_durable = self.reporter.state_merged
         self.merging.on_executed = self.measures.merged
+        self.merging.on_opened = self.archive.partition_opened
+        self.merging.more_dirty = self.archive.take_dirty
 
     async def start(self) -> int:
         """Open the port and join the cluster: the port that is listened on."""
@@ -372,7 +372,7 @@ class Node:
         for syncer in self.syncers:
             await syncer.close()
         self.merging.close()
-        self.archive.history.close()
+        self.archive.close()
         self.sessions.close()
         self.store.close()
         self.directory.stopped_cleanly()
@@ -465,9 +465,9 @@ class Node:
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
                 self.coordinator.run_ended(message.session, message.run_id, ends)
             case peer.HistoryAsked():
-                self.archive.history.on_asked(node, message)
+                self.archive.history.answer(node, message)
             case peer.HistoryTold():
-                self.archive.history.on_told(message)
+                self.archive.history.answered(message)
             case peer.MemberList():
                 if self.members.hear(message):
                     self._members_changed()

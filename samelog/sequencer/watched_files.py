@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 
+from samelog.archiver.policy_file import PolicyFile
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.sequencer.archive.policy_file import PolicyFile
 from samelog.sequencer.host import Host
 
 log = logging.getLogger(__name__)

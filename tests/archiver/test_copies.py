@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.archiver.copies import (
+from samelog.archiver.copies.manifests import (
     FORMATS,
     CopiedFile,
+    CopiedLog,
     CopyFault,
     CopyJob,
     Manifest,
-    Place,
-    Range,
+    RestoreRange,
     choose,
     decode_manifest,
     encode_manifest,
@@ -24,13 +24,13 @@ from samelog.archiver.copies import (
     parse_formats,
 )
 
-PLACE = Place("c", "trades", "t" * 32, 3)
+PLACE = CopiedLog("c", "trades", "t" * 32, 3)
 
 
 def manifest(first: int, behind: int, *, first_ms: int = 0, last_ms: int = 0) -> Manifest:
     """A copy of these offsets."""
     return Manifest(
-        place=PLACE,
+        log=PLACE,
         first_offset=first,
         next_offset=behind,
         size=100,
@@ -121,37 +121,39 @@ COPIES = [manifest(10 * n, 10 * n + 10, first_ms=100 * n, last_ms=100 * n + 99) 
 @pytest.mark.parametrize(
     ("wanted", "bases"),
     [
-        (Range(), [0, 10, 20, 30, 40]),
-        (Range(10, 20), [10]),
-        (Range(19, 21), [10, 20]),
-        (Range(first=35), [30, 40]),
-        (Range(behind=1), [0]),
-        (Range(from_ms=199, to_ms=200), [10, 20]),
-        (Range(from_ms=350), [30, 40]),
-        (Range(first=15, to_ms=250), [10, 20]),
+        (RestoreRange(), [0, 10, 20, 30, 40]),
+        (RestoreRange(10, 20), [10]),
+        (RestoreRange(19, 21), [10, 20]),
+        (RestoreRange(first=35), [30, 40]),
+        (RestoreRange(behind=1), [0]),
+        (RestoreRange(from_ms=199, to_ms=200), [10, 20]),
+        (RestoreRange(from_ms=350), [30, 40]),
+        (RestoreRange(first=15, to_ms=250), [10, 20]),
     ],
 )
-def test_the_copies_of_a_range(wanted: Range, bases: list[int]) -> None:
+def test_the_copies_of_a_range(wanted: RestoreRange, bases: list[int]) -> None:
     assert [each.first_offset for each in choose(COPIES, wanted)] == bases
 
 
 @pytest.mark.parametrize(
     ("known", "wanted", "why"),
     [
-        ([], Range(), "no copy holds"),
-        (COPIES, Range(first=50), "no copy holds"),
-        (COPIES, Range(behind=51), "no copy of offsets 50 to 50"),
-        (COPIES[2:], Range(first=5), "no copy of offsets 5 to 19"),
-        ([COPIES[0], COPIES[2]], Range(), "no copy of offsets 10 to 19"),
+        ([], RestoreRange(), "no copy holds"),
+        (COPIES, RestoreRange(first=50), "no copy holds"),
+        (COPIES, RestoreRange(behind=51), "no copy of offsets 50 to 50"),
+        (COPIES[2:], RestoreRange(first=5), "no copy of offsets 5 to 19"),
+        ([COPIES[0], COPIES[2]], RestoreRange(), "no copy of offsets 10 to 19"),
     ],
 )
-def test_what_was_not_copied_is_named(known: list[Manifest], wanted: Range, why: str) -> None:
+def test_what_was_not_copied_is_named(
+    known: list[Manifest], wanted: RestoreRange, why: str
+) -> None:
     with pytest.raises(CopyFault, match=why):
         choose(known, wanted)
 
 
 def test_a_gap_outside_of_the_range_matters_not() -> None:
-    assert choose([COPIES[0], *COPIES[2:]], Range(first=20)) == COPIES[2:]
+    assert choose([COPIES[0], *COPIES[2:]], RestoreRange(first=20)) == COPIES[2:]
 
 
 def test_timestamps_need_not_rise() -> None:
@@ -161,4 +163,4 @@ def test_timestamps_need_not_rise() -> None:
         manifest(10, 20, first_ms=5, last_ms=6),
         manifest(20, 30, first_ms=100, last_ms=200),
     ]
-    assert choose(known, Range(from_ms=150)) == known
+    assert choose(known, RestoreRange(from_ms=150)) == known

@@ -12,31 +12,31 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from samelog import Record, Subscriber
-from samelog.archiver.copies import (
+from samelog.archiver.copies.copying import copy_segment, read_manifest
+from samelog.archiver.copies.manifests import (
     FORMATS,
     PARQUET,
     SEGMENTS,
+    CopiedLog,
     CopyFault,
     CopyJob,
     Manifest,
-    Place,
     SourceFault,
 )
-from samelog.archiver.copying import copy_segment, read_manifest
-from samelog.archiver.restoring import (
-    Copy,
+from samelog.archiver.copies.restoring import (
+    RangeRestore,
     Restored,
-    Restoring,
+    SegmentCopy,
     common_format,
-    find_place,
+    find_copied_log,
     manifests_of,
 )
-from samelog.archiver.targets import Target, open_target
+from samelog.archiver.copies.targets import Target, open_target
 from samelog.format import _kernels as kernels
 from samelog.store.merged.log import MergedLog
 from tests.store.storage import FS, batches
 
-PLACE = Place("c", "t", "f" * 32, 0)
+PLACE = CopiedLog("c", "t", "f" * 32, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ def stamped(count: int) -> bytes:
 
 
 def restore(target: Target, to: Path, kind: str, **how: Any) -> Restored:
-    copies = [Copy(target, each) for each in manifests_of(target, PLACE)]
-    return Restoring(FS, copies, kind, progress=lambda count: None).into(str(to), **how)
+    copies = [SegmentCopy(target, each) for each in manifests_of(target, PLACE)]
+    return RangeRestore(FS, copies, kind, progress=lambda count: None).into(str(to), **how)
 
 
 @pytest.fixture
@@ -249,16 +249,16 @@ def test_any_other_file_system(source: Source, tmp_path: Path) -> None:
     target = open_target("memory://archive/copies")
     made = source.copy(target)
     assert source.copy(target) == made
-    place = find_place(target, "t", 0, cluster=None)
+    place = find_copied_log(target, "t", 0, cluster=None)
     assert (place, manifests_of(target, place)) == (PLACE, made)
     assert target.list(f"{PLACE.directory}/segments/0") == [Path(j.path).name for j in source.jobs]
     restore(target, tmp_path / "back", PARQUET)
-    copy(target, replace(source.jobs[0], place=replace(PLACE, topic_id="later")))
+    copy(target, replace(source.jobs[0], log=replace(PLACE, topic_id="later")))
     with pytest.raises(CopyFault, match="several logs of this name"):
-        find_place(target, "t", 0, cluster=None)
-    assert find_place(target, "t", 0, cluster=None, log_id="later").topic_id == "later"
+        find_copied_log(target, "t", 0, cluster=None)
+    assert find_copied_log(target, "t", 0, cluster=None, log_id="later").topic_id == "later"
     with pytest.raises(CopyFault, match="no copy of other-0"):
-        find_place(target, "other", 0, cluster="c")
+        find_copied_log(target, "other", 0, cluster="c")
 
 
 # --- what is there already ------------------------------------------------------------------------
@@ -429,4 +429,4 @@ def test_copies_that_have_no_format_in_common(source: Source, target: Target) ->
     made = source.copy(target)
     halves = [replace(each, files={kind: each.files[kind]}) for each, kind in zip(made, FORMATS)]  # noqa: B905
     with pytest.raises(CopyFault, match="two ranges"):
-        common_format([Copy(target, each) for each in halves])
+        common_format([SegmentCopy(target, each) for each in halves])

@@ -5,20 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.archiver.plan import Facts, Hold, Sealed, majority_pressure, plan
+from samelog.archiver.plan import (
+    Hold,
+    PartitionFacts,
+    RolledSegment,
+    majority_pressure,
+    plan_archiving,
+)
 from samelog.archiver.policy import Rules
 
 NOW = 1_000_000
 
 
 @st.composite
-def facts(draw: st.DrawFn, number: int) -> Facts:
+def facts(draw: st.DrawFn, number: int) -> PartitionFacts:
     """A partition of segments of ten records, rolled one after the other."""
     sizes = draw(st.lists(st.integers(1, 1000), max_size=6))
     known = draw(st.integers(0, len(sizes)))
     rolled = sorted(draw(st.lists(st.integers(0, NOW), min_size=len(sizes), max_size=len(sizes))))
     sealed = [
-        Sealed(10 * at, 10 * at + 10, size, rolled[at] if at >= known else None)
+        RolledSegment(10 * at, 10 * at + 10, size, rolled[at] if at >= known else None)
         for at, size in enumerate(sizes)
     ]
     rules = Rules(
@@ -30,7 +36,7 @@ def facts(draw: st.DrawFn, number: int) -> Facts:
     bounds = st.none() | st.integers(0, NOW)
     hold = st.none() | st.builds(Hold, st.integers(0, 60), bounds, bounds)
     merged = draw(st.integers(0, 70))
-    return Facts(
+    return PartitionFacts(
         number, f"t-{number}", sealed, draw(st.integers(0, 500)), merged, rules, draw(hold)
     )
 
@@ -43,10 +49,10 @@ LIMITS = st.none() | st.integers(0, 8000)
 
 @given(PARTITIONS, LIMITS, st.integers(0, 8000))
 def test_only_a_merged_prefix_of_what_is_sealed_goes(
-    partitions: tuple[Facts, ...], limit: int | None, pressure: int
+    partitions: tuple[PartitionFacts, ...], limit: int | None, pressure: int
 ) -> None:
     by_number = {each.partition: each for each in partitions}
-    found = plan(partitions, limit=limit, pressure=pressure, now_ms=NOW).proposals
+    found = plan_archiving(partitions, limit=limit, pressure=pressure, now_ms=NOW).proposals
     assert len({each.partition for each in found}) == len(found)
     for proposal in found:
         known = by_number[proposal.partition]
@@ -60,10 +66,12 @@ def test_only_a_merged_prefix_of_what_is_sealed_goes(
 
 @given(PARTITIONS, LIMITS, st.integers(0, 8000))
 def test_every_segment_that_goes_has_a_rule_that_takes_it(
-    partitions: tuple[Facts, ...], limit: int | None, pressure: int
+    partitions: tuple[PartitionFacts, ...], limit: int | None, pressure: int
 ) -> None:
     by_number = {each.partition: each for each in partitions}
-    for proposal in plan(partitions, limit=limit, pressure=pressure, now_ms=NOW).proposals:
+    for proposal in plan_archiving(
+        partitions, limit=limit, pressure=pressure, now_ms=NOW
+    ).proposals:
         known, reasons = by_number[proposal.partition], proposal.reason.split("+")
         rules, gone = known.rules, known.sealed[: proposal.files]
         assert "limit" not in reasons or (limit is not None and rules.counts)
@@ -81,10 +89,12 @@ def test_every_segment_that_goes_has_a_rule_that_takes_it(
 
 @given(PARTITIONS, LIMITS, st.integers(0, 8000))
 def test_what_groups_hold_stays_within_their_bounds(
-    partitions: tuple[Facts, ...], limit: int | None, pressure: int
+    partitions: tuple[PartitionFacts, ...], limit: int | None, pressure: int
 ) -> None:
     by_number = {each.partition: each for each in partitions}
-    for proposal in plan(partitions, limit=limit, pressure=pressure, now_ms=NOW).proposals:
+    for proposal in plan_archiving(
+        partitions, limit=limit, pressure=pressure, now_ms=NOW
+    ).proposals:
         known = by_number[proposal.partition]
         left = known.growing_bytes + sum(each.size for each in known.sealed)
         for gone in known.sealed[: proposal.files]:
@@ -98,12 +108,12 @@ def test_what_groups_hold_stays_within_their_bounds(
 
 @given(PARTITIONS, st.integers(0, 8000), st.integers(0, 8000))
 def test_limit_and_disk_are_kept_as_far_as_anything_may_go(
-    partitions: tuple[Facts, ...], limit: int, pressure: int
+    partitions: tuple[PartitionFacts, ...], limit: int, pressure: int
 ) -> None:
-    found = plan(partitions, limit=limit, pressure=pressure, now_ms=NOW)
+    found = plan_archiving(partitions, limit=limit, pressure=pressure, now_ms=NOW)
     files = {each.partition: each.files for each in found.proposals}
 
-    def is_stuck(each: Facts) -> bool:
+    def is_stuck(each: PartitionFacts) -> bool:
         rest = each.sealed[files.get(each.partition, 0) :]
         return not rest or rest[0].next_offset > each.merged or each.hold is not None
 
@@ -118,28 +128,32 @@ def test_limit_and_disk_are_kept_as_far_as_anything_may_go(
 
 
 @given(PARTITIONS)
-def test_without_a_rule_nothing_goes(partitions: tuple[Facts, ...]) -> None:
+def test_without_a_rule_nothing_goes(partitions: tuple[PartitionFacts, ...]) -> None:
     keeping = [_without_rules(each) for each in partitions]
-    assert plan(keeping, limit=None, pressure=0, now_ms=NOW).proposals == []
+    assert plan_archiving(keeping, limit=None, pressure=0, now_ms=NOW).proposals == []
 
 
-def _without_rules(known: Facts) -> Facts:
-    return Facts(
+def _without_rules(known: PartitionFacts) -> PartitionFacts:
+    return PartitionFacts(
         known.partition, known.name, known.sealed, known.growing_bytes, known.merged, Rules()
     )
 
 
 def test_the_oldest_roll_goes_first_across_partitions() -> None:
-    one = Facts(1, "a", [Sealed(0, 5, 10, 300), Sealed(5, 9, 10, 400)], 0, 99, Rules())
-    two = Facts(2, "b", [Sealed(0, 7, 10, 100), Sealed(7, 8, 10, 350)], 0, 99, Rules())
-    found = plan([one, two], limit=15, pressure=0, now_ms=NOW)
+    one = PartitionFacts(
+        1, "a", [RolledSegment(0, 5, 10, 300), RolledSegment(5, 9, 10, 400)], 0, 99, Rules()
+    )
+    two = PartitionFacts(
+        2, "b", [RolledSegment(0, 7, 10, 100), RolledSegment(7, 8, 10, 350)], 0, 99, Rules()
+    )
+    found = plan_archiving([one, two], limit=15, pressure=0, now_ms=NOW)
     assert [(each.name, each.segment) for each in found.proposals] == [("a", 5), ("b", 8)]
     assert {each.reason for each in found.proposals} == {"limit"}
 
 
 def test_who_is_held_is_named() -> None:
-    held = Facts(1, "a", [Sealed(0, 5, 10, 1)], 0, 99, Rules(time_ms=1), Hold(3))
-    found = plan([held], limit=None, pressure=0, now_ms=NOW)
+    held = PartitionFacts(1, "a", [RolledSegment(0, 5, 10, 1)], 0, 99, Rules(time_ms=1), Hold(3))
+    found = plan_archiving([held], limit=None, pressure=0, now_ms=NOW)
     assert (found.proposals, found.held) == ([], ["a"])
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.archiver.typed import TypedValues
-from samelog.archiver.value_schema import TYPES, parse_schema
+from samelog.archiver.copies.typed_values import TypedValues
+from samelog.archiver.copies.value_schema import TYPES, parse_schema
 from samelog.sequencer.state.topic_settings import problem_with
 
 JSON = st.recursive(

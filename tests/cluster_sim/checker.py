@@ -12,20 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from samelog.archiver.copies import SEGMENTS, Place
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.copies.manifests import SEGMENTS, CopiedLog
 from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
-from samelog.sequencer.state.commands import (
-    Archive,
-    CreateTopic,
-    GoneFile,
-    Merge,
-    Range,
-    decode_commands,
-)
+from samelog.sequencer.state.commands import CreateTopic, Merge, Range, decode_commands
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
@@ -200,7 +194,7 @@ class Checker:
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
                     self._merge_committed(actor, part)
-            elif isinstance(command, Archive) and not isinstance(outcome, Rejection):
+            elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
 
     def _reset(self, actor: NodeActor, state: State) -> None:
@@ -224,7 +218,7 @@ class Checker:
             self.committed[key] = (part.roll, part.stop)
             self._check_durable(entry.session, name, part)
 
-    def _archived(self, actor: NodeActor, command: Archive) -> None:
+    def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
         """Files are archived: none that grows, and a majority has them merged and durable."""
         state = actor.node.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions[command.partition]
@@ -246,11 +240,11 @@ class Checker:
         log.archived = command.segment
         self.world.trace.event(actor.host, f"archives {name} below {command.segment}")
 
-    def _check_copied(self, log_id: str, log: CanonicalLog, file: GoneFile) -> None:
+    def _check_copied(self, log_id: str, log: CanonicalLog, file: ArchivedSegment) -> None:
         """What is to be copied is archived with a whole copy only."""
         if not self.world.options.copies:
             return
-        place = Place(CLUSTER, log.topic, log_id, log.partition)
+        place = CopiedLog(CLUSTER, log.topic, log_id, log.partition)
         copy = self.world.copies.get(place.file(SEGMENTS, file.base))
         known = self.world.copies.get(place.manifest(file.base))
         if known is None or copy != bytes(log.segments[file.base]):

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from samelog.archiver import copying
-from samelog.archiver.copies import CopyFault, CopyJob, Manifest
-from samelog.archiver.targets import Upload
+from samelog.archiver.copies import copying
+from samelog.archiver.copies.manifests import CopyFault, CopyJob, Manifest
+from samelog.archiver.copies.targets import Upload
 from samelog.store.disk.files import FileSystem
 from tests.cluster_sim.process import Process
 

@@ -8,32 +8,32 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from samelog.archiver import copying
-from samelog.archiver.copies import CopiedFile, CopyJob, Manifest, encode_manifest
-from samelog.archiver.plan import Facts, Proposal
+from samelog.archiver import truncation
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.copies import copying
+from samelog.archiver.copies.manifests import CopiedFile, CopyJob, Manifest, encode_manifest
+from samelog.archiver.plan import ArchiveProposal, PartitionFacts
+from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.file_names import segment_bases
 from samelog.format.segment import Segment
 from samelog.replicator.pull.client import PullClient
-from samelog.sequencer.archive import archiving
-from samelog.sequencer.archive.rounds import ArchiveRounds
-from samelog.sequencer.state.commands import Archive, GoneFile
-from samelog.store.merged import truncation
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart
+from samelog.store.merged.truncation import not_truncated as original_not_truncated
 
 
 @contextmanager
 def archive_the_active_file() -> Iterator[None]:
     """Whoever archives takes the growing segment along."""
 
-    async def command(self: ArchiveRounds, each: Proposal, ready: Any) -> Archive:
-        log = self._node.merging.partitions[each.partition].log
+    async def command(self: ArchiveRounds, each: ArchiveProposal, ready: Any) -> ArchiveCommand:
+        log = self._parts.merging.partitions[each.partition].log
         files = [
-            GoneFile(one.base_offset, one.next_offset, one.size, -1, -1, -1, bytes(32))
+            ArchivedSegment(one.base_offset, one.next_offset, one.size, -1, -1, -1, bytes(32))
             for one in log.segments()
         ]
         end = log.next_offset
-        return Archive(each.partition, end, end, log.checksum, 0, each.reason, files)
+        return ArchiveCommand(each.partition, end, end, log.checksum, 0, each.reason, files)
 
     with patch.object(ArchiveRounds, "_command", command):
         yield
@@ -44,8 +44,8 @@ def archive_by_a_minority() -> Iterator[None]:
     """The leader archives what it alone has merged durably."""
     original = ArchiveRounds._facts_of
 
-    def facts_of(self: ArchiveRounds, partition: Any, merged: int) -> Facts:
-        log = self._node.merging.partitions[partition.number].log
+    def facts_of(self: ArchiveRounds, partition: Any, merged: int) -> PartitionFacts:
+        log = self._parts.merging.partitions[partition.number].log
         return replace(original(self, partition, merged), merged=log.durable_offset)
 
     with patch.object(ArchiveRounds, "_facts_of", facts_of):
@@ -55,14 +55,13 @@ def archive_by_a_minority() -> Iterator[None]:
 @contextmanager
 def truncate_what_is_kept() -> Iterator[None]:
     """A node truncates one segment more than Raft says."""
-    original = truncation.not_truncated
 
     def not_truncated(fs: Any, directory: str, below: int) -> list[int]:
         bases = segment_bases(fs.list_directory(directory))
         kept = [base for base in bases if base >= below]
-        return original(fs, directory, kept[1] if len(kept) > 2 else below)
+        return original_not_truncated(fs, directory, kept[1] if len(kept) > 2 else below)
 
-    with patch.object(archiving, "not_truncated", not_truncated):
+    with patch.object(truncation, "not_truncated", not_truncated):
         yield
 
 
@@ -105,10 +104,10 @@ def archive_what_is_not_copied() -> Iterator[None]:
 def believe_what_was_written() -> Iterator[None]:
     """A copy is not read back before it counts."""
 
-    def checked(self: copying._Copies, kind: str, progress: Any) -> CopiedFile:
+    def checked(self: copying._SegmentCopies, kind: str, progress: Any) -> CopiedFile:
         return self._uploads[kind].file
 
-    with patch.object(copying._Copies, "_checked", checked):
+    with patch.object(copying._SegmentCopies, "_checked", checked):
         yield
 
 
@@ -118,14 +117,14 @@ def believe_what_is_there() -> Iterator[None]:
     original = copying.copy_segment
 
     def copy(fs: Any, target: Any, job: CopyJob, **how: Any) -> Manifest:
-        if target.open(job.place.file("segments", job.base)) is None:
+        if target.open(job.log.file("segments", job.base)) is None:
             return original(fs, target, job, **how)
         zeros = "00" * 32
         sums = {"begin_checksum": job.begin_checksum, "end_checksum": job.end_checksum}
         ends = {"first_offset": job.base, "next_offset": job.next_offset, "size": job.size}
         times = {"first_ms": 0, "last_ms": 0, "copied_ms": 0}
-        made = Manifest(place=job.place, sha256=zeros, files={}, **ends, **sums, **times)
-        copying.write_file(target, job.place.manifest(job.base), encode_manifest(made))
+        made = Manifest(log=job.log, sha256=zeros, files={}, **ends, **sums, **times)
+        copying.write_file(target, job.log.manifest(job.base), encode_manifest(made))
         return made
 
     with patch.object(copying, "copy_segment", copy):

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from samelog.archiver.copies import ARCHIVE_COPY, SEGMENTS
+from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from samelog import Record, Subscriber, log_history
-from samelog.archiver.copies import PARQUET, SEGMENTS
-from samelog.archiver.restoring import find_place, manifests_of
-from samelog.archiver.targets import open_target
+from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
+from samelog.archiver.copies.restoring import find_copied_log, manifests_of
+from samelog.archiver.copies.targets import open_target
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.format.file_names import segment_bases
 from samelog.replicator.admin_client import request
@@ -91,7 +91,7 @@ def is_archived(world: World) -> bool:
 def copied(target: str) -> dict[int, set[str]]:
     """The base offsets of segments with a manifest, and their formats."""
     there = open_target(target)
-    found = manifests_of(there, find_place(there, "t", 0, cluster=None))
+    found = manifests_of(there, find_copied_log(there, "t", 0, cluster=None))
     return {each.first_offset: set(each.files) for each in found}
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from samelog.archiver.copies import (
+from samelog.archiver.copies.manifests import (
     PARQUET,
     SEGMENTS,
     CopiedFile,
     decode_manifest,
     encode_manifest,
 )
-from samelog.archiver.targets import open_target
+from samelog.archiver.copies.targets import open_target
 from samelog.format import _kernels as kernels
 from tests.archiver.test_copying import PLACE, make_source
 

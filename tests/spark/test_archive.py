@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from samelog.archiver.copies import PARQUET, SEGMENTS
+from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.cli.main import main
 from samelog.replicator.admin_client import request
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, UnknownTopic

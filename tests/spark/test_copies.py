@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.archiver.copies import FORMATS
-from samelog.archiver.targets import open_target
+from samelog.archiver.copies.manifests import FORMATS
+from samelog.archiver.copies.targets import open_target
 from tests.archiver.test_copying import make_source, restore
 from tests.spark.local import batch_reader, rows
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from samelog.archiver.targets import open_target
+from samelog.archiver.copies.targets import open_target
 from samelog.replicator.admin_client import request
 from samelog.spark import register
 from samelog.spark.lag import Lag, LagListener

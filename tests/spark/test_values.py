@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from samelog.archiver.value_schema import TYPES as SETTING_TYPES
+from samelog.archiver.copies.value_schema import TYPES as SETTING_TYPES
 from samelog.spark.errors import BadOption, CorruptValue
 from samelog.spark.payload.decoding import decode_each
 from samelog.spark.payload.own_schema import TYPES, common_schema

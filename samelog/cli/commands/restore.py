@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 
 import click
 
-from samelog.archiver.copies import FORMATS, CopyFault, Place, Range, choose
-from samelog.archiver.copying import read_manifest
-from samelog.archiver.restoring import (
-    Copy,
+from samelog.archiver.copies.copying import read_manifest
+from samelog.archiver.copies.manifests import FORMATS, CopiedLog, CopyFault, RestoreRange, choose
+from samelog.archiver.copies.restoring import (
+    RangeRestore,
     Restored,
-    Restoring,
+    SegmentCopy,
     common_format,
-    find_place,
+    find_copied_log,
     manifests_of,
 )
-from samelog.archiver.targets import Target, open_target
+from samelog.archiver.copies.targets import Target, open_target
 from samelog.cli.output import (
     json_option,
     optional_client,
@@ -102,14 +102,14 @@ def command(
     if config is not None and (cluster or log_id):
         raise click.UsageError("with --config, --cluster and --log-id have no meaning")
     check_topic_name(topic)
-    wanted = Range(from_offset, to_offset, from_time, to_time)
+    wanted = RestoreRange(from_offset, to_offset, from_time, to_time)
     if config is not None:
         copies = by_history(config, topic, partition, wanted, url=url)
     else:
         target = open_target(str(url))
-        place = find_place(target, topic, partition, cluster=cluster, log_id=log_id)
+        place = find_copied_log(target, topic, partition, cluster=cluster, log_id=log_id)
         chosen = choose(manifests_of(target, place), wanted)
-        copies = [Copy(target, manifest) for manifest in chosen]
+        copies = [SegmentCopy(target, manifest) for manifest in chosen]
     restored = bring_back(copies, wanted, directory, kind=kind)
     if as_json:
         print_json(restored)
@@ -119,11 +119,11 @@ def command(
 
 
 def by_history(
-    config: ClientConfig, topic: str, partition: int, wanted: Range, *, url: str | None
-) -> list[Copy]:
+    config: ClientConfig, topic: str, partition: int, wanted: RestoreRange, *, url: str | None
+) -> list[SegmentCopy]:
     """The copies of a range, as the cluster's history knows them. Raises CopyFault, AdminError."""
     described = request(config, DescribeTopic(topic), TopicDescription)
-    place = Place(config.cluster, topic, described.topic.topic_id, partition)
+    place = CopiedLog(config.cluster, topic, described.topic.topic_id, partition)
     files = [
         file for file in log_history(config, topic, partition=partition) if file.copied_ms >= 0
     ]
@@ -133,7 +133,7 @@ def by_history(
     return [_copy_of(targets[url or file.copy_url], place, file) for file in chosen]
 
 
-def _copy_of(target: Target, place: Place, file: LogFile) -> Copy:
+def _copy_of(target: Target, place: CopiedLog, file: LogFile) -> SegmentCopy:
     name = place.manifest(file.first_offset)
     manifest = read_manifest(target, place, name)
     if manifest is None:
@@ -141,11 +141,11 @@ def _copy_of(target: Target, place: Place, file: LogFile) -> Copy:
     known = file.next_offset, file.size_bytes, file.sha256
     if (manifest.next_offset, manifest.size, manifest.sha256) != known:
         raise CopyFault(f"{name} is not about what the cluster archived: its SHA-256 differs")
-    return Copy(target, manifest)
+    return SegmentCopy(target, manifest)
 
 
 def bring_back(
-    copies: Sequence[Copy], wanted: Range, directory: str, *, kind: str | None
+    copies: Sequence[SegmentCopy], wanted: RestoreRange, directory: str, *, kind: str | None
 ) -> Restored:
     """Restore a range. Raises CopyFault, LogFormatError."""
     taken = kind or common_format(copies)
@@ -154,5 +154,5 @@ def bring_back(
         raise CopyFault(f"offset {lacking[0].first_offset} was not copied as {taken}")
     total = sum(copy.manifest.size for copy in copies)
     with progress("restoring", total) as advance:
-        restoring = Restoring(OsFileSystem(), list(copies), taken, progress=advance)
+        restoring = RangeRestore(OsFileSystem(), list(copies), taken, progress=advance)
         return restoring.into(directory, first=wanted.first, from_ms=wanted.from_ms)

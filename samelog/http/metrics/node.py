@@ -188,7 +188,7 @@ def _archive(node: Node) -> Iterator[Sample]:
     yield "samelog_archive_copies_waiting", (), copies.waiting + bool(copies.file)
     yield "samelog_archive_copies_total", (), copies.copied
     yield "samelog_archive_copies_failing", (), bool(archive.copies.trouble)
-    yield "samelog_archive_pending_bytes", (), archive.local.pending_bytes
+    yield "samelog_archive_pending_bytes", (), archive.truncation.pending_bytes
     yield "samelog_archive_policy_refused", (), bool(archive.policy.problem)
     yield "samelog_archive_policies_differing", (), len(archive.disagreements())
 

@@ -9,14 +9,24 @@ import asyncio
 import os
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
+from typing import Any, Protocol, TypeVar
 
 from samelog.runtime.disk._disk_threads import serve
+
+T = TypeVar("T")
 
 _REQUEST = struct.Struct("=qii")
 _ANSWER = struct.Struct("=qqq")
 _ANSWERS_BYTES = _ANSWER.size * 64
+
+
+class InThread(Protocol):
+    """Runs what may wait for a disk, without holding up the event loop."""
+
+    def __call__(self, work: Callable[..., T], /, *arguments: Any) -> Awaitable[T]:
+        """What `work(*arguments)` returns or raises."""
 
 
 class DiskCall(IntEnum):

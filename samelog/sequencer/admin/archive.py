@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samelog.archiver.plan import Proposal
+from samelog.archiver.log_history import HistoryRefused
+from samelog.archiver.plan import ArchiveProposal
 from samelog.consensus import NotLeader
-from samelog.sequencer.archive.log_history import log_history
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.wire import admin_archive as wire
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ TEXT_CHARACTERS = 1000
 def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveResponse:
     """What is asked. Raises NotLeader, ChangeRefused."""
     if isinstance(request, wire.LogHistory):
-        return log_history(node, request)
+        try:
+            return node.archive.log_history.page(request)
+        except HistoryRefused as error:
+            raise ChangeRefused(error.code, str(error), error.remedy) from error
     if not node.group.is_leader:
         raise NotLeader(node.group.raft.leader)
     policy, found = node.archive.policy, node.archive.rounds.plan()
@@ -32,7 +36,7 @@ def serve_archive(node: Node, request: wire.ArchiveRequest) -> wire.ArchiveRespo
     )
 
 
-def _planned(node: Node, each: Proposal) -> wire.PlannedArchive:
+def _planned(node: Node, each: ArchiveProposal) -> wire.PlannedArchive:
     merged = node.merging.partitions[each.partition]
     ends = each.first, each.segment
     return wire.PlannedArchive(

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
-from samelog.sequencer.host import InThread
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.missing_files import (

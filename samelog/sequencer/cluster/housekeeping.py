@@ -71,7 +71,7 @@ class Housekeeper:
         self._save_marks()
         self._care_about_doubt()
         node.listen_to_peers_again()
-        node.archive.history.tick()
+        node.archive.history.fetch_missing()
         node.run_keeper.tick(node.clock.now(), is_leader=node.group.is_leader)
         if node.clock.now() >= self._next_expiry:
             self._next_expiry = node.clock.now() + EXPIRY_INTERVAL_S
@@ -88,7 +88,7 @@ class Housekeeper:
         pending = sum(merge.size for merge in node.merging.pending())
         limit = total * node.config.disk_stop_percent // 100
         room = limit - usage.used - unmerged - pending
-        used = max(0, usage.used - node.archive.local.pending_bytes)
+        used = max(0, usage.used - node.archive.truncation.pending_bytes)
         now_ms = max(0, node.clock.wall_ms())
         node.reporter.state_health(Health(used, total, now_ms, node.archive.policy.text))
         node.intake.room.set(room, resume_at_bytes=total // 20)

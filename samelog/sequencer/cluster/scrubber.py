@@ -21,8 +21,8 @@ from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.clock import Clock
+from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
-from samelog.sequencer.host import InThread
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.merged.scrub import ScrubProgress, check_piece, mend
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
@@ -27,7 +28,6 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    Archive,
     Checkpoint,
     CloseRun,
     CreateTopic,
@@ -86,7 +86,7 @@ class Replica:
         self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
         self.on_deleted_known: Callable[[Container[str]], None] = lambda known: None
-        self.on_archived: Callable[[Archive], None] = lambda command: None
+        self.on_archived: Callable[[ArchiveCommand], None] = lambda command: None
         self.on_role_changed: Callable[[], None] = lambda: None
         self.on_installed: Callable[[], None] = lambda: None
         self.on_reset: Callable[[SoftReset | HardReset], None] = lambda command: None
@@ -167,7 +167,7 @@ class Replica:
             self._merging.compare(command.values)
         elif isinstance(command, VoidRecords):
             self._merging.follow_voids(self.machine, command.partition)
-        elif isinstance(command, Archive):
+        elif isinstance(command, ArchiveCommand):
             self.on_archived(command)
         elif isinstance(command, PublishStage):
             self._published(command)

@@ -16,6 +16,7 @@ from enum import IntEnum
 
 import msgspec
 
+from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
@@ -244,39 +245,6 @@ class Expire(Command, frozen=True, tag=14):
     sessions: list[tuple[str, int]]
 
 
-class GoneFile(msgspec.Struct, frozen=True, array_like=True):
-    """One segment as it was when it was archived; times in ms, -1: none, or not known.
-    `copied_ms`: since when the target of the command has a verified copy, -1: it has none.
-    """
-
-    base: int
-    next_offset: int
-    size: int
-    first_ms: int
-    last_ms: int
-    rolled_ms: int
-    sha256: bytes
-    copied_ms: int = -1
-
-
-class Archive(Command, frozen=True, tag=15):
-    """Records of a partition below `offset` are archived: nobody reads them any more. Every node
-    truncates the segments below `segment`, where the running checksum is `checksum`: these
-    `files`, one behind the other, from the first one that was kept so far. Those that were copied
-    are at `copy_url`, in `copy_formats`.
-    """
-
-    partition: Unsigned32
-    offset: int
-    segment: int
-    checksum: int
-    at_ms: int
-    reason: str
-    files: list[GoneFile] = msgspec.field(default_factory=list)
-    copy_url: str = ""
-    copy_formats: list[str] = msgspec.field(default_factory=list)
-
-
 class PublishStage(Command, frozen=True, tag=16):
     """Publish what was staged as `stage` for one batch of a writer: the open runs (session, run id)
     that hold it are merged by these instructions, all of them or none, and closed.
@@ -305,7 +273,7 @@ AnyCommand = (
     | RecordEvent
     | VoidRecords
     | Expire
-    | Archive
+    | ArchiveCommand
     | PublishStage
     | SettingCommand
     | ResetCommand

@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
+from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.archive_state import archive
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    Archive,
     Checkpoint,
     CloseRun,
     CreateTopic,
@@ -438,11 +437,11 @@ class StateMachine:
         self._record_event(RecordEvent(command.at_ms, "void", text))
         return command
 
-    def _archive(self, command: Archive) -> Archive | Rejection:
+    def _archive(self, command: ArchiveCommand) -> ArchiveCommand | Rejection:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-        problem = archive(partition, self.state.copy_targets, command)
+        problem = apply_archive(partition, self.state.copy_targets, command)
         return command if problem is None else Rejection("PRECONDITION", problem)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
@@ -478,7 +477,7 @@ _APPLY: dict[type, Any] = {
     RecordEvent: StateMachine._record_event,
     VoidRecords: StateMachine._void_records,
     Expire: StateMachine._expire,
-    Archive: StateMachine._archive,
+    ArchiveCommand: StateMachine._archive,
     PublishStage: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),

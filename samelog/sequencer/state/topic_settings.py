@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from samelog.archiver.copies import ARCHIVE_COPY, parse_formats
+from samelog.archiver.copies.manifests import ARCHIVE_COPY, parse_formats
+from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.archiver.policy import (
     FOR_EVER,
     HOLD_GROUPS,
@@ -16,7 +17,6 @@ from samelog.archiver.policy import (
     RETENTION_BYTES,
     RETENTION_MS,
 )
-from samelog.archiver.value_schema import VALUE_SCHEMA, parse_schema
 
 GROUPS_CHARACTERS = 1024
 SEGMENT_BYTES = "segment.bytes"

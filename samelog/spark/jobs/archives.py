@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from samelog.archiver.copies import (
-    PARQUET,
-    SEGMENTS,
-    CopyFault,
-    Manifest,
-    Place,
-)
-from samelog.archiver.copying import pieces_of, read_manifest
-from samelog.archiver.targets import Target, open_target
+from samelog.archiver.copies.copying import pieces_of, read_manifest
+from samelog.archiver.copies.manifests import PARQUET, SEGMENTS, CopiedLog, CopyFault, Manifest
+from samelog.archiver.copies.targets import Target, open_target
 from samelog.format.file_names import segment_bases
 from samelog.spark.jobs.copied_rows import CopiedRows
 from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
@@ -46,7 +40,7 @@ class CopiedSegment(NamedTuple):
     def check(self) -> Outcome:
         """Read it."""
         manifest = self.manifest
-        file = manifest.place.file(SEGMENTS, manifest.first_offset)
+        file = manifest.log.file(SEGMENTS, manifest.first_offset)
         try:
             source = open_target(self.url).open(file)
             if source is None:
@@ -90,14 +84,14 @@ def plan_archive(url: str, topics: Sequence[str]) -> Plan:
     return plan
 
 
-def places(target: Target, topics: Sequence[str] = ()) -> Iterator[Place]:
+def places(target: Target, topics: Sequence[str] = ()) -> Iterator[CopiedLog]:
     """Every partition of which there are manifests, or copies without any. Raises CopyFault."""
     for cluster in target.list(""):
         for topic in topics or target.list(cluster):
             for topic_id in target.list(f"{cluster}/{topic}"):
                 whole = f"{cluster}/{topic}/{topic_id}"
                 for number in _partitions(target, whole):
-                    yield Place(cluster, topic, topic_id, number)
+                    yield CopiedLog(cluster, topic, topic_id, number)
 
 
 def _partitions(target: Target, whole: str) -> list[int]:
@@ -106,7 +100,7 @@ def _partitions(target: Target, whole: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _plan_partition(plan: Plan, target: Target, url: str, place: Place) -> None:
+def _plan_partition(plan: Plan, target: Target, url: str, place: CopiedLog) -> None:
     manifests = []
     for name in target.list(place.manifests):
         if not name.endswith(".json") or name.startswith("."):
@@ -126,7 +120,7 @@ def _plan_partition(plan: Plan, target: Target, url: str, place: Place) -> None:
     plan.findings += _without_manifest(target, url, place, manifests)
 
 
-def _plan_manifests(plan: Plan, url: str, place: Place, manifests: Sequence[Manifest]) -> None:
+def _plan_manifests(plan: Plan, url: str, place: CopiedLog, manifests: Sequence[Manifest]) -> None:
     links = [
         Link(
             place.manifest(each.first_offset),
@@ -146,7 +140,7 @@ def _plan_manifests(plan: Plan, url: str, place: Place, manifests: Sequence[Mani
 
 
 def _without_manifest(
-    target: Target, url: str, place: Place, manifests: Iterable[Manifest]
+    target: Target, url: str, place: CopiedLog, manifests: Iterable[Manifest]
 ) -> Iterator[Finding]:
     """Copies of which nobody says what they hold. Copying goes from old to new: behind the last
     manifest there may be one that is being made.
@@ -162,6 +156,6 @@ def _without_manifest(
             yield finding(series, base, file, wanted=wanted, found="none")
 
 
-def _series(url: str, place: Place, kind: str) -> Series:
+def _series(url: str, place: CopiedLog, kind: str) -> Series:
     where = f"{url}: {place.cluster}, {kind}"
     return Series(where, place.topic, place.topic_id, place.partition)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from samelog.archiver.copies import PARQUET, CopyFault, Manifest
-from samelog.archiver.copying import read_back
-from samelog.archiver.targets import Target, open_target, told
+from samelog.archiver.copies.copying import read_back
+from samelog.archiver.copies.manifests import PARQUET, CopyFault, Manifest
+from samelog.archiver.copies.targets import Target, open_target, translated_errors
 from samelog.spark.jobs.findings import (
     Checked,
     Finding,
@@ -43,7 +43,7 @@ class CopiedRows(NamedTuple):
     def check(self) -> Outcome:
         """Read it."""
         manifest = self.manifest
-        file = manifest.place.file(PARQUET, manifest.first_offset)
+        file = manifest.log.file(PARQUET, manifest.first_offset)
         try:
             return self._check(open_target(self.url), file)
         except CopyFault as error:
@@ -67,7 +67,7 @@ class CopiedRows(NamedTuple):
             )
         whole = manifest.first_offset, manifest.next_offset
         rows = Rows(self.series, file, manifest.first_offset, is_damaged=bool(findings))
-        with told(file), target.open(file) as source:
+        with translated_errors(file), target.open(file) as source:
             voids, more = check_runs(self.series, file, rows.runs(source), whole)
         findings += [*rows.findings, *more]
         known = Checked(self.series, file, *whole, found.size, voids=voids)

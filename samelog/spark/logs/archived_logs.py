@@ -12,10 +12,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from samelog.archiver.copies import CopyFault, Manifest, Place
-from samelog.archiver.copying import read_manifest
-from samelog.archiver.restoring import find_place
-from samelog.archiver.targets import Target, open_target
+from samelog.archiver.copies.copying import read_manifest
+from samelog.archiver.copies.manifests import CopiedLog, CopyFault, Manifest
+from samelog.archiver.copies.restoring import find_copied_log
+from samelog.archiver.copies.targets import Target, open_target
 from samelog.spark.errors import DataLoss, NotReadable
 from samelog.spark.logs.archived_records import first_at, tables_of
 from samelog.spark.options import Archive
@@ -67,7 +67,7 @@ class Copies:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._manifests: dict[tuple[Place, int], Manifest] = {}
+        self._manifests: dict[tuple[CopiedLog, int], Manifest] = {}
         try:
             self._target: Target = open_target(archive.url)
         except CopyFault as fault:
@@ -113,17 +113,17 @@ class Copies:
                 found |= set(self._target.list(f"{cluster}/{topic}/{log}/manifests"))
         return sorted(int(name) for name in found if name.isdecimal())
 
-    def _place(self, name: PartitionName) -> Place:
+    def _place(self, name: PartitionName) -> CopiedLog:
         """Whose copies. Raises CopyFault."""
         archive = self._archive
-        return find_place(self._target, *name, cluster=archive.cluster, log_id=archive.log)
+        return find_copied_log(self._target, *name, cluster=archive.cluster, log_id=archive.log)
 
-    def _bases(self, place: Place) -> list[int]:
+    def _bases(self, place: CopiedLog) -> list[int]:
         """First offsets of the copies, by the names of their manifests. Raises CopyFault."""
         names = self._target.list(place.manifests)
         return [int(name[:-5]) for name in names if name.endswith(".json") and name[0] != "."]
 
-    def _manifest(self, place: Place, base: int) -> Manifest:
+    def _manifest(self, place: CopiedLog, base: int) -> Manifest:
         found = self._manifests.get((place, base))
         if found is None:
             read = read_manifest(self._target, place, place.manifest(base))
@@ -132,7 +132,7 @@ class Copies:
             found = self._manifests[place, base] = read
         return found
 
-    def _bounds(self, place: Place) -> Bounds:
+    def _bounds(self, place: CopiedLog) -> Bounds:
         bases = self._bases(place)
         last = self._manifest(place, bases[-1])
         count = last.next_offset - last.first_offset
@@ -162,7 +162,7 @@ class Copies:
         except CopyFault as fault:
             raise NotReadable(self._told(str(wanted), fault)) from fault
 
-    def _read(self, place: Place, wanted: Range, columns: list[str]) -> Iterator[pa.Table]:
+    def _read(self, place: CopiedLog, wanted: Range, columns: list[str]) -> Iterator[pa.Table]:
         bases, position = self._bases(place), wanted.start
         while position < wanted.end:
             at = bisect_right(bases, position) - 1

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from samelog.archiver.copies import PARQUET, SEGMENTS, CopyFault, Manifest, Place
-from samelog.archiver.copying import pieces_of
-from samelog.archiver.restoring import whole_batches
-from samelog.archiver.targets import Target, told
+from samelog.archiver.copies.copying import pieces_of
+from samelog.archiver.copies.manifests import PARQUET, SEGMENTS, CopiedLog, CopyFault, Manifest
+from samelog.archiver.copies.restoring import whole_batches
+from samelog.archiver.copies.targets import Target, translated_errors
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
@@ -34,18 +34,18 @@ def tables_of(
     """
     kind = SEGMENTS if SEGMENTS in manifest.files else PARQUET
     if kind not in manifest.files:
-        raise CopyFault(f"{manifest.place.manifest(manifest.first_offset)} names no file")
-    name = manifest.place.file(kind, manifest.first_offset)
+        raise CopyFault(f"{manifest.log.manifest(manifest.first_offset)} names no file")
+    name = manifest.log.file(kind, manifest.first_offset)
     file = target.open(name)
     if file is None:
         raise CopyFault(f"{name} is not there, but its manifest is")
-    with told(name), file:
+    with translated_errors(name), file:
         size, said = file.seek(0, 2), manifest.files[kind].size
         if size != said:
             raise CopyFault(f"{name} has {size} bytes, its manifest says {said}")
         file.seek(0)
         tables = (
-            _of_segment(file, name, manifest.place, wanted)
+            _of_segment(file, name, manifest.log, wanted)
             if kind == SEGMENTS
             else _of_parquet(file, wanted, columns)
         )
@@ -55,7 +55,7 @@ def tables_of(
                 yield part
 
 
-def _of_segment(file: Any, name: str, place: Place, wanted: Span) -> Iterator[pa.Table]:
+def _of_segment(file: Any, name: str, place: CopiedLog, wanted: Span) -> Iterator[pa.Table]:
     """Unpacks only what may be in the range; there is no index beside a copy."""
     for data in whole_batches(pieces_of(file, name), name):
         first, behind = _extent(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from samelog.archiver.value_schema import VALUE_SCHEMA, parse_schema
+from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.replicator.admin_client import AdminError, request

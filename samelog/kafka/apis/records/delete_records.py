@@ -10,11 +10,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.topics.topics import denied
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Tree
-from samelog.sequencer.state.commands import Archive
 from samelog.sequencer.state.types import Partition
 
 HIGH_WATERMARK = -1
@@ -77,7 +77,7 @@ async def _delete(call: NodeCall, topic: str, asked: Any, deadline: float) -> in
         now_ms = broker.node.clock.wall_ms()
         reason = f"deleted by {call.client.identity}"
         kept = state.start_segment, state.start_checksum
-        await broker.propose(Archive(state.number, offset, *kept, now_ms, reason))
+        await broker.propose(ArchiveCommand(state.number, offset, *kept, now_ms, reason))
     return state.log_start
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from samelog.archiver.copies import ARCHIVE_COPY, NO_COPY
+from samelog.archiver.copies.manifests import ARCHIVE_COPY, NO_COPY
+from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.archiver.policy import (
     FOR_EVER,
     HOLD_GROUPS,
@@ -19,7 +20,6 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     rules_of,
 )
-from samelog.archiver.value_schema import VALUE_SCHEMA
 from samelog.config.tables.kafka import (
     AUTO_CREATE,
     MESSAGE_MAX_BYTES,

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from samelog.archiver.copies import (
+from samelog.archiver.copies.copying import ReportBytes, pieces_of, read_back, read_manifest
+from samelog.archiver.copies.manifests import (
     PARQUET,
     SEGMENTS,
+    CopiedLog,
     CopyFault,
     Manifest,
-    Place,
 )
-from samelog.archiver.copying import pieces_of, read_back, read_manifest
-from samelog.archiver.parquet import rebuild
-from samelog.archiver.targets import Target, told
+from samelog.archiver.copies.parquet import rebuild
+from samelog.archiver.copies.targets import Target, translated_errors
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import CorruptBatch
@@ -31,11 +31,9 @@ from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart
 
-Progress = Callable[[int], None]
-
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class SegmentCopy:
     """One segment's copy, and where it is."""
 
     target: Target
@@ -57,32 +55,32 @@ class Restored:
     size_bytes: int
 
 
-def find_place(
+def find_copied_log(
     target: Target, topic: str, partition: int, *, cluster: str | None, log_id: str | None = None
-) -> Place:
-    """Whose copies of this topic a target has. Raises CopyFault: none, or of more than one."""
+) -> CopiedLog:
+    """The log of this topic that a target has copies of. Raises CopyFault: none, or of several."""
     found = []
     for name in [cluster] if cluster is not None else target.list(""):
         for each in [log_id] if log_id is not None else target.list(f"{name}/{topic}"):
-            place = Place(name, topic, each, partition)
-            if target.list(place.manifests):
-                found.append(place)
+            log = CopiedLog(name, topic, each, partition)
+            if target.list(log.manifests):
+                found.append(log)
     if not found:
         raise CopyFault(f"there is no copy of {topic}-{partition} at this target")
     if len(found) > 1:
-        names = ", ".join(place.directory for place in found)
+        names = ", ".join(log.directory for log in found)
         raise CopyFault(f"there are copies of several logs of this name: {names}; choose one")
     return found[0]
 
 
-def manifests_of(target: Target, place: Place) -> list[Manifest]:
+def manifests_of(target: Target, log: CopiedLog) -> list[Manifest]:
     """The manifests of a partition, in order. Raises CopyFault."""
-    names = [name for name in target.list(place.manifests) if name.endswith(".json")]
-    found = [read_manifest(target, place, f"{place.manifests}/{name}") for name in names]
+    names = [name for name in target.list(log.manifests) if name.endswith(".json")]
+    found = [read_manifest(target, log, f"{log.manifests}/{name}") for name in names]
     return [manifest for manifest in found if manifest is not None]
 
 
-def common_format(copies: Iterable[Copy]) -> str:
+def common_format(copies: Iterable[SegmentCopy]) -> str:
     """The format to restore from: segments if all have them. Raises CopyFault."""
     known = [set(copy.manifest.files) for copy in copies]
     for kind in (SEGMENTS, PARQUET):
@@ -91,11 +89,11 @@ def common_format(copies: Iterable[Copy]) -> str:
     raise CopyFault("some of it was copied as segments only, some as Parquet only: two ranges")
 
 
-class Restoring:
+class RangeRestore:
     """Restores one range of one partition."""
 
     def __init__(
-        self, fs: FileSystem, copies: list[Copy], kind: str, *, progress: Progress
+        self, fs: FileSystem, copies: list[SegmentCopy], kind: str, *, progress: ReportBytes
     ) -> None:
         """`copies`: one behind the other; `kind`: the format that they are taken from."""
         self._fs = fs
@@ -109,8 +107,8 @@ class Restoring:
         """Restore below a directory; records before `first`, or before the first one that is as
         young as `from_ms`, are not read. Raises CopyFault, LogFormatError.
         """
-        place = self._copies[0].manifest.place
-        name = f"{place.topic}-{place.partition}"
+        copied = self._copies[0].manifest.log
+        name = f"{copied.topic}-{copied.partition}"
         path = os.path.join(directory, name)
         if self._fs.exists(path):
             raise CopyFault(f"{path} is there already: choose another directory")
@@ -118,7 +116,7 @@ class Restoring:
         temporary = os.path.join(directory, f".{name}.restoring")
         if self._fs.exists(temporary):
             self._fs.remove_tree(temporary)
-        log = self._build(temporary, place)
+        log = self._build(temporary, copied)
         try:
             self._begin_reading(log, first, from_ms)
             _make_durable(log)
@@ -130,13 +128,13 @@ class Restoring:
         return restored
 
     def _describe(self, log: MergedLog, path: str) -> Restored:
-        place, ends = self._copies[0].manifest.place, (log.start_offset, log.next_offset)
+        copied, ends = self._copies[0].manifest.log, (log.start_offset, log.next_offset)
         size = sum(segment.size for segment in log.segments())
-        whose = place.topic, place.topic_id, place.partition
+        whose = copied.topic, copied.topic_id, copied.partition
         return Restored(*whose, path, self._kind, *ends, len(self._copies), size)
 
-    def _build(self, path: str, place: Place) -> MergedLog:
-        topic, topic_id, partition = place.topic, place.topic_id, place.partition
+    def _build(self, path: str, copied: CopiedLog) -> MergedLog:
+        topic, topic_id, partition = copied.topic, copied.topic_id, copied.partition
         log = MergedLog.open(self._fs, path, topic=topic, topic_id=topic_id, partition=partition)
         try:
             first = self._copies[0].manifest
@@ -153,9 +151,9 @@ class Restoring:
             raise
         return log
 
-    def _append_segment(self, log: MergedLog, copy: Copy) -> None:
+    def _append_segment(self, log: MergedLog, copy: SegmentCopy) -> None:
         manifest = copy.manifest
-        name = manifest.place.file(SEGMENTS, manifest.first_offset)
+        name = manifest.log.file(SEGMENTS, manifest.first_offset)
         file = copy.target.open(name)
         if file is None:
             raise CopyFault(f"{name} is gone")
@@ -171,13 +169,13 @@ class Restoring:
         if digest.hexdigest() != manifest.sha256 or log.checksum != manifest.end_checksum:
             raise CopyFault(f"{name} is not what was copied: its checksum differs")
 
-    def _append_records(self, log: MergedLog, copy: Copy) -> None:
+    def _append_records(self, log: MergedLog, copy: SegmentCopy) -> None:
         manifest = copy.manifest
-        name = manifest.place.file(PARQUET, manifest.first_offset)
+        name = manifest.log.file(PARQUET, manifest.first_offset)
         if read_back(copy.target, name, lambda count: None) != manifest.files[PARQUET]:
             raise CopyFault(f"{name} is not what was copied: its checksum differs")
         log.roll()
-        with told(name), copy.target.open(name) as file:
+        with translated_errors(name), copy.target.open(name) as file:
             for offset, data in rebuild(file, name):
                 _fill(log, offset, manifest)
                 log.append(bytearray(data), base_offset=offset, leader_epoch=0)

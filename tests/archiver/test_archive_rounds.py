@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from samelog.archiver.policy_file import PolicyFile
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.archive.policy_file import PolicyFile
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopic
 from samelog.store.disk.files import OsFileSystem
+from tests.archiver.test_truncation import BATCH, is_archived, sizes, write
 from tests.sequencer.cluster import Session, leader_of, run_with, until
-from tests.sequencer.test_archiving import BATCH, is_archived, sizes, write
 
 TOPIC = "0" * 32
 

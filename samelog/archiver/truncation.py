@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
+from samelog.archiver.parts import ArchiverParts, PartitionLog
 from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
-from samelog.sequencer.host import InThread
-from samelog.sequencer.merge.merging import MergedPartition, Merging
-from samelog.sequencer.state.machine import StateMachine
-from samelog.store.disk.files import DiskFull, FileSystem
+from samelog.store.disk.files import DiskFull
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 
@@ -30,37 +27,28 @@ FILES_AT_ONCE = 64
 """Truncated one after the other before others have their turn."""
 
 
-class Archiving:
-    """One node's archiving."""
+class Truncation:
+    """One node's truncation of what is archived."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        machine: StateMachine,
-        merging: Merging,
-        *,
-        in_thread: InThread,
-        sync_log: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`sync_log` makes everything written to the Raft log durable."""
-        self._fs = fs
-        self._machine = machine
-        self._merging = merging
-        self._in_thread = in_thread
-        self._sync_log = sync_log
+    def __init__(self, parts: ArchiverParts) -> None:
+        self._fs = parts.fs
+        self._machine = parts.machine
+        self._merging = parts.merging
+        self._replication = parts.replication
+        self._in_thread = parts.in_thread
         self.pending_bytes = 0
         """Archived, and not truncated yet."""
         self._due: dict[int, None] = {}
-        self._seen: dict[int, tuple[MergedLog, int, int]] = {}
+        self._carried_out: dict[int, tuple[MergedLog, int, int]] = {}
         """Partition -> its log, and the log start and segment that were carried out in it."""
         self._wake = asyncio.Event()
 
-    def look(self, number: int) -> None:
+    def log_start_changed(self, number: int) -> None:
         """A partition was opened, or some of it archived: readers see that at once."""
         known = self._machine.state.partitions[number]
         partition = self._merging.partitions[number]
         start = known.log_start, known.start_segment
-        if known.log_start == 0 or self._seen.get(number) == (partition.log, *start):
+        if known.log_start == 0 or self._carried_out.get(number) == (partition.log, *start):
             return
         partition.log.hide_below(known.log_start)
         partition.changed()
@@ -75,28 +63,28 @@ class Archiving:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self._sync_log()
+            await self._replication.sync()
             while self._due:
                 number = next(iter(self._due))
                 del self._due[number]
                 await self._guard(number)
 
     async def _guard(self, number: int) -> None:
-        """What cannot be archived now stays, and is looked at again when more is archived."""
+        """What cannot be archived now stays, and is tried again when more is archived."""
         try:
-            await self._archive(number)
+            await self._truncate(number)
         except DiskFull:
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._do_soon, number)
         except LogFormatError as error:
             log_event(log, logging.ERROR, "not archived", partition=number, error=error)
 
-    async def _archive(self, number: int) -> None:
+    async def _truncate(self, number: int) -> None:
         known = self._machine.state.partitions.get(number)
         partition = self._merging.partitions.get(number)
         if known is None or partition is None or partition.fault is not None:
-            self._seen.pop(number, None)
+            self._carried_out.pop(number, None)
             return
-        self._seen[number] = partition.log, known.log_start, known.start_segment
+        self._carried_out[number] = partition.log, known.log_start, known.start_segment
         start = LogStart(known.log_start, known.start_segment, known.start_checksum)
         self.pending_bytes = sum(
             each.size for each in partition.log.segments() if each.base_offset < start.segment
@@ -109,7 +97,7 @@ class Archiving:
             await self._in_thread(truncate_segments, self._fs, path, now)
         self.pending_bytes = 0
 
-    def _begin_at(self, number: int, partition: MergedPartition, start: LogStart) -> None:
+    def _begin_at(self, number: int, partition: PartitionLog, start: LogStart) -> None:
         """Let the merged log begin there, if need be ahead of where it is."""
         before = partition.log.next_offset
         partition.log.archive(start)

@@ -12,32 +12,32 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from samelog.archiver.copies import CopyFault, CopyJob, Manifest, Place, SourceFault
-from samelog.archiver.copying import read_manifest
-from samelog.archiver.targets import open_target
+from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.copies import queue
+from samelog.archiver.copies.copying import read_manifest
+from samelog.archiver.copies.manifests import CopiedLog, CopyFault, CopyJob, Manifest, SourceFault
+from samelog.archiver.copies.process import ProcessCopier
+from samelog.archiver.copies.queue import CopyQueue
+from samelog.archiver.copies.targets import open_target
 from samelog.config.tables.node import ArchiveConfig
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.archive import copy_queue
-from samelog.sequencer.archive.copier import ProcessCopier
-from samelog.sequencer.archive.copy_queue import CopyQueue
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import Archive
+from tests.archiver.test_archive_rounds import alter, policy_of
+from tests.archiver.test_truncation import is_archived, sizes, write
 from tests.sequencer.cluster import Session, leader_of, run_with, until
-from tests.sequencer.test_archive_rounds import alter, policy_of
-from tests.sequencer.test_archiving import is_archived, sizes, write
 
 
 def job(base: int, *, partition: int = 0) -> CopyJob:
     """A job that nobody carries out for real."""
-    place = Place("c", "t", "f" * 32, partition)
+    place = CopiedLog("c", "t", "f" * 32, partition)
     ends = base, base + 1, 10, 0, 1, 2
     return CopyJob("u", f"{partition}/{base}", place, *ends, ("segments",))
 
 
 def manifest(done: CopyJob) -> Manifest:
     return Manifest(
-        place=done.place,
+        log=done.log,
         first_offset=done.base,
         next_offset=done.next_offset,
         size=done.size,
@@ -77,16 +77,19 @@ class FakeCopier:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried again at once."""
-    monkeypatch.setattr(copy_queue, "RETRY_S", 0.01)
-    monkeypatch.setattr(copy_queue, "RETRY_MOST_S", 0.02)
+    monkeypatch.setattr(queue, "RETRY_S", 0.01)
+    monkeypatch.setattr(queue, "RETRY_MOST_S", 0.02)
 
 
-def with_queue(body: Callable[[CopyQueue, FakeCopier], Awaitable[None]]) -> None:
+def with_queue(
+    body: Callable[[CopyQueue, FakeCopier], Awaitable[None]],
+    on_copied: Callable[[], None] = lambda: None,
+) -> None:
     """Run a test beside a queue that works."""
 
     async def main() -> None:
         copier = FakeCopier()
-        queue = CopyQueue(copier, SystemClock(), random.Random(1))
+        queue = CopyQueue(copier, SystemClock(), random.Random(1), on_copied=on_copied)
         working = asyncio.create_task(queue.run())
         try:
             await body(queue, copier)
@@ -100,33 +103,33 @@ def with_queue(body: Callable[[CopyQueue, FakeCopier], Awaitable[None]]) -> None
 
 
 def test_jobs_are_done_in_order_and_found() -> None:
+    news: list[str] = []
+
     async def body(queue: CopyQueue, copier: FakeCopier) -> None:
-        news: list[str] = []
-        queue.on_copied = lambda: news.append("")
         jobs = [job(0), job(1), job(2)]
-        queue.want(jobs)
+        queue.replace_jobs(jobs)
         assert queue.copy_of(jobs[0]) is None
         await until(lambda: all(map(queue.copy_of, jobs)), "all copied")
         assert copier.asked == ["0/0", "0/1", "0/2"]
         assert (len(news), queue.state("u")[:3]) == (3, ("u", 3, 0))
-        queue.want(jobs[1:])
+        queue.replace_jobs(jobs[1:])
         assert queue.copy_of(jobs[0]) is None  # archived: nobody asks any more
         await until(lambda: copier.is_closed, "let go of")
         assert len(copier.asked) == 3
 
-    with_queue(body)
+    with_queue(body, lambda: news.append(""))
 
 
 def test_what_is_not_wanted_any_more_is_given_up() -> None:
     async def body(queue: CopyQueue, copier: FakeCopier) -> None:
         copier.flows.clear()
-        queue.want([job(0), job(1)])
+        queue.replace_jobs([job(0), job(1)])
         await until(lambda: queue.state("u").done_bytes == 4, "begun")
-        queue.want([job(1)])
+        queue.replace_jobs([job(1)])
         copier.flows.set()
         await until(lambda: queue.copy_of(job(1)) is not None, "the other one")
         assert queue.copy_of(job(0)) is None
-        queue.want([])
+        queue.replace_jobs([])
         assert queue.copy_of(job(1)) is None
 
     with_queue(body)
@@ -135,7 +138,7 @@ def test_what_is_not_wanted_any_more_is_given_up() -> None:
 def test_a_target_that_fails_is_tried_again_and_holds_all_back() -> None:
     async def body(queue: CopyQueue, copier: FakeCopier) -> None:
         copier.faults["0/0"] = CopyFault("nobody there")
-        queue.want([job(0), job(0, partition=1)])
+        queue.replace_jobs([job(0), job(0, partition=1)])
         await until(lambda: len(copier.asked) > 3, "tried again")
         assert set(copier.asked) == {"0/0"}
         assert queue.trouble == queue.state("u").problem == "nobody there"
@@ -150,11 +153,11 @@ def test_a_segment_that_fails_holds_its_partition_back() -> None:
     async def body(queue: CopyQueue, copier: FakeCopier) -> None:
         copier.faults["0/0"] = SourceFault("rotten")
         other = job(0, partition=1)
-        queue.want([job(0), job(1), other])
+        queue.replace_jobs([job(0), job(1), other])
         await until(lambda: queue.copy_of(other) is not None, "the other partition goes on")
         assert queue.copy_of(job(1)) is None
         assert queue.trouble == "rotten"
-        queue.want([other])
+        queue.replace_jobs([other])
         assert queue.trouble == ""
 
     with_queue(body)
@@ -167,7 +170,7 @@ def hanging(tmp_path: Path) -> CopyJob:
     """A job that never ends: a named pipe that nobody reads is in the place of the copy."""
     wanted = replace(job(0), url=str(tmp_path), path=str(tmp_path / "source"))
     (tmp_path / "source").write_bytes(b"")
-    place = tmp_path / wanted.place.file("segments", 0)
+    place = tmp_path / wanted.log.file("segments", 0)
     place.parent.mkdir(parents=True)
     os.mkfifo(place.parent / f".{place.name}.tmp")
     return wanted
@@ -176,9 +179,9 @@ def hanging(tmp_path: Path) -> CopyJob:
 def test_a_node_that_stops_ends_the_process_that_copies(tmp_path: Path) -> None:
     async def main() -> None:
         copier = ProcessCopier()
-        queue = CopyQueue(copier, SystemClock(), random.Random(1))
+        queue = CopyQueue(copier, SystemClock(), random.Random(1), on_copied=lambda: None)
         working = asyncio.create_task(queue.run())
-        queue.want([hanging(tmp_path)])
+        queue.replace_jobs([hanging(tmp_path)])
         await until(lambda: copier._process is not None, "a process")
         process = copier._process
         assert process is not None
@@ -250,7 +253,7 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         assert [sizes(node) for node in nodes] == [before] * 3
         await asyncio.wait_for(rounds_until_archived(), 20)
         assert leader.archive.copies.trouble == ""
-        place = Place(leader.config.cluster, "t", "0" * 32, 0)
+        place = CopiedLog(leader.config.cluster, "t", "0" * 32, 0)
         copies = [
             read_manifest(open_target(str(target)), place, place.manifest(n)) for n in range(5)
         ]
@@ -275,7 +278,6 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
 def replace_config(node: Node, target: str) -> ArchiveConfig:
     """Let a running node copy to a target."""
     config = dataclasses.replace(node.config.archive, copy_to=target)
-    node.config = dataclasses.replace(node.config, archive=config)
     node.archive.copies._config = config
     return config
 
@@ -286,10 +288,10 @@ def test_what_was_deleted_is_not_copied(tmp_path: Path) -> None:
         [node] = nodes
         replace_config(node, str(tmp_path / "nowhere"))
         await alter(node, archive_copy="segments,parquet")
-        await node.proposer.propose(Archive(1, 2, 0, 0, 1, "DeleteRecords"))
+        await node.proposer.propose(ArchiveCommand(1, 2, 0, 0, 1, "DeleteRecords"))
 
         def is_gone() -> bool:
-            node.archive.rounds.soon()  # what is deleted may not be durable yet
+            node.archive.rounds.start_soon()  # what is deleted may not be durable yet
             return node.replica.machine.state.partitions[1].start_segment == 2
 
         await until(is_gone, "archived")

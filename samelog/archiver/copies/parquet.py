@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from samelog.archiver.copies import CopyFault, Place
-from samelog.archiver.typed import FIELDS, TypedValues
+from samelog.archiver.copies.manifests import CopiedLog, CopyFault
+from samelog.archiver.copies.typed_values import FIELDS, TypedValues
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 from samelog.format.batch import HELD_BATCH_BYTES
@@ -32,7 +32,7 @@ COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
 """What records are rebuilt from."""
 
 
-class Extent(NamedTuple):
+class RowGroupSpan(NamedTuple):
     """Rows of a file: how many, and the first and last offset; -1 if there are none."""
 
     rows: int
@@ -43,30 +43,29 @@ class Extent(NamedTuple):
 class ParquetSink:
     """Writes the rows of one segment's copy."""
 
-    def __init__(self, stream: Any, place: Place, schema: Mapping[str, str]) -> None:
+    def __init__(self, stream: Any, log: CopiedLog, schema: Mapping[str, str]) -> None:
         """`stream`: what takes the bytes of the file; it stays open. `schema`: of the values, as
         `parse_schema` gives it.
         """
         self._stream = stream
         self._typed = TypedValues(schema) if schema else None
-        self._place = place
+        self._log = log
         self._writer: Any = None
-        self.groups: list[Extent] = []
+        self.groups: list[RowGroupSpan] = []
         """Of every row group."""
 
     def write(self, data: bytes, size: int) -> None:
         """Add the records of `data[:size]`, whole batches. Raises CorruptBatch,
         DecompressionError.
         """
-        place = self._place
-        table = to_arrow(data, 0, size, topic=place.topic, partition=place.partition)
+        table = to_arrow(data, 0, size, topic=self._log.topic, partition=self._log.partition)
         if self._typed is not None:
             values = table.column("value").to_pylist()
             table = table.append_column(FIELDS, self._typed.column(values))
         self._open(table.schema)
         if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
-            self.groups.append(_extent(table.column("offset")))
+            self.groups.append(_span_of(table.column("offset")))
 
     def _open(self, schema: pa.Schema) -> None:
         if self._writer is None:
@@ -82,15 +81,15 @@ class ParquetSink:
             self._writer.close()
 
 
-def _extent(offsets: pa.ChunkedArray) -> Extent:
-    return Extent(len(offsets), offsets[0].as_py(), offsets[-1].as_py())
+def _span_of(offsets: pa.ChunkedArray) -> RowGroupSpan:
+    return RowGroupSpan(len(offsets), offsets[0].as_py(), offsets[-1].as_py())
 
 
-def check_parquet(file: Any, name: str, groups: list[Extent]) -> None:
+def check_parquet(file: Any, name: str, groups: list[RowGroupSpan]) -> None:
     """Read the offsets back. Raises CopyFault: they are not those that were written."""
     with _opened(file) as parquet:
         found = [
-            _extent(parquet.read_row_group(number, columns=["offset"]).column("offset"))
+            _span_of(parquet.read_row_group(number, columns=["offset"]).column("offset"))
             for number in range(parquet.num_row_groups)
         ]
     if found != groups:

@@ -10,9 +10,9 @@ import pytest
 from samelog.format.history import ArchivedFile
 from samelog.sequencer.node import Node
 from samelog.wire.admin_archive import LogHistory
+from tests.archiver.test_archive_rounds import policy_of
+from tests.archiver.test_truncation import BATCH, archive, write
 from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
-from tests.sequencer.test_archive_rounds import policy_of
-from tests.sequencer.test_archiving import BATCH, archive, write
 
 
 def history(node: Node) -> list[ArchivedFile]:
@@ -65,22 +65,22 @@ def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) 
 
 
 def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from samelog.sequencer.archive import log_history
+    from samelog.archiver import log_history
 
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         await archive(nodes, 3)
-        page = log_history.log_history(nodes[0], LogHistory())
+        page = nodes[0].archive.log_history.page(LogHistory())
         found, pages = list(page.files), 1
         while page.more:
             last = page.files[-1]
             place = last.topic, last.partition, last.next_offset
-            page = log_history.log_history(nodes[0], LogHistory("", -1, *place))
+            page = nodes[0].archive.log_history.page(LogHistory("", -1, *place))
             found, pages = found + list(page.files), pages + 1
         assert [file.first_offset for file in found] == [0, 1, 2, 3, 4, 5]
         assert [file.archived_ms for file in found] == [1, 1, 1, -1, -1, -1]
         assert pages == 3
-        assert log_history.log_history(nodes[0], LogHistory("t", 7)).files == ()
+        assert nodes[0].archive.log_history.page(LogHistory("t", 7)).files == ()
 
     monkeypatch.setattr(log_history, "PAGE_FILES", 2)
     run_with(tmp_path, 1, body)

@@ -1,5 +1,5 @@
 """Copies of sealed segments outside the cluster: their formats and names, and the manifest that
-makes a copy count. Pure.
+makes a copy count.
 
 A target holds, below a directory for each cluster, topic and id of its log, the segments as they
 are, the same records as Parquet, and a manifest for each segment, which is written last. What has
@@ -63,9 +63,9 @@ def formats_in(bits: int) -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(FORMATS) if bits >> number & 1)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Whose copies: one partition of a topic's log, by the id that it has in `partition.json`, of
-    one cluster.
+class CopiedLog(msgspec.Struct, frozen=True):
+    """The merged log that copies are of: one partition of a topic's log, by the id that it has in
+    `partition.json`, of one cluster.
     """
 
     cluster: str
@@ -105,7 +105,7 @@ class CopyJob(msgspec.Struct, frozen=True):
 
     url: str
     path: str
-    place: Place
+    log: CopiedLog
     base: int
     next_offset: int
     size: int
@@ -129,7 +129,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     format_version: int = MANIFEST_VERSION
-    place: Place
+    log: CopiedLog = msgspec.field(name="place")
     first_offset: int
     next_offset: int
     size: int
@@ -144,14 +144,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def is_of(self, job: CopyJob) -> bool:
         """Whether it is about the very bytes that are to be copied."""
         return (
-            self.place,
+            self.log,
             self.first_offset,
             self.next_offset,
             self.size,
             self.begin_checksum,
             self.end_checksum,
         ) == (
-            job.place,
+            job.log,
             job.base,
             job.next_offset,
             job.size,
@@ -180,7 +180,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     raise CopyFault(f"{name} has version {version}, this program reads {MANIFEST_VERSION}")
 
 
-class Extent(Protocol):
+class SegmentSpan(Protocol):
     """A file of a merged log: offsets [first_offset, next_offset), times in ms."""
 
     @property
@@ -193,10 +193,10 @@ class Extent(Protocol):
     def last_ms(self) -> int: ...
 
 
-_Extent = TypeVar("_Extent", bound=Extent)
+_Span = TypeVar("_Span", bound=SegmentSpan)
 
 
-class Range(NamedTuple):
+class RestoreRange(NamedTuple):
     """What of a partition is wanted back: offsets [first, behind), and records from `from_ms` to
     `to_ms`; None: no bound.
     """
@@ -206,7 +206,7 @@ class Range(NamedTuple):
     from_ms: int | None = None
     to_ms: int | None = None
 
-    def holds(self, known: Extent) -> bool:
+    def holds(self, known: SegmentSpan) -> bool:
         """Whether some of a copy may be in it. Records are as old as their timestamps say, which
         need not rise: a segment counts from its first timestamp to its highest.
         """
@@ -218,14 +218,14 @@ class Range(NamedTuple):
         )
 
 
-def choose(known: list[_Extent], wanted: Range) -> list[_Extent]:
+def choose(known: list[_Span], wanted: RestoreRange) -> list[_Span]:
     """The copies that hold a range, one behind the other, from those of one partition in order.
     Raises CopyFault: there is none, or something in between was not copied.
     """
-    places = [at for at, each in enumerate(known) if wanted.holds(each)]
-    if not places:
+    wanted_at = [at for at, each in enumerate(known) if wanted.holds(each)]
+    if not wanted_at:
         raise CopyFault("no copy holds any of that")
-    chosen = known[places[0] : places[-1] + 1]
+    chosen = known[wanted_at[0] : wanted_at[-1] + 1]
     for before, after in pairwise(chosen):
         if after.first_offset != before.next_offset:
             gap = f"offsets {before.next_offset} to {after.first_offset - 1}"
@@ -234,7 +234,7 @@ def choose(known: list[_Extent], wanted: Range) -> list[_Extent]:
     return chosen
 
 
-def _check_ends(chosen: Sequence[Extent], wanted: Range) -> None:
+def _check_ends(chosen: Sequence[SegmentSpan], wanted: RestoreRange) -> None:
     first, behind = chosen[0].first_offset, chosen[-1].next_offset
     if wanted.first is not None and wanted.first < first:
         raise CopyFault(f"there is no copy of offsets {wanted.first} to {first - 1}")

@@ -13,24 +13,21 @@ import asyncio
 import logging
 import os
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
+from samelog.archiver.history import forget_deleted_logs
+from samelog.archiver.parts import ArchiverParts, PartitionLog
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.history import ArchivedFile
 from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
-from samelog.sequencer.host import InThread
-from samelog.store.disk.files import DiskFull, FileSystem
+from samelog.store.disk.files import DiskFull
 from samelog.store.merged.history_file import HistoryFile
 from samelog.store.merged.truncation import SegmentFacts
 
-if TYPE_CHECKING:
-    from samelog.sequencer.merge.merging import MergedPartition, Merging
-
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+INTERVAL_S = 1.0
 BYTES_PER_S = 8 << 20
 """As the scrubber: about a twentieth of a processor that has no instructions for SHA-256."""
 NONE = -1
@@ -39,24 +36,20 @@ NONE = -1
 class Digests:
     """One node's digests."""
 
-    def __init__(
-        self, fs: FileSystem, directory: str, merging: Merging, *, in_thread: InThread
-    ) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._merging = merging
-        self._in_thread = in_thread
+    def __init__(self, parts: ArchiverParts) -> None:
+        self._fs = parts.fs
+        self._directory = os.path.join(parts.config.data, "digests")
+        self._merging = parts.merging
+        self._in_thread = parts.in_thread
         self._ends: dict[str, int] = {}
         """Path -> up to where segments have one, as far as it was looked at."""
-        fs.make_directory(directory)
+        self._fs.make_directory(self._directory)
 
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of logs that are not among the known ones."""
-        for name in self._fs.list_directory(self._directory):
-            if name.rpartition("-")[0] not in known:
-                self._fs.unlink(os.path.join(self._directory, name))
+        forget_deleted_logs(self._fs, self._directory, known)
 
-    def of(self, partition: MergedPartition, base: int) -> bytes:
+    def digest_of(self, partition: PartitionLog, base: int) -> bytes:
         """The digest of a sealed segment; empty: there is none yet. Raises LogFormatError."""
         path = self._path(partition)
         if not self._fs.exists(path):
@@ -68,17 +61,17 @@ class Digests:
             file.close()
         return found[0].sha256 if found and found[0].base == base else b""
 
-    def _path(self, partition: MergedPartition) -> str:
+    def _path(self, partition: PartitionLog) -> str:
         return os.path.join(self._directory, f"{partition.topic_id}-{partition.index}")
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(INTERVAL_S)
             for partition in tuple(self._merging.partitions.values()):
-                await self.add(partition)
+                await self.complete(partition)
 
-    async def add(self, partition: MergedPartition) -> None:
+    async def complete(self, partition: PartitionLog) -> None:
         """Make what is lacking of one partition."""
         path = self._path(partition)
         try:
@@ -89,7 +82,7 @@ class Digests:
         except LogFormatError as error:  # whoever needs the segment says so too
             log_event(log, logging.WARNING, "no digest", partition=path, error=error)
 
-    def _next(self, partition: MergedPartition, path: str) -> Segment | None:
+    def _next(self, partition: PartitionLog, path: str) -> Segment | None:
         """The oldest sealed segment without a digest."""
         if partition.fault is not None or partition.log.end()[0] <= self._end(path):
             return None
@@ -104,7 +97,7 @@ class Digests:
             file.close()
         return self._ends[path]
 
-    async def _add(self, partition: MergedPartition, path: str, segment: Segment) -> None:
+    async def _add(self, partition: PartitionLog, path: str, segment: Segment) -> None:
         name = os.path.join(partition.log.path, segment_name(segment.base_offset, LOG))
         facts = SegmentFacts(self._fs, name, segment.size)
         while True:

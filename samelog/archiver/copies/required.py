@@ -11,59 +11,59 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from samelog.archiver.copies import CopyJob, Manifest, Place, formats_of
-from samelog.archiver.plan import Proposal
-from samelog.archiver.value_schema import VALUE_SCHEMA
+from samelog.archiver.copies.manifests import CopiedLog, CopyJob, Manifest, formats_of
+from samelog.archiver.copies.queue import CopyQueue
+from samelog.archiver.copies.value_schema import VALUE_SCHEMA
+from samelog.archiver.parts import ArchiverParts
+from samelog.archiver.plan import ArchiveProposal
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
-from samelog.sequencer.archive.copy_queue import CopyQueue
-from samelog.sequencer.host import Host
 from samelog.wire.admin_archive import CopyState
 
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
+class RequiredCopies:
+    """One node's copies before archiving."""
 
-class Copies:
-    """One node's copies."""
-
-    def __init__(self, node: Node, host: Host) -> None:
-        self._node = node
-        self._config = node.config.archive
-        self.queue = CopyQueue(host.new_copier(), node.clock, random.Random(node.config.name))
+    def __init__(self, parts: ArchiverParts, *, on_copied: Callable[[], None]) -> None:
+        """`on_copied` is told when one more segment has a verified copy."""
+        self._machine = parts.machine
+        self._merging = parts.merging
+        self._cluster = parts.config.cluster
+        self._config = parts.config.archive
+        chance = random.Random(parts.config.name)
+        self.queue = CopyQueue(parts.copier, parts.clock, chance, on_copied=on_copied)
         self._without_target: list[str] = []
 
-    def want(self, taken: Sequence[tuple[Proposal, list[Segment]]]) -> None:
+    def require(self, proposed: Sequence[tuple[ArchiveProposal, list[Segment]]]) -> None:
         """A round's proposals, each with the segments that it would archive now."""
         self._without_target = []
-        jobs = [job for each, segments in taken for job in self._jobs(each, segments)]
-        self.queue.want(jobs)
+        jobs = [job for each, segments in proposed for job in self._jobs(each, segments)]
+        self.queue.replace_jobs(jobs)
 
-    def _jobs(self, each: Proposal, segments: list[Segment]) -> list[CopyJob]:
+    def _jobs(self, each: ArchiveProposal, segments: list[Segment]) -> list[CopyJob]:
         found = [self.job_of(each.partition, one) for one in segments]
         jobs = [job for job in found if job is not None]
-        if jobs and self._config.copy_to is None:
+        if jobs and self.target is None:
             self._without_target.append(each.name)
             return []
         return jobs
 
     def job_of(self, number: int, segment: Segment) -> CopyJob | None:
         """How a segment is to be copied before it may go; None: not at all."""
-        state = self._node.replica.machine.state
+        state = self._machine.state
         partition = state.partitions[number]
         topic = state.topics[partition.topic_id]
         formats = formats_of(topic.settings, self._config.copy_formats)
         if not formats or segment.next_offset <= partition.log_start:
             return None
-        log = self._node.merging.partitions[number].log
+        log = self._merging.partitions[number].log
         begin, end = log.checksums(segment.base_offset)
         return CopyJob(
-            url=self._config.copy_to or "",
+            url=self.target or "",
             path=os.path.join(log.path, segment_name(segment.base_offset, LOG)),
-            place=Place(self._node.config.cluster, topic.name, topic.log_id, partition.index),
+            log=CopiedLog(self._cluster, topic.name, topic.log_id, partition.index),
             base=segment.base_offset,
             next_offset=segment.next_offset,
             size=segment.size,
@@ -77,6 +77,11 @@ class Copies:
     def copy_of(self, job: CopyJob) -> Manifest | None:
         """Its verified copy; None: there is none (yet)."""
         return self.queue.copy_of(job)
+
+    @property
+    def target(self) -> str | None:
+        """Where copies are made; None: nowhere."""
+        return self._config.copy_to
 
     @property
     def trouble(self) -> str:
@@ -96,5 +101,5 @@ class Copies:
 
     def state(self) -> CopyState:
         """For an operator."""
-        found = self.queue.state(self._config.copy_to or "")
+        found = self.queue.state(self.target or "")
         return found._replace(problem=self.trouble[:500])

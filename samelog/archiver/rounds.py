@@ -13,41 +13,33 @@ import asyncio
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from samelog.archiver.copies import FORMATS, Manifest
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.copies.manifests import FORMATS, Manifest
+from samelog.archiver.copies.required import RequiredCopies
+from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
 from samelog.archiver.plan import (
-    Facts,
+    ArchivePlan,
+    ArchiveProposal,
     Hold,
-    Plan,
-    Proposal,
-    Sealed,
+    PartitionFacts,
+    RolledSegment,
     majority_pressure,
     majority_time,
-    plan,
+    plan_archiving,
 )
 from samelog.archiver.policy import hold_of, rules_of
+from samelog.archiver.policy_file import PolicyFile
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
-from samelog.sequencer.archive.copies import Copies
-from samelog.sequencer.archive.policy_file import PolicyFile
-from samelog.sequencer.host import InThread
-from samelog.sequencer.raft.group import forget_outcome
-from samelog.sequencer.state.commands import Archive, GoneFile
-from samelog.sequencer.state.types import Partition
-from samelog.store.disk.files import FileSystem
 from samelog.store.merged.truncation import describe_segment
-
-if TYPE_CHECKING:
-    from samelog.sequencer.merge.merging import MergedPartition
-    from samelog.sequencer.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -60,57 +52,55 @@ class ArchiveRounds:
 
     def __init__(
         self,
-        node: Node,
+        parts: ArchiverParts,
         policy: PolicyFile,
-        copies: Copies,
-        fs: FileSystem,
-        in_thread: InThread,
+        copies: RequiredCopies,
+        due: asyncio.Event,
     ) -> None:
-        self._node = node
+        """`due` is set when a round is to begin at once."""
+        self._parts = parts
+        self._policy = policy
         self._copies = copies
-        self._fs = fs
-        self._in_thread = in_thread
-        self._woken = asyncio.Event()
-        self.policy = policy
+        self._due = due
         self.held: list[str] = []
         """Partitions of which the last round left something to the groups that hold it."""
 
-    def soon(self) -> None:
+    def start_soon(self) -> None:
         """Begin a round now: there is something to do."""
-        self._woken.set()
+        self._due.set()
 
     async def run(self) -> None:
         """A round every now and then, until cancelled."""
         while True:
             with suppress(TimeoutError):  # wait_for would lose a cancellation to a wake-up
-                async with asyncio.timeout(self._node.config.archive.interval_s):
-                    await self._woken.wait()
-            self._woken.clear()
+                async with asyncio.timeout(self._parts.config.archive.interval_s):
+                    await self._due.wait()
+            self._due.clear()
             self.held = []
-            if self._node.group.is_leader:
+            if self._parts.replication.is_leader:
                 await self.round()
             else:
-                self._copies.want([])
+                self._copies.require([])
 
     async def round(self) -> None:
         """Archive what is to go now. What cannot be read is not archived."""
         found = self.plan()
         self.held = found.held
         taken = [(each, self._segments(each)) for each in found.proposals]
-        self._copies.want(taken)
+        self._copies.require(taken)
         for each, segments in taken:
             try:
                 command = await self._command(each, self._ready(each.partition, segments))
                 if command is not None:
-                    forget_outcome(self._node.group.propose([command])[1])
+                    self._parts.replication.propose(command)
             except LogFormatError as error:
                 log_event(log, logging.ERROR, "not archived", partition=each.name, error=error)
             except (NotLeader, Busy):
                 return  # the next round finds them again
 
-    def _segments(self, each: Proposal) -> list[Segment]:
+    def _segments(self, each: ArchiveProposal) -> list[Segment]:
         """The oldest of the files that are proposed, not too many at once."""
-        merged = self._node.merging.partitions[each.partition]
+        merged = self._parts.merging.partitions[each.partition]
         segments = merged.log.segments()
         return [one for one in segments if one.next_offset <= each.segment][:FILES_AT_ONCE]
 
@@ -126,21 +116,21 @@ class ArchiveRounds:
         return ready
 
     async def _command(
-        self, each: Proposal, ready: list[tuple[Segment, Manifest | None]]
-    ) -> Archive | None:
+        self, each: ArchiveProposal, ready: list[tuple[Segment, Manifest | None]]
+    ) -> ArchiveCommand | None:
         """Archive these files; None: there are none, or they are gone already."""
-        merged = self._node.merging.partitions.get(each.partition)
+        merged = self._parts.merging.partitions.get(each.partition)
         if not ready or merged is None or each.first != merged.log.log_start.segment:
             return None
         files = [await self._file(each, merged, one, copy) for one, copy in ready]
         if len(files) == FILES_AT_ONCE:
-            self.soon()  # there may be more
+            self.start_soon()  # there may be more
         end = files[-1].next_offset
         if merged.log.segment(end) is None:
             return None
-        checksum, now_ms = merged.log.checksums(end)[0], self._node.clock.wall_ms()
-        archive = Archive(each.partition, end, end, checksum, now_ms, each.reason, files)
-        url = self._node.config.archive.copy_to
+        checksum, now_ms = merged.log.checksums(end)[0], self._parts.clock.wall_ms()
+        archive = ArchiveCommand(each.partition, end, end, checksum, now_ms, each.reason, files)
+        url = self._copies.target
         copies = [copy for _, copy in ready if copy is not None]
         if not copies or url is None:
             return archive
@@ -148,18 +138,18 @@ class ArchiveRounds:
         return msgspec.structs.replace(archive, copy_url=url, copy_formats=formats)
 
     async def _file(
-        self, each: Proposal, merged: MergedPartition, segment: Segment, copy: Manifest | None
-    ) -> GoneFile:
+        self, each: ArchiveProposal, merged: PartitionLog, segment: Segment, copy: Manifest | None
+    ) -> ArchivedSegment:
         """Raises LogFormatError."""
         path = os.path.join(merged.log.path, segment_name(segment.base_offset, LOG))
         if copy is None:
-            work = describe_segment, self._fs, path, segment.size
-            first_ms, sha256 = await self._in_thread(*work)
+            work = describe_segment, self._parts.fs, path, segment.size
+            first_ms, sha256 = await self._parts.in_thread(*work)
         else:
             first_ms, sha256 = copy.first_ms, bytes.fromhex(copy.sha256)
-        partition = self._node.replica.machine.state.partitions.get(each.partition)
+        partition = self._parts.machine.state.partitions.get(each.partition)
         rolled = None if partition is None else rolled_ms(partition, segment)
-        return GoneFile(
+        return ArchivedSegment(
             segment.base_offset,
             segment.next_offset,
             segment.size,
@@ -170,64 +160,60 @@ class ArchiveRounds:
             -1 if copy is None else copy.copied_ms,
         )
 
-    def plan(self) -> Plan:
+    def plan(self) -> ArchivePlan:
         """What a round would do now."""
-        node, policy = self._node, self.policy.policy
-        voters = node.group.raft.voters
-        health = [node.coordinator.views[number].health for number in voters]
+        policy, voters = self._policy.policy, self._parts.replication.voters
+        health = [self._parts.cluster.health(number) for number in voters]
         known = [each for each in health if each is not None]
         disks = [(each.disk_used, each.disk_total) for each in known]
         pressure = 0
         if policy is not None:
             pressure = majority_pressure(disks, len(voters), policy.disk)
-        return plan(
+        return plan_archiving(
             list(self._facts()),
             limit=None if policy is None else policy.limit,
             pressure=pressure,
             now_ms=majority_time([each.wall_ms for each in known], len(voters)),
         )
 
-    def _facts(self) -> Iterator[Facts]:
-        merged = self._node.coordinator.majority_merged()
-        for number, partition in self._node.replica.machine.state.partitions.items():
-            here = self._node.merging.partitions[number]
+    def _facts(self) -> Iterator[PartitionFacts]:
+        merged = self._parts.cluster.majority_merged()
+        for number, partition in self._parts.machine.state.partitions.items():
+            here = self._parts.merging.partitions[number]
             if here.fault is None:
                 yield self._facts_of(partition, merged.get(number, 0))
 
-    def _facts_of(self, partition: Partition, merged: int) -> Facts:
-        state = self._node.replica.machine.state
+    def _facts_of(self, partition: PartitionView, merged: int) -> PartitionFacts:
+        state = self._parts.machine.state
         topic = state.topics[partition.topic_id]
-        segments = self._node.merging.partitions[partition.number].log.segments()
-        return Facts(
+        segments = self._parts.merging.partitions[partition.number].log.segments()
+        return PartitionFacts(
             partition.number,
             f"{topic.name}-{partition.index}",
             [
-                Sealed(each.base_offset, each.next_offset, each.size, rolled_ms(partition, each))
+                RolledSegment(
+                    each.base_offset, each.next_offset, each.size, rolled_ms(partition, each)
+                )
                 for each in segments
                 if each.sealed
             ],
             segments[-1].size,
             merged,
-            rules_of(self.policy.policy, topic.settings),
+            rules_of(self._policy.policy, topic.settings),
             self._hold(partition.number, topic.settings),
             partition.log_start,
         )
 
-    def _hold(self, number: int, settings: dict[str, str]) -> Hold | None:
+    def _hold(self, number: int, settings: Mapping[str, str]) -> Hold | None:
         rule = hold_of(settings)
         if rule is None:
             return None
-        groups = self._node.replica.machine.state.groups.by_id
-        offsets = [
-            groups[name].offsets[number].offset
-            if name in groups and number in groups[name].offsets
-            else 0
-            for name in rule.groups
-        ]
-        return Hold(min(offsets), rule.max_ms, rule.max_bytes)
+        committed = self._parts.cluster.committed_offset
+        lowest = min(committed(name, number) for name in rule.groups)
+        return Hold(lowest, rule.max_ms, rule.max_bytes)
 
 
-def rolled_ms(partition: Partition, segment: Segment) -> int | None:
+def rolled_ms(partition: PartitionView, segment: Segment) -> int | None:
     """When a segment was rolled, at the latest; None: not known."""
     at = bisect_left(partition.rolls, (segment.next_offset, -1))
     return partition.rolls[at][1] if at < len(partition.rolls) else None

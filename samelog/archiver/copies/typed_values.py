@@ -20,14 +20,12 @@ FIELDS = "fields"
 
 MILLISECOND = timedelta(milliseconds=1)
 
-Kind = tuple[str, Any]
-
 
 def _integer(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]
 
 
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, tuple[str, Any]] = {
     "bool": ("bool_", bool),
     **{f"int{bits}": (f"int{bits}", _integer(bits)) for bits in (8, 16, 32, 64)},
     "float32": ("float32", float),

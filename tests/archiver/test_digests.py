@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from samelog.sequencer.archive.log_history import log_history
 from samelog.sequencer.node import Node
 from samelog.wire.admin import NodeState
 from samelog.wire.admin_archive import LogFile, LogHistory
+from tests.archiver.test_truncation import archive, sizes, write
 from tests.sequencer.cluster import Session, make_node, run_with, until
-from tests.sequencer.test_archiving import archive, sizes, write
 
 
 def history(node: Node) -> tuple[LogFile, ...]:
-    return log_history(node, LogHistory("t")).files
+    return node.archive.log_history.page(LogHistory("t")).files
 
 
 def files_of(node: Node) -> list[Path]:
@@ -30,7 +29,7 @@ def test_sealed_segments_have_one_and_keep_it(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await write(nodes, Session("a"), 5)
-        await node.archive.digests.add(node.merging.partitions[1])
+        await node.archive.digests.complete(node.merging.partitions[1])
         found = history(node)
         assert len(found) == 5
         assert [each.sha256 for each in found[:-1]] == [digest(node, base) for base in range(4)]
@@ -52,12 +51,12 @@ def test_what_is_lost_of_them_is_made_again(tmp_path: Path) -> None:
         node = nodes[0]
         await write(nodes, Session("a"), 5)
         partition = node.merging.partitions[1]
-        await node.archive.digests.add(partition)
+        await node.archive.digests.complete(partition)
         (file,) = files_of(node)
         before = file.read_bytes()
         file.write_bytes(before[:200])
         node.archive.digests._ends.clear()
-        await node.archive.digests.add(partition)
+        await node.archive.digests.complete(partition)
         assert file.read_bytes() == before
 
     run_with(tmp_path, 1, body)
@@ -77,7 +76,7 @@ def test_a_node_that_skipped_what_was_archived_has_its_files_too(tmp_path: Path)
         await until(lambda: back.status.state is NodeState.LIVE, "back")
         await until(lambda: sizes(back) == sizes(rest[0]), "the same files")
         assert [size for _, size in sizes(back)[:6]] == [0] * 6
-        await back.archive.digests.add(back.merging.partitions[1])
+        await back.archive.digests.complete(back.merging.partitions[1])
         await until(lambda: not back.archive.history.lacks(1), "history")
         held = [each.first_offset for each in history(back) if each.sha256]
         assert held == list(range(7))

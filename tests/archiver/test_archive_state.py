@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.sequencer.state.commands import (
-    Archive,
-    CreateTopic,
-    GoneFile,
-    Merge,
-    decode_commands,
-    encode_commands,
-)
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.sequencer.state.commands import CreateTopic, Merge, decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 
@@ -30,9 +24,9 @@ def make_machine(*, rolls: int = 3) -> StateMachine:
     return machine
 
 
-def files(first: int, behind: int) -> list[GoneFile]:
+def files(first: int, behind: int) -> list[ArchivedSegment]:
     """The segments of these offsets."""
-    return [GoneFile(at, at + 10, 5, 1, 2, 3, b"s" * 32) for at in range(first, behind, 10)]
+    return [ArchivedSegment(at, at + 10, 5, 1, 2, 3, b"s" * 32) for at in range(first, behind, 10)]
 
 
 def partition(machine: StateMachine) -> Partition:
@@ -41,7 +35,7 @@ def partition(machine: StateMachine) -> Partition:
 
 def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
     machine = make_machine()
-    command = Archive(1, 15, 10, 77, 5, "time", files(0, 10))
+    command = ArchiveCommand(1, 15, 10, 77, 5, "time", files(0, 10))
     assert decode_commands(encode_commands([command])) == [command]
     assert machine.apply(command) == command
     found = partition(StateMachine.decode(machine.encode()))
@@ -64,17 +58,17 @@ def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
     ],
 )
 def test_what_is_not_planned_or_named_is_not_archived(
-    offset: int, segment: int, named: list[GoneFile]
+    offset: int, segment: int, named: list[ArchivedSegment]
 ) -> None:
     machine = make_machine()
     before = machine.encode()
-    outcome = machine.apply(Archive(1, offset, segment, 0, 0, "", named))
+    outcome = machine.apply(ArchiveCommand(1, offset, segment, 0, 0, "", named))
     assert isinstance(outcome, Rejection)
     assert machine.encode() == before
 
 
 def test_a_partition_that_is_gone_is_said() -> None:
-    outcome = make_machine().apply(Archive(9, 0, 0, 0, 0, ""))
+    outcome = make_machine().apply(ArchiveCommand(9, 0, 0, 0, 0, ""))
     assert isinstance(outcome, Rejection)
     assert outcome.code == "UNKNOWN_TOPIC"
 
@@ -86,7 +80,7 @@ def test_the_start_never_falls_and_its_segment_holds_it(wanted: list[tuple[int, 
     for offset, number in wanted:
         before = found.log_start, found.start_segment
         named = files(found.start_segment, 10 * number)
-        machine.apply(Archive(1, offset, 10 * number, number, 0, "", named))
+        machine.apply(ArchiveCommand(1, offset, 10 * number, number, 0, "", named))
         assert (found.log_start, found.start_segment) >= before
         assert found.start_segment <= found.log_start <= found.next_offset
         assert found.start_checksum == found.start_segment // 10

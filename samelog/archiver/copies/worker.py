@@ -5,7 +5,7 @@ It is a process of its own, so that reading, compressing and waiting for a targe
 node's processor time nor its memory, and so that a target which never answers can be given up. It
 ends with its input, and with whoever reads its output.
 
-Invariant: every job is answered by Copied or Failed, unless the process ends.
+Invariant: every job is answered by SegmentCopied or CopyFailed, unless the process ends.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from typing import TypeAlias
 
 import msgspec
 
-from samelog.archiver.copies import CopyFault, CopyJob, Manifest, SourceFault
-from samelog.archiver.copying import copy_segment
-from samelog.archiver.targets import Target, open_target
+from samelog.archiver.copies.copying import copy_segment
+from samelog.archiver.copies.manifests import CopyFault, CopyJob, Manifest, SourceFault
+from samelog.archiver.copies.targets import Target, open_target
 from samelog.store.disk.files import OsFileSystem
 
 NICE = 5
 
 
-class Advanced(msgspec.Struct, frozen=True, tag=True):
+class CopyAdvanced(msgspec.Struct, frozen=True, tag=True):
     """So many bytes were read, of the segment and of its copies."""
 
     done: int
 
 
-class Copied(msgspec.Struct, frozen=True, tag=True):
+class SegmentCopied(msgspec.Struct, frozen=True, tag=True):
     """The copies are there, and were read back."""
 
     manifest: Manifest
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class CopyFailed(msgspec.Struct, frozen=True, tag=True):
     """They are not; `is_source`: because of the segment."""
 
     reason: str
     is_source: bool
 
 
-Said: TypeAlias = Advanced | Copied | Failed
+WorkerMessage: TypeAlias = CopyAdvanced | SegmentCopied | CopyFailed
 
 _decoder = msgspec.json.Decoder(CopyJob)
 
 
-class Worker:
+class CopyWorker:
     """Does one job after the other; a target is opened once."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Worker:
         self._targets: dict[str, Target] = {}
         self._done = 0
 
-    def do(self, job: CopyJob) -> Said:
+    def do(self, job: CopyJob) -> WorkerMessage:
         """What becomes of a job."""
         self._done = 0
         try:
@@ -66,18 +66,18 @@ class Worker:
             if target is None:
                 target = self._targets[job.url] = open_target(job.url)
             now_ms = int(time.time() * 1000)
-            return Copied(
+            return SegmentCopied(
                 copy_segment(self._fs, target, job, now_ms=now_ms, progress=self._progress)
             )
         except CopyFault as fault:
-            return Failed(str(fault), isinstance(fault, SourceFault))
+            return CopyFailed(str(fault), isinstance(fault, SourceFault))
 
     def _progress(self, count: int) -> None:
         self._done += count
-        say(Advanced(self._done))
+        say(CopyAdvanced(self._done))
 
 
-def say(what: Said) -> None:
+def say(what: WorkerMessage) -> None:
     """Tell the node."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
@@ -87,7 +87,7 @@ def main() -> None:
     """Until the input ends."""
     os.nice(NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the node, which ends this one
-    worker = Worker()
+    worker = CopyWorker()
     try:
         for line in sys.stdin.buffer:
             say(worker.do(_decoder.decode(line)))

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
-from samelog.archiver.copies import CopyFault
+from samelog.archiver.copies.manifests import CopyFault
 from samelog.config.values import is_url
 
 TEMPORARY = ".tmp"
@@ -61,8 +61,8 @@ def open_target(url: str) -> Target:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
-    """Errors of reading and writing, with the place."""
+def translated_errors(where: str) -> Iterator[None]:
+    """Raise errors of reading and writing as CopyFault, with where they happened."""
     try:
         yield
     except (OSError, ValueError) as error:  # pyarrow's are one or the other
@@ -84,7 +84,7 @@ class DirectoryTarget:
     def create(self, name: str) -> Upload:
         """Begin a file."""
         path = os.path.join(self._path, name)
-        with told(path):
+        with translated_errors(path):
             if not os.path.isdir(self._path):
                 raise CopyFault(f"{self._path} is not a directory: is it mounted?")
             _make_directories(self._path, os.path.dirname(name))
@@ -93,14 +93,14 @@ class DirectoryTarget:
     def open(self, name: str) -> BinaryIO | None:
         """A file for reading."""
         path = os.path.join(self._path, name)
-        with told(path), suppress(FileNotFoundError):
+        with translated_errors(path), suppress(FileNotFoundError):
             return open(path, "rb")
         return None
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory."""
         path = os.path.join(self._path, directory)
-        with told(path), suppress(FileNotFoundError):
+        with translated_errors(path), suppress(FileNotFoundError):
             return sorted(os.listdir(path))
         return []
 
@@ -133,12 +133,12 @@ class _LocalUpload:
 
     def write(self, data: Any) -> int:
         """Add bytes."""
-        with told(self._path):
+        with translated_errors(self._path):
             return self._file.write(data)
 
     def commit(self) -> None:
         """Sync it, and give it its name."""
-        with told(self._path):
+        with translated_errors(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
@@ -164,14 +164,14 @@ class _ArrowTarget:
     def create(self, name: str) -> Upload:
         """Begin a file."""
         path = f"{self._root}/{name}"
-        with told(f"{self._url}: {name}"):
+        with translated_errors(f"{self._url}: {name}"):
             if self._moves:
                 self._files.create_dir(path.rpartition("/")[0], recursive=True)
             return _ArrowUpload(self._files, path, moves=self._moves)
 
     def open(self, name: str) -> Any:
         """A file for reading."""
-        with told(f"{self._url}: {name}"), suppress(FileNotFoundError):
+        with translated_errors(f"{self._url}: {name}"), suppress(FileNotFoundError):
             return self._files.open_input_file(f"{self._root}/{name}")
         return None
 
@@ -179,7 +179,7 @@ class _ArrowTarget:
         """The names in a directory."""
         from pyarrow.fs import FileSelector
 
-        with told(f"{self._url}: {directory}"):
+        with translated_errors(f"{self._url}: {directory}"):
             wanted = FileSelector(f"{self._root}/{directory}", allow_not_found=True)
             return sorted(each.base_name for each in self._files.get_file_info(wanted))
 
@@ -209,7 +209,7 @@ class _ArrowUpload:
     @contextmanager
     def _told(self) -> Iterator[None]:
         self._has_failed = True
-        with told(self._path):
+        with translated_errors(self._path):
             yield
         self._has_failed = False
 

@@ -15,18 +15,23 @@ from typing import Protocol
 
 import msgspec
 
-from samelog.archiver.copies import CopyFault, CopyJob, Manifest, SourceFault
-from samelog.archiver.copy_worker import Advanced, Copied, Failed, Said
+from samelog.archiver.copies.manifests import CopyFault, CopyJob, Manifest, SourceFault
+from samelog.archiver.copies.worker import (
+    CopyAdvanced,
+    CopyFailed,
+    SegmentCopied,
+    WorkerMessage,
+)
 
 STALL_S = 120.0
 """Without a word: no target needs that long for a few megabytes, and if it does it is given up."""
 END_S = 5.0
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(WorkerMessage)
 
 
-class Copier(Protocol):
+class SegmentCopier(Protocol):
     """Copies segments, one at a time."""
 
     async def copy(self, job: CopyJob, progress: Callable[[int], None]) -> Manifest:
@@ -39,7 +44,7 @@ class Copier(Protocol):
 
 
 class ProcessCopier:
-    """The real one."""
+    """Copies segments in a process of its own."""
 
     def __init__(self, *, stall_s: float = STALL_S) -> None:
         self._stall_s = stall_s
@@ -54,11 +59,13 @@ class ProcessCopier:
         finally:
             if not is_over:
                 self._kill()
-        if isinstance(said, Copied):
+        if isinstance(said, SegmentCopied):
             return said.manifest
         raise SourceFault(said.reason) if said.is_source else CopyFault(said.reason)
 
-    async def _ask(self, job: CopyJob, progress: Callable[[int], None]) -> Copied | Failed:
+    async def _ask(
+        self, job: CopyJob, progress: Callable[[int], None]
+    ) -> SegmentCopied | CopyFailed:
         try:
             process = self._process or await self._start()
             if process.stdin is None or process.stdout is None:
@@ -66,7 +73,7 @@ class ProcessCopier:
             process.stdin.write(_encoder.encode(job) + b"\n")
             while line := await self._line(process.stdout):
                 said = _decoder.decode(line)
-                if not isinstance(said, Advanced):
+                if not isinstance(said, CopyAdvanced):
                     return said
                 progress(said.done)
             code = await process.wait()
@@ -81,7 +88,7 @@ class ProcessCopier:
             return await answers.readline()
 
     async def _start(self) -> Process:
-        command = (sys.executable, "-m", "samelog.archiver.copy_worker")
+        command = (sys.executable, "-m", "samelog.archiver.copies.worker")
         self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
         return self._process
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from samelog.archiver.copies import SEGMENTS, CopyFault, CopyJob, Manifest, SourceFault
+from samelog.archiver.copies.manifests import SEGMENTS, CopyFault, CopyJob, Manifest, SourceFault
+from samelog.archiver.copies.process import SegmentCopier
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
-from samelog.sequencer.archive.copier import Copier
 from samelog.wire.admin_archive import CopyState
 
 log = logging.getLogger(__name__)
@@ -41,11 +41,18 @@ class _Failure(NamedTuple):
 class CopyQueue:
     """One node's copying; only the leader asks for any."""
 
-    def __init__(self, copier: Copier, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        copier: SegmentCopier,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        on_copied: Callable[[], None],
+    ) -> None:
+        """`on_copied` is told when one more segment has a verified copy."""
         self._copier = copier
         self._clock = clock
-        self.on_copied: Callable[[], None] = lambda: None
-        """One more segment may go."""
+        self._on_copied = on_copied
         self._done: dict[CopyJob, Manifest] = {}
         self._waiting: list[CopyJob] = []
         self._current: CopyJob | None = None
@@ -59,7 +66,7 @@ class CopyQueue:
 
     # --- what is asked for ------------------------------------------------------------------------
 
-    def want(self, jobs: Sequence[CopyJob]) -> None:
+    def replace_jobs(self, jobs: Sequence[CopyJob]) -> None:
         """These are to be copied, in this order, and nothing else any more."""
         self._done = {job: self._done[job] for job in jobs if job in self._done}
         self._waiting = [job for job in jobs if job not in self._done and job != self._current]
@@ -86,7 +93,7 @@ class CopyQueue:
         if job is None:
             return CopyState(target, *counts, problem=why[:TEXT_CHARACTERS])
         total = job.size * (1 + len(job.formats))  # a copy is read back, and rarely larger
-        read, file = min(self._read, total), job.place.file(SEGMENTS, job.base)
+        read, file = min(self._read, total), job.log.file(SEGMENTS, job.base)
         return CopyState(target, *counts, file, read, total, why[:TEXT_CHARACTERS])
 
     # --- copying ----------------------------------------------------------------------------------
@@ -114,8 +121,8 @@ class CopyQueue:
     def _next(self) -> CopyJob | None:
         if self._is_held(_TARGET):
             return None
-        held = {job.place for job in self._waiting if self._is_held(job.path)}
-        return next((job for job in self._waiting if job.place not in held), None)
+        held = {job.log for job in self._waiting if self._is_held(job.path)}
+        return next((job for job in self._waiting if job.log not in held), None)
 
     async def _pause(self) -> None:
         """Until something new is wanted, or something is to be tried again."""
@@ -150,7 +157,7 @@ class CopyQueue:
             self._failed.pop(path, None)
         self._backoff.reset()
         log_event(log, logging.INFO, "segment copied", file=job.path, to=job.url)
-        self.on_copied()
+        self._on_copied()
 
     def _advanced(self, read: int) -> None:
         self._read = read
@@ -159,8 +166,8 @@ class CopyQueue:
         """Keep the segment, and try again later."""
         is_source = isinstance(fault, SourceFault)
         delay_s = RETRY_MOST_S if is_source else self._backoff.next_delay_s()
-        place = job.path if is_source else _TARGET
-        self._failed[place] = _Failure(self._clock.now() + delay_s, str(fault))
+        at = job.path if is_source else _TARGET
+        self._failed[at] = _Failure(self._clock.now() + delay_s, str(fault))
         self._waiting.insert(0, job)
         again = f"{delay_s:.1f} s"
         what = "not copied, so not archived"

@@ -13,21 +13,21 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from samelog.archiver.copies import (
+from samelog.archiver.copies.manifests import (
     PARQUET,
     SEGMENTS,
     CopiedFile,
+    CopiedLog,
     CopyFault,
     CopyJob,
     Manifest,
-    Place,
     SourceFault,
     decode_manifest,
     encode_manifest,
 )
-from samelog.archiver.parquet import ParquetSink, check_parquet
-from samelog.archiver.targets import Target, Upload, told
-from samelog.archiver.value_schema import parse_schema
+from samelog.archiver.copies.parquet import ParquetSink, check_parquet
+from samelog.archiver.copies.targets import Target, Upload, translated_errors
+from samelog.archiver.copies.value_schema import parse_schema
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.store.disk.batch_walk import BatchChunk, BatchWalk
@@ -37,12 +37,12 @@ PIECE_BYTES = 8 << 20
 """Of the segment, in memory at a time."""
 _BASE_TIMESTAMP = struct.Struct(">27xq")  # of a batch
 
-Progress = Callable[[int], None]
+ReportBytes = Callable[[int], None]
 """Is told how many bytes more were read, of the segment or of its copies."""
 
 
 def copy_segment(
-    fs: FileSystem, target: Target, job: CopyJob, *, now_ms: int, progress: Progress
+    fs: FileSystem, target: Target, job: CopyJob, *, now_ms: int, progress: ReportBytes
 ) -> Manifest:
     """Make the copies that a job asks for, unless they are there; the manifest of them all.
 
@@ -50,30 +50,30 @@ def copy_segment(
         SourceFault: the segment is damaged here, or gone.
         CopyFault: the target cannot be written, or has not kept what was written.
     """
-    known = read_manifest(target, job.place, job.place.manifest(job.base))
+    known = read_manifest(target, job.log, job.log.manifest(job.base))
     if known is not None and not known.is_of(job):
-        name = job.place.manifest(job.base)
+        name = job.log.manifest(job.base)
         raise CopyFault(f"{name} is about other bytes of the same offsets: it is not replaced")
     there = {} if known is None else _intact(target, known, progress)
     missing = [kind for kind in job.formats if kind not in there]
     if known is not None and not missing and len(there) == len(known.files):
         return known
-    made = _Copies(target, job, missing).make(fs, now_ms, there, progress=progress)
-    write_file(target, job.place.manifest(job.base), encode_manifest(made))
+    made = _SegmentCopies(target, job, missing).make(fs, now_ms, there, progress=progress)
+    write_file(target, job.log.manifest(job.base), encode_manifest(made))
     return made
 
 
-def _intact(target: Target, known: Manifest, progress: Progress) -> dict[str, CopiedFile]:
+def _intact(target: Target, known: Manifest, progress: ReportBytes) -> dict[str, CopiedFile]:
     """The files of an earlier copy that are still what its manifest says."""
     found = {}
     for kind, file in known.files.items():
-        name = known.place.file(kind, known.first_offset)
+        name = known.log.file(kind, known.first_offset)
         if read_back(target, name, progress) == file:
             found[kind] = file
     return found
 
 
-class _Copies:
+class _SegmentCopies:
     """Writes the copies of one segment side by side."""
 
     def __init__(self, target: Target, job: CopyJob, kinds: list[str]) -> None:
@@ -84,7 +84,7 @@ class _Copies:
         self._parquet: ParquetSink | None = None
 
     def make(
-        self, fs: FileSystem, now_ms: int, there: dict[str, CopiedFile], *, progress: Progress
+        self, fs: FileSystem, now_ms: int, there: dict[str, CopiedFile], *, progress: ReportBytes
     ) -> Manifest:
         """Write and read back; raises as `copy_segment`, and leaves nothing then."""
         job = self._job
@@ -100,7 +100,7 @@ class _Copies:
                 self._parquet.close()  # which would write the end of the file once it is collected
         files = {**there, **{kind: self._checked(kind, progress) for kind in self._kinds}}
         return Manifest(
-            place=job.place,
+            log=job.log,
             first_offset=job.base,
             next_offset=job.next_offset,
             size=job.size,
@@ -115,13 +115,13 @@ class _Copies:
 
     def _begin(self) -> None:
         for kind in self._kinds:
-            name = self._job.place.file(kind, self._job.base)
+            name = self._job.log.file(kind, self._job.base)
             self._uploads[kind] = _Hashed(self._target.create(name))
         if PARQUET in self._uploads:
             schema = parse_schema(self._job.value_schema)
-            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.place, schema)
+            self._parquet = ParquetSink(self._uploads[PARQUET], self._job.log, schema)
 
-    def _pour(self, fs: FileSystem, progress: Progress) -> tuple[str, int]:
+    def _pour(self, fs: FileSystem, progress: ReportBytes) -> tuple[str, int]:
         """All of the segment into the copies: its SHA-256 and first timestamp."""
         digest, first_ms = hashlib.sha256(), -1
         for piece in source_pieces(fs, self._job):
@@ -145,13 +145,13 @@ class _Copies:
         except LogFormatError as error:
             raise SourceFault(f"{self._job.path}: no rows for Parquet: {error}") from error
 
-    def _checked(self, kind: str, progress: Progress) -> CopiedFile:
-        name = self._job.place.file(kind, self._job.base)
+    def _checked(self, kind: str, progress: ReportBytes) -> CopiedFile:
+        name = self._job.log.file(kind, self._job.base)
         file = self._uploads[kind].file
         if read_back(self._target, name, progress) != file:
             raise CopyFault(f"{name} is not what was written to it")
         if kind == PARQUET and self._parquet is not None:
-            with told(name), self._target.open(name) as rows:
+            with translated_errors(name), self._target.open(name) as rows:
                 check_parquet(rows, name, self._parquet.groups)
         return file
 
@@ -225,18 +225,18 @@ def _checked_pieces(file: File, job: CopyJob) -> Iterator[BatchChunk]:
         raise SourceFault(f"{job.path} is damaged at or before byte {walk.end}: {reason}")
 
 
-def read_manifest(target: Target, place: Place, name: str) -> Manifest | None:
-    """A manifest of this place; None if there is none. Raises CopyFault."""
+def read_manifest(target: Target, log: CopiedLog, name: str) -> Manifest | None:
+    """A manifest of a copy of this log; None if there is none. Raises CopyFault."""
     file = target.open(name)
     if file is None:
         return None
     found = decode_manifest(b"".join(pieces_of(file, name)), name)
-    if found.place != place:
-        raise CopyFault(f"{name} is about {found.place.directory}: somebody has moved it")
+    if found.log != log:
+        raise CopyFault(f"{name} is about {found.log.directory}: somebody has moved it")
     return found
 
 
-def read_back(target: Target, name: str, progress: Progress) -> CopiedFile | None:
+def read_back(target: Target, name: str, progress: ReportBytes) -> CopiedFile | None:
     """What a file at the target holds; None if there is none. Raises CopyFault."""
     file = target.open(name)
     if file is None:
@@ -251,7 +251,7 @@ def read_back(target: Target, name: str, progress: Progress) -> CopiedFile | Non
 
 def pieces_of(file: Any, name: str) -> Iterator[bytes]:
     """All of a file, which is closed then."""
-    with told(name), file:
+    with translated_errors(name), file:
         while data := file.read(PIECE_BYTES):
             yield data
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import msgspec
 
-from samelog.archiver.copies import format_bits
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.copies.manifests import format_bits
+from samelog.archiver.parts import ArchiverParts
 from samelog.format.errors import LogFormatError
 from samelog.format.history import (
     RECORD_BYTES,
@@ -26,8 +28,6 @@ from samelog.format.history import (
     encode_record,
 )
 from samelog.runtime.log import log_event
-from samelog.sequencer.state.commands import Archive, GoneFile
-from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
 from samelog.store.merged.history_file import HistoryFile
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
@@ -38,29 +38,20 @@ OPEN_FILES = 64
 PAGE_FILES = 256
 
 
-class History:
+class ArchiveHistory:
     """One node's history of all partitions."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        directory: str,
-        machine: StateMachine,
-        *,
-        peers: Callable[[], list[int]],
-        send: Callable[[int, HistoryAsked | HistoryTold], bool],
-    ) -> None:
-        self._fs = fs
-        self._directory = directory
-        self._machine = machine
-        self._peers = peers
-        self._send = send
+    def __init__(self, parts: ArchiverParts) -> None:
+        self._fs = parts.fs
+        self._directory = os.path.join(parts.config.data, "history")
+        self._machine = parts.machine
+        self._cluster = parts.cluster
         self._open: OrderedDict[int, HistoryFile] = OrderedDict()
         self._dirty: set[int] = set()
         self._ends: dict[int, int] = {}
         self._paths: dict[int, str] = {}
         self._asked = 0
-        fs.make_directory(directory)
+        self._fs.make_directory(self._directory)
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -101,19 +92,17 @@ class History:
 
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of topics that are not among the known ones."""
-        for name in self._fs.list_directory(self._directory):
-            if name.rpartition("-")[0] not in known:
-                self._fs.unlink(os.path.join(self._directory, name))
+        forget_deleted_logs(self._fs, self._directory, known)
 
     # --- what is archived -------------------------------------------------------------------------
 
-    def archived(self, command: Archive) -> None:
+    def applied(self, command: ArchiveCommand) -> None:
         """An entry is applied. What cannot be written now is asked for later."""
-        files = [self._file_of(command, file) for file in command.files]
+        files = [self._record_of(command, file) for file in command.files]
         if files:
             self._append(command.partition, files)
 
-    def _file_of(self, command: Archive, file: GoneFile) -> ArchivedFile:
+    def _record_of(self, command: ArchiveCommand, file: ArchivedSegment) -> ArchivedFile:
         copy: CopyNote | None = None
         if file.copied_ms >= 0:
             target = self._machine.state.copy_targets.index(command.copy_url)
@@ -152,7 +141,7 @@ class History:
 
     # --- from and to peers ------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def fetch_missing(self) -> None:
         """Ask for what is lacking, and let go of deleted topics; once a second."""
         partitions = self._machine.state.partitions
         for number in [number for number in self._paths if number not in partitions]:
@@ -165,11 +154,11 @@ class History:
                 log_event(log, logging.ERROR, "history not read", partition=number, error=error)
 
     def _ask(self, number: int) -> None:
-        peers = self._peers()
+        peers = self._cluster.peers()
         if peers:
             self._asked += 1
             peer = peers[self._asked % len(peers)]
-            self._send(peer, HistoryAsked(number, self._ends[number]))
+            self._cluster.send(peer, HistoryAsked(number, self._ends[number]))
 
     def _remove(self, number: int) -> None:
         path = self._paths.pop(number)
@@ -190,15 +179,15 @@ class History:
         log_id = os.path.basename(path).rpartition("-")[0]
         return any(log_id in each.former_logs for each in self._machine.state.topics.values())
 
-    def on_asked(self, node: int, message: HistoryAsked) -> None:
+    def answer(self, node: int, message: HistoryAsked) -> None:
         """A peer lacks something."""
         files: list[ArchivedFile] = []
         if message.partition in self._machine.state.partitions:
             files = self.read(message.partition, message.offset, PAGE_FILES)
         records = b"".join(map(encode_record, files))
-        self._send(node, HistoryTold(message.partition, records))
+        self._cluster.send(node, HistoryTold(message.partition, records))
 
-    def on_told(self, message: HistoryTold) -> None:
+    def answered(self, message: HistoryTold) -> None:
         """A peer says what it knows."""
         data = message.records
         found = [
@@ -211,3 +200,10 @@ class History:
         files = [file for file in files if file.next_offset <= partition.start_segment]
         if files and self._append(message.partition, files) and self.lacks(message.partition):
             self._ask(message.partition)
+
+
+def forget_deleted_logs(fs: FileSystem, directory: str, known: Container[str]) -> None:
+    """Remove the files `<log id>-<partition>` of logs that are not among the known ones."""
+    for name in fs.list_directory(directory):
+        if name.rpartition("-")[0] not in known:
+            fs.unlink(os.path.join(directory, name))

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.archiver.policy import Policy
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.admin.archive import serve_archive
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import Archive, CreateTopic, GoneFile
+from samelog.sequencer.state.commands import CreateTopic
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.admin import NodeState
 from samelog.wire.admin_archive import ArchivePlan, PlanArchive
@@ -41,16 +42,16 @@ async def write(nodes: list[Node], session: Session, count: int) -> None:
         await until(lambda goal=goal: all(offset(node) == goal for node in nodes), "merged")  # type: ignore[misc]
 
 
-def command_for(node: Node, below: int) -> Archive:
+def command_for(node: Node, below: int) -> ArchiveCommand:
     """Archive what is below an offset, and the files of it."""
     log = node.merging.partitions[1].log
     segment, checksum = log.segment_of(below)
     files = [
-        GoneFile(each.base_offset, each.next_offset, each.size, 1, 2, 3, b"s" * 32)
+        ArchivedSegment(each.base_offset, each.next_offset, each.size, 1, 2, 3, b"s" * 32)
         for each in log.segments()
         if each.base_offset < segment
     ]
-    return Archive(1, below, segment, checksum, 1, "test", files)
+    return ArchiveCommand(1, below, segment, checksum, 1, "test", files)
 
 
 async def archive(nodes: list[Node], below: int) -> None:

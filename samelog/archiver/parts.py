@@ -1,0 +1,162 @@
+"""What archiving takes of a node: views of the replicated state, of the merged logs, of the Raft
+group and of the other members. A node gives them once, and archiving knows nothing else of it.
+
+Invariant: nothing here can change what is replicated but `Replication.propose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.copies.process import SegmentCopier
+from samelog.config.tables.node import NodeConfig
+from samelog.runtime.clock import Clock
+from samelog.runtime.disk.threads import InThread
+from samelog.store.disk.files import FileSystem
+from samelog.store.merged.log import MergedLog
+from samelog.wire.bounds import Health
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+
+class PartitionView(Protocol):
+    """A partition in the replicated state."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def log_start(self) -> int: ...
+    @property
+    def start_segment(self) -> int: ...
+    @property
+    def start_checksum(self) -> int: ...
+    @property
+    def rolls(self) -> Sequence[tuple[int, int]]: ...
+
+
+class TopicView(Protocol):
+    """A topic in the replicated state."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def log_id(self) -> str: ...
+    @property
+    def former_logs(self) -> Collection[str]: ...
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+    @property
+    def partition_numbers(self) -> Sequence[int]: ...
+
+
+class StateView(Protocol):
+    """The replicated state."""
+
+    @property
+    def partitions(self) -> Mapping[int, PartitionView]: ...
+    @property
+    def topics(self) -> Mapping[str, TopicView]: ...
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Name -> id of every living topic."""
+
+    @property
+    def copy_targets(self) -> Sequence[str]:
+        """The URLs of all targets of copies there ever were."""
+
+
+class Machine(Protocol):
+    """The replicated state machine; a snapshot replaces its state."""
+
+    @property
+    def state(self) -> StateView: ...
+
+
+class PartitionLog(Protocol):
+    """A partition's merged log on this node."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> str:
+        """The id of its log."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def log(self) -> MergedLog: ...
+    @property
+    def fault(self) -> object | None:
+        """Why it can neither be merged nor read any more."""
+
+    def changed(self) -> None:
+        """Tell readers that the log has changed."""
+
+
+class MergedLogs(Protocol):
+    """All merged logs of this node."""
+
+    @property
+    def partitions(self) -> Mapping[int, PartitionLog]: ...
+    def copied(self, number: int) -> None:
+        """The log of a partition goes on at another offset than merging had it."""
+
+
+class Replication(Protocol):
+    """This node's part in the Raft group."""
+
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def leader(self) -> int | None: ...
+    @property
+    def voters(self) -> Collection[int]: ...
+    def propose(self, command: ArchiveCommand) -> None:
+        """Have a command replicated; nobody waits for it. Raises NotLeader, Busy."""
+
+    async def sync(self) -> None:
+        """Make everything written to the Raft log durable."""
+
+
+class ClusterView(Protocol):
+    """What this node knows of the others."""
+
+    def health(self, number: int) -> Health | None:
+        """What a member said last of its disk, clock and policy; None: nothing."""
+
+    def connected(self) -> Iterable[int]:
+        """The members that are up, as far as is known here."""
+
+    def name(self, number: int) -> str: ...
+    def majority_merged(self) -> Mapping[int, int]:
+        """Partition -> the offset below which a majority has merged durably."""
+
+    def committed_offset(self, group: str, partition: int) -> int:
+        """The offset that a consumer group has committed; 0: none."""
+
+    def peers(self) -> Sequence[int]:
+        """Whom to ask, the best first."""
+
+    def send(self, number: int, message: HistoryAsked | HistoryTold) -> object:
+        """Send a message, if the member is connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiverParts:
+    """All that archiving takes of its node."""
+
+    config: NodeConfig
+    fs: FileSystem
+    clock: Clock
+    in_thread: InThread
+    copier: SegmentCopier
+    machine: Machine
+    merging: MergedLogs
+    replication: Replication
+    cluster: ClusterView

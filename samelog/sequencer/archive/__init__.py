@@ -1,1 +1,0 @@
-"""Drives archiving: rounds of the leader, truncation and history on every node."""

@@ -1,0 +1,125 @@
+"""What archiving sees of a node: its part in the Raft group, and the other members.
+
+Invariant: nothing here decides; it is the node's side of `archiver.parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.parts import ArchiverParts
+from samelog.sequencer.cluster.links import Links
+from samelog.sequencer.cluster.members import Members
+from samelog.sequencer.host import Host
+from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.files import FileSystem
+from samelog.wire.bounds import Health
+from samelog.wire.peer_history import HistoryAsked, HistoryTold
+
+
+class GroupReplication:
+    """The Raft group, as archiving sees it. Implements archiver.parts.Replication."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads."""
+        return self._group.is_leader
+
+    @property
+    def leader(self) -> int | None:
+        """Who leads, as far as is known here."""
+        return self._group.raft.leader
+
+    @property
+    def voters(self) -> Collection[int]:
+        """Who votes."""
+        return self._group.raft.voters
+
+    def propose(self, command: ArchiveCommand) -> None:
+        """Have a command replicated. Raises NotLeader, Busy."""
+        forget_outcome(self._group.propose([command])[1])
+
+    async def sync(self) -> None:
+        """Make everything written to the Raft log durable."""
+        await self._group.sync_now()
+
+
+class MemberViews:
+    """The other members, as archiving sees them. Implements archiver.parts.ClusterView."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        members: Members,
+        coordinator: Coordinator,
+        links: Links,
+        *,
+        peers: Callable[[], Sequence[int]],
+    ) -> None:
+        """`peers` names those that can be asked, the best first."""
+        self._machine = machine
+        self._members = members
+        self._coordinator = coordinator
+        self._links = links
+        self.peers = peers
+
+    def health(self, number: int) -> Health | None:
+        """What a member said last of its disk, clock and policy."""
+        return self._coordinator.views[number].health
+
+    def connected(self) -> Iterator[int]:
+        """The members that are up, as far as is known here."""
+        for number, view in self._coordinator.views.items():
+            if view.connected and number in self._members.all:
+                yield number
+
+    def name(self, number: int) -> str:
+        """A member's name."""
+        return self._members.name(number)
+
+    def majority_merged(self) -> Mapping[int, int]:
+        """Partition -> the offset below which a majority has merged durably."""
+        return self._coordinator.majority_merged()
+
+    def committed_offset(self, group: str, partition: int) -> int:
+        """The offset that a consumer group has committed; 0: none."""
+        known = self._machine.state.groups.by_id.get(group)
+        if known is None or partition not in known.offsets:
+            return 0
+        return known.offsets[partition].offset
+
+    def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
+        """Send a message; False: the member is not connected."""
+        return self._links.send(number, message)
+
+
+def archiver_parts(
+    member: MemberParts,
+    logs: LogParts,
+    raft: RaftParts,
+    peers: PeerParts,
+    *,
+    fs: FileSystem,
+    host: Host,
+    ask: Callable[[], Sequence[int]],
+) -> ArchiverParts:
+    """What archiving takes of a node; `ask` names whom it can ask, the best first."""
+    machine, coordinator = logs.machine, raft.coordinator
+    return ArchiverParts(
+        config=member.config,
+        fs=fs,
+        clock=member.clock,
+        in_thread=host.in_thread,
+        copier=host.new_copier(),
+        machine=machine,
+        merging=logs.merging,
+        replication=GroupReplication(raft.group),
+        cluster=MemberViews(machine, peers.members, coordinator, peers.links, peers=ask),
+    )

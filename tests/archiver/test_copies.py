@@ -24,13 +24,13 @@ from samelog.archiver.copies.manifests import (
     parse_formats,
 )
 
-PLACE = CopiedLog("c", "trades", "t" * 32, 3)
+COPIED = CopiedLog("c", "trades", "t" * 32, 3)
 
 
 def manifest(first: int, behind: int, *, first_ms: int = 0, last_ms: int = 0) -> Manifest:
     """A copy of these offsets."""
     return Manifest(
-        log=PLACE,
+        log=COPIED,
         first_offset=first,
         next_offset=behind,
         size=100,
@@ -49,7 +49,7 @@ def job(**changes: object) -> CopyJob:
     values: dict[str, object] = {
         "url": "u",
         "path": "p",
-        "place": PLACE,
+        "log": COPIED,
         "base": 0,
         "next_offset": 10,
         "size": 100,
@@ -62,13 +62,13 @@ def job(**changes: object) -> CopyJob:
 
 
 def test_names_are_a_kafka_directory_and_one_directory_of_parquet() -> None:
-    assert PLACE.file("segments", 42) == (
+    assert COPIED.file("segments", 42) == (
         f"c/trades/{'t' * 32}/segments/3/00000000000000000042.log"
     )
     assert (
-        PLACE.file("parquet", 42) == f"c/trades/{'t' * 32}/parquet/3-00000000000000000042.parquet"
+        COPIED.file("parquet", 42) == f"c/trades/{'t' * 32}/parquet/3-00000000000000000042.parquet"
     )
-    assert PLACE.manifest(42).startswith(PLACE.manifests + "/")
+    assert COPIED.manifest(42).startswith(COPIED.manifests + "/")
 
 
 @pytest.mark.parametrize("text", ["", "segments,", "segments,segments", "csv", "none,parquet"])
@@ -95,7 +95,7 @@ def test_a_manifest_survives_and_names_its_bytes() -> None:
         {"size": 99},
         {"begin_checksum": 0},
         {"end_checksum": 0},
-        {"place": msgspec.structs.replace(PLACE, topic_id="other")},
+        {"log": msgspec.structs.replace(COPIED, topic_id="other")},
     ):
         assert not known.is_of(job(**changes))
 

@@ -36,7 +36,7 @@ from samelog.format import _kernels as kernels
 from samelog.store.merged.log import MergedLog
 from tests.store.storage import FS, batches
 
-PLACE = CopiedLog("c", "t", "f" * 32, 0)
+COPIED = CopiedLog("c", "t", "f" * 32, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def facts(records: list[Record]) -> list[tuple[object, ...]]:
 def make_source(root: Path) -> Source:
     """Two segments of all kinds of records, voids among them, and a third that grows."""
     root.mkdir()
-    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
+    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=COPIED.topic_id, partition=0)
     for number, data in enumerate([*batches(1, 12), stamped(3), *batches(2, 12), stamped(9)]):
         log.append(bytearray(data), base_offset=log.next_offset, leader_epoch=3)
         if number == 5:
@@ -86,7 +86,7 @@ def make_source(root: Path) -> Source:
         begin, end = log.checksums(each.base_offset)
         path = f"{log.path}/{each.base_offset:020d}.log"
         facts = each.base_offset, each.next_offset, each.size, each.max_timestamp, begin, end or 0
-        jobs.append(CopyJob("", path, PLACE, *facts, FORMATS))
+        jobs.append(CopyJob("", path, COPIED, *facts, FORMATS))
     for file in log.take_dirty():
         file.datasync()
     log.close()
@@ -110,7 +110,7 @@ def stamped(count: int) -> bytes:
 
 
 def restore(target: Target, to: Path, kind: str, **how: Any) -> Restored:
-    copies = [SegmentCopy(target, each) for each in manifests_of(target, PLACE)]
+    copies = [SegmentCopy(target, each) for each in manifests_of(target, COPIED)]
     return RangeRestore(FS, copies, kind, progress=lambda count: None).into(str(to), **how)
 
 
@@ -155,7 +155,7 @@ def test_parquet_is_what_others_read(source: Source, target: Target, tmp_path: P
     from pyarrow.dataset import dataset
 
     source.copy(target)
-    table = dataset(tmp_path / "target" / PLACE.directory / "parquet").to_table()
+    table = dataset(tmp_path / "target" / COPIED.directory / "parquet").to_table()
     expected = [each for each in source.read() if each.offset < source.jobs[-1].next_offset]
     rows = table.sort_by("offset").to_pylist()
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
@@ -168,7 +168,7 @@ def test_parquet_is_what_others_read(source: Source, target: Target, tmp_path: P
 
 def copy_typed(root: Path, target: Target) -> list[bytes | None]:
     """Copy a segment whose values are typed as Parquet; the values."""
-    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
+    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=COPIED.topic_id, partition=0)
     values = [b'{"price": 1.5, "more": 1}', b"not JSON", None, b'{"price": "high"}']
     data = kernels.build_batches(values, timestamps=1, batch_bytes=99, max_record_bytes=1 << 20)
     log.append(bytearray(data), base_offset=0, leader_epoch=1)
@@ -176,7 +176,7 @@ def copy_typed(root: Path, target: Target) -> list[bytes | None]:
     segment = log.segments()[0]
     ends = segment.max_timestamp, 0, log.checksum
     path = f"{log.path}/{0:020d}.log"
-    job = CopyJob("", path, PLACE, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
+    job = CopyJob("", path, COPIED, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
     copy(target, replace(job, value_schema='{"price": "float64"}'))
     return values
 
@@ -186,7 +186,7 @@ def test_values_are_typed_by_the_topics_schema(tmp_path: Path, target: Target) -
     from pyarrow.parquet import read_table
 
     values = copy_typed(tmp_path, target)
-    table = read_table(tmp_path / "target" / PLACE.file(PARQUET, 0))
+    table = read_table(tmp_path / "target" / COPIED.file(PARQUET, 0))
     assert table.column("fields").to_pylist() == [{"price": 1.5}, None, None, None]
     assert table.column("value").to_pylist() == values
     restore(target, tmp_path / "back", PARQUET)
@@ -210,7 +210,7 @@ def test_any_record_survives_parquet(
     tmp_path_factory: pytest.TempPathFactory, records: list[tuple[Any, Any, Any, int]]
 ) -> None:
     root = tmp_path_factory.mktemp("any")
-    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=PLACE.topic_id, partition=0)
+    log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=COPIED.topic_id, partition=0)
     keys, values, headers, timestamps = zip(*records, strict=True)
     data = kernels.build_batches(
         values,
@@ -225,7 +225,7 @@ def test_any_record_survives_parquet(
     segment = log.segments()[0]
     ends = segment.max_timestamp, 0, log.checksum
     path = f"{log.path}/{0:020d}.log"
-    job = CopyJob("", path, PLACE, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
+    job = CopyJob("", path, COPIED, 0, segment.next_offset, segment.size, *ends, (PARQUET,))
     (root / "target").mkdir()
     target = open_target(str(root / "target"))
     copy(target, job)
@@ -250,10 +250,10 @@ def test_any_other_file_system(source: Source, tmp_path: Path) -> None:
     made = source.copy(target)
     assert source.copy(target) == made
     place = find_copied_log(target, "t", 0, cluster=None)
-    assert (place, manifests_of(target, place)) == (PLACE, made)
-    assert target.list(f"{PLACE.directory}/segments/0") == [Path(j.path).name for j in source.jobs]
+    assert (place, manifests_of(target, place)) == (COPIED, made)
+    assert target.list(f"{COPIED.directory}/segments/0") == [Path(j.path).name for j in source.jobs]
     restore(target, tmp_path / "back", PARQUET)
-    copy(target, replace(source.jobs[0], log=replace(PLACE, topic_id="later")))
+    copy(target, replace(source.jobs[0], log=replace(COPIED, topic_id="later")))
     with pytest.raises(CopyFault, match="several logs of this name"):
         find_copied_log(target, "t", 0, cluster=None)
     assert find_copied_log(target, "t", 0, cluster=None, log_id="later").topic_id == "later"
@@ -276,7 +276,7 @@ def test_a_copy_that_is_not_whole_is_made_again(
     source: Source, target: Target, tmp_path: Path, kind: str, damage: bytes | None
 ) -> None:
     made = source.copy(target)
-    file = tmp_path / "target" / PLACE.file(kind, 0)
+    file = tmp_path / "target" / COPIED.file(kind, 0)
     before = file.read_bytes()
     if damage is None:
         file.unlink()
@@ -306,10 +306,10 @@ def test_a_manifest_of_another_place_is_refused(
 ) -> None:
     """Its names would become paths."""
     source.copy(target)
-    file = tmp_path / "target" / PLACE.manifest(0)
+    file = tmp_path / "target" / COPIED.manifest(0)
     file.write_bytes(file.read_bytes().replace(b'"topic": "t"', b'"topic": "../../t"'))
     with pytest.raises(CopyFault, match="somebody has moved it"):
-        manifests_of(target, PLACE)
+        manifests_of(target, COPIED)
 
 
 # --- what fails -----------------------------------------------------------------------------------
@@ -323,8 +323,8 @@ def test_what_has_rotted_here_is_no_copy(source: Source, target: Target, at: int
     path.write_bytes(data)
     with pytest.raises(SourceFault, match=path.name):
         copy(target, source.jobs[0])
-    assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
-    assert target.list(f"{PLACE.directory}/segments/0") == []
+    assert read_manifest(target, COPIED, COPIED.manifest(0)) is None
+    assert target.list(f"{COPIED.directory}/segments/0") == []
 
 
 class Failing:
@@ -377,17 +377,17 @@ def test_wherever_a_target_fails_there_is_no_copy_until_there_is(
         try:
             made = copy(Failing(target, fails_at), source.jobs[0])
         except CopyFault:
-            assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
+            assert read_manifest(target, COPIED, COPIED.manifest(0)) is None
             assert not list((tmp_path / "target").rglob("*.tmp"))
             fails_at += 1
     assert fails_at > 8
-    assert read_manifest(target, PLACE, PLACE.manifest(0)) == made
+    assert read_manifest(target, COPIED, COPIED.manifest(0)) == made
 
 
 def test_a_target_that_loses_what_it_was_given_is_found_out(source: Source, target: Target) -> None:
     with pytest.raises(CopyFault, match="is not what was written"):
         copy(Failing(target, 1 << 30, loses=True), source.jobs[0])
-    assert read_manifest(target, PLACE, PLACE.manifest(0)) is None
+    assert read_manifest(target, COPIED, COPIED.manifest(0)) is None
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, source: Source) -> None:
@@ -410,7 +410,7 @@ def test_a_damaged_copy_is_not_brought_back(
     source: Source, target: Target, tmp_path: Path, kind: str
 ) -> None:
     source.copy(target)
-    file = tmp_path / "target" / PLACE.file(kind, source.jobs[1].base)
+    file = tmp_path / "target" / COPIED.file(kind, source.jobs[1].base)
     data = bytearray(file.read_bytes())
     for at in (0, len(data) // 2, len(data) - 1):
         data[at] ^= 1

@@ -18,7 +18,7 @@ from samelog.runtime.disk.threads import InThread
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.wire.bounds import Health
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
+from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
 
 class PartitionView(Protocol):

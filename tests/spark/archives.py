@@ -19,7 +19,7 @@ from samelog.archiver.copies.manifests import (
 )
 from samelog.archiver.copies.targets import open_target
 from samelog.format import _kernels as kernels
-from tests.archiver.test_copying import PLACE, make_source
+from tests.archiver.test_copying import COPIED, make_source
 
 
 class Archive:
@@ -34,11 +34,11 @@ class Archive:
 
     def file(self, number: int, kind: str) -> Path:
         """A copy of the first segment, 0, or the second."""
-        return self.path / PLACE.file(kind, self.manifests[number].first_offset)
+        return self.path / COPIED.file(kind, self.manifests[number].first_offset)
 
     def manifest(self, number: int) -> Path:
         """The file of a manifest."""
-        return self.path / PLACE.manifest(self.manifests[number].first_offset)
+        return self.path / COPIED.manifest(self.manifests[number].first_offset)
 
     def change(self, number: int, **facts: Any) -> None:
         """Let a manifest say something else."""

@@ -21,7 +21,7 @@ from samelog.spark import register
 from samelog.spark.lag import Lag, LagListener
 from samelog.spark.payload.columns import kafka_schema
 from samelog.wire.admin import CreateTopic, TopicCreated
-from tests.archiver.test_copying import PLACE, copy_typed
+from tests.archiver.test_copying import COPIED, copy_typed
 from tests.e2e import harness
 from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
@@ -81,7 +81,7 @@ def test_failures_of_the_sink_lose_and_repeat_nothing(spark: SparkSession, tmp_p
 def test_copies_as_parquet_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     copy_typed(tmp_path, open_target(str(tmp_path / "target")))
-    frame = spark.read.parquet(str(tmp_path / "target" / PLACE.directory / "parquet"))
+    frame = spark.read.parquet(str(tmp_path / "target" / COPIED.directory / "parquet"))
     assert frame.drop("fields").schema == kafka_schema(include_headers=True)
     found = frame.orderBy("offset").selectExpr("offset", "value", "fields.price AS price").collect()
     assert [(row.offset, row.price) for row in found] == [(0, 1.5), (1, None), (2, None), (3, None)]

@@ -18,7 +18,7 @@ from samelog.sequencer.raft.group import Group, forget_outcome
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import FileSystem
 from samelog.wire.bounds import Health
-from samelog.wire.peer_history import HistoryAsked, HistoryTold
+from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
 
 class GroupReplication:

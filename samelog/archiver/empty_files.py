@@ -56,12 +56,13 @@ class EmptyFiles:
         """Make what is lacking of one partition. Raises LogFormatError."""
         merged = partition.log
         start = merged.log_start.segment
-        known = self._complete.get(number)
-        if known is not None and known[0] is merged and known[1] >= start:
+        known, done = self._complete.get(number, (None, 0))
+        if known is not merged:
+            done = 0
+        elif done >= start:
             return
         if start and (partition.fault is not None or self._history.lacks(number)):
             return
-        done = known[1] if known is not None and known[0] is merged else 0
         bases = list(self._bases(number, done, start))
         if not bases or await self._in_thread(_make_files, self._fs, merged.path, bases, start):
             self._complete[number] = merged, start

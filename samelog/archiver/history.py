@@ -21,10 +21,9 @@ from samelog.archiver.copies.manifests import format_bits
 from samelog.archiver.parts import ArchiverParts
 from samelog.format.errors import LogFormatError
 from samelog.format.history import (
-    RECORD_BYTES,
     ArchivedFile,
     CopyNote,
-    decode_record,
+    decode_records,
     encode_record,
 )
 from samelog.runtime.log import log_event
@@ -189,13 +188,9 @@ class ArchiveHistory:
 
     def answered(self, message: HistoryTold) -> None:
         """A peer says what it knows."""
-        data = message.records
-        found = [
-            decode_record(data[at : at + RECORD_BYTES]) for at in range(0, len(data), RECORD_BYTES)
-        ]
-        files = [file for file in found if file is not None]
+        files = decode_records(message.records)
         partition = self._machine.state.partitions.get(message.partition)
-        if partition is None or len(files) < len(found):
+        if partition is None or files is None:
             return
         files = [file for file in files if file.next_offset <= partition.start_segment]
         if files and self._append(message.partition, files) and self.lacks(message.partition):

@@ -66,7 +66,7 @@ class ArchiveProposal(NamedTuple):
 
 
 @dataclass(slots=True)
-class ArchivePlan:
+class RoundPlan:
     """What goes, and the names of partitions of which more would go if no group held it."""
 
     proposals: list[ArchiveProposal] = field(default_factory=list)
@@ -128,7 +128,7 @@ class _Selection:
 
 def plan_archiving(
     partitions: Sequence[PartitionFacts], *, limit: int | None, pressure: int, now_ms: int
-) -> ArchivePlan:
+) -> RoundPlan:
     """What the rules take. `limit`: bytes of all partitions together that count; `pressure`: bytes
     that a majority of the disks have too many.
     """
@@ -138,12 +138,19 @@ def plan_archiving(
         _by_time(selection, now_ms)
         _by_size(selection)
     if limit is not None:
-        counted = [selection for selection in selections if selection.facts.rules.counts]
-        _oldest(counted, LIMIT, sum(selection.left for selection in counted) - limit)
+        _by_limit([each for each in selections if each.facts.rules.counts], limit)
     freed = sum(selection.freed for selection in selections)
     spared = [selection for selection in selections if not selection.facts.rules.for_ever]
     _oldest(spared, DISK, pressure - freed)
-    return ArchivePlan(
+    return _planned(selections)
+
+
+def _by_limit(selections: Sequence[_Selection], limit: int) -> None:
+    _oldest(selections, LIMIT, sum(selection.left for selection in selections) - limit)
+
+
+def _planned(selections: Sequence[_Selection]) -> RoundPlan:
+    return RoundPlan(
         [selection.proposal() for selection in selections if selection.count],
         [selection.facts.name for selection in selections if selection.is_held],
     )

@@ -23,11 +23,11 @@ from samelog.archiver.copies.manifests import FORMATS, Manifest
 from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
 from samelog.archiver.plan import (
-    ArchivePlan,
     ArchiveProposal,
     Hold,
     PartitionFacts,
     RolledSegment,
+    RoundPlan,
     majority_pressure,
     majority_time,
     plan_archiving,
@@ -160,7 +160,7 @@ class ArchiveRounds:
             -1 if copy is None else copy.copied_ms,
         )
 
-    def plan(self) -> ArchivePlan:
+    def plan(self) -> RoundPlan:
         """What a round would do now."""
         policy, voters = self._policy.policy, self._parts.replication.voters
         health = [self._parts.cluster.health(number) for number in voters]

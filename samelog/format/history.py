@@ -75,3 +75,14 @@ def decode_record(data: bytes | memoryview) -> ArchivedFile | None:
         copy = CopyNote._make(facts)
     text = reason.rstrip(b"\0").decode(errors="ignore")
     return ArchivedFile._make((*numbers, sha256, text, copy))
+
+
+def decode_records(data: bytes) -> list[ArchivedFile] | None:
+    """Records one behind the other; None if one of them is none."""
+    found = []
+    for at in range(0, len(data), RECORD_BYTES):
+        record = decode_record(data[at : at + RECORD_BYTES])
+        if record is None:
+            return None
+        found.append(record)
+    return found

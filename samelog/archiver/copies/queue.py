@@ -72,11 +72,16 @@ class CopyQueue:
         self._waiting = [job for job in jobs if job not in self._done and job != self._current]
         if self._current is not None and self._current not in jobs and self._running is not None:
             self._running.cancel()
-        paths = {_TARGET, *(job.path for job in jobs)} if jobs else set[str]()
-        self._failed = {path: each for path, each in self._failed.items() if path in paths}
-        if not jobs:
-            self._backoff.reset()
+        self._forget_failures({job.path for job in jobs})
         self._wake.set()
+
+    def _forget_failures(self, wanted: set[str]) -> None:
+        """Keep what is known of the target and these segments; nothing if there are none."""
+        if not wanted:
+            self._failed.clear()
+            self._backoff.reset()
+        for path in self._failed.keys() - wanted - {_TARGET}:
+            del self._failed[path]
 
     def copy_of(self, job: CopyJob) -> Manifest | None:
         """The verified copy of a segment; None: there is none (yet)."""

@@ -9,7 +9,7 @@ ARGS ?=
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
 
-.PHONY: help setup demo test interop docs lint sim chaos fuzz bench clean
+.PHONY: help setup demo test interop docs lint check coverage sim chaos fuzz bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -37,6 +37,12 @@ docs: setup ## write the tables of docs/ that are made from code anew
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"
+
+check: setup ## in a minute: lint, and the tests of the parts that decide
+	@sh "$(HERE)/scripts/lint.sh" --tests
+
+coverage: setup ## how much of each package the tests reach; ARGS="tests/wire" for some tests
+	@$(PYTHON) -m tests.coverage $(ARGS)
 
 sim: setup ## simulate groups and clusters under faults: SEEDS=how many of each, or SEED=the one to replay
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)

@@ -19,9 +19,13 @@ from tests import forking, mounts
 
 SPARK = "tests/spark/"
 
-# The same code gets the same verdict; `--hypothesis-profile=random` looks where nobody looked yet.
+# The same code gets the same verdict; `--hypothesis-profile=random` looks where nobody looked yet,
+# `quick` (of `make check`) at a few examples only.
 settings.register_profile("same", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("random", deadline=None, print_blob=True)
+settings.register_profile(
+    "quick", deadline=None, print_blob=True, derandomize=True, max_examples=20
+)
 settings.load_profile("same")
 mounts.keep_to_ourselves()
 forking.take_over()

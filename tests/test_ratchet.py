@@ -12,6 +12,11 @@ from tests import ratchet
 from tests.ratchet import Record
 
 
+def test_nothing_exceeds_its_limit_by_more_than_is_recorded() -> None:
+    """What was only renamed has its new name recorded by `python -m tests.ratchet`."""
+    assert ratchet.all_exceeded(ratchet.recorded()) == []
+
+
 def test_the_record_is_exact() -> None:
     """Nothing is recorded that is not needed any more: run `python -m tests.ratchet`."""
     assert ratchet.stale(ratchet.recorded()) == []

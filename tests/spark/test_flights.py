@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from samelog.cli.commands.demo import flights as data
 from samelog.cli.main import main
-from samelog.spark.pipelines import flights
+from samelog.examples.flights import data
+from samelog.examples.flights import statistics as flights
 from tests.e2e.harness import World, wait_for
 
 pytestmark = pytest.mark.timeout(400)

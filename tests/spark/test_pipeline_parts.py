@@ -15,9 +15,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.cli.commands.demo import pipeline as demo_pipeline
 from samelog.cli.main import main
 from samelog.cli.output import EXIT_FAILED
+from samelog.examples.demo import pipeline as demo_pipeline
+from samelog.examples.flights.picture import draw
+from samelog.examples.flights.report import report
 from samelog.spark.pipelines import running, session
 from samelog.spark.pipelines.delta_log import (
     Commit,
@@ -30,8 +32,6 @@ from samelog.spark.pipelines.delta_log import (
     file_name,
 )
 from samelog.spark.pipelines.errors import LakeError, NoSpark
-from samelog.spark.pipelines.flights_picture import draw
-from samelog.spark.pipelines.flights_report import report
 from samelog.spark.pipelines.lake_compact import plan
 
 SHAPE = Shape('{"type":"struct","fields":[]}', ("date",))

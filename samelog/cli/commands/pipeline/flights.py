@@ -23,7 +23,7 @@ from samelog.cli.output import fail, print_json, talk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from samelog.spark.pipelines.flights import Flights
+    from samelog.examples.flights.statistics import Flights
 
 
 @click.command("flights")
@@ -67,14 +67,15 @@ def command(
       samelog pipeline run flights --config client.toml --path hdfs:///delays --trigger "1 minute"
     """
     with session("flights", master, conf) as spark:
-        from samelog.spark.pipelines import flights, flights_picture
+        from samelog.examples.flights import picture as pictures
+        from samelog.examples.flights import statistics
 
         if picture is not None:
-            flights_picture.check_installed()
+            pictures.check_installed()
         started = time.monotonic()
-        job = flights.Flights(config=config, **places)
+        job = statistics.Flights(config=config, **places)
         ensure_topic(config, job.to)
-        query = flights.start(spark, job, trigger=trigger, checkpoint=checkpoint)
+        query = statistics.start(spark, job, trigger=trigger, checkpoint=checkpoint)
         done = follow(query, "flights")
         rows = _draw(spark, job, picture)
     result = {
@@ -91,8 +92,8 @@ def command(
 
 def _draw(spark: SparkSession, job: Flights, picture: str | None) -> int:
     """The picture, if one is wanted; how many rows the lake has."""
-    from samelog.spark.pipelines.flights_picture import draw
-    from samelog.spark.pipelines.flights_report import COLUMNS, report
+    from samelog.examples.flights.picture import draw
+    from samelog.examples.flights.report import COLUMNS, report
 
     table = job.table(spark)
     if table.snapshot().shape is None:

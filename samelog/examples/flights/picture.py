@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from samelog.spark.pipelines.flights_report import Delays, Report
+    from samelog.examples.flights.report import Delays, Report
 
 ORIGINS = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
 ORIGIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from samelog.cli.commands.demo.flights import AIRPORTS, TOPIC, load
+from samelog.examples.flights.data import AIRPORTS, TOPIC, load
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 

@@ -1,7 +1,7 @@
 """One publisher process of the demo: appends an airport's flights at an even pace and reports how
 far it is.
 
-Run as `python -m samelog.cli.commands.demo.publisher`. On stdout: one JSON object per report; the
+Run as `python -m samelog.examples.demo.publisher`. On stdout: one JSON object per report; the
 last one has "done": true.
 """
 
@@ -14,7 +14,7 @@ import time
 import click
 
 from samelog import Publisher
-from samelog.cli.commands.demo.flights import TOPIC, load
+from samelog.examples.flights.data import TOPIC, load
 
 SLICE_S = 0.02
 REPORT_S = 0.1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samelog import Publisher
-from samelog.cli.commands.demo.flights import TOPIC, WEATHER, load_weather
+from samelog.examples.flights.data import TOPIC, WEATHER, load_weather
 
 TIMEOUT_S = 600.0
 MERGE_TIMEOUT_S = 60.0

@@ -48,8 +48,8 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool, as_jso
       samelog demo --json
       samelog demo --dir demo-run --seconds 20
     """
-    from samelog.cli.commands.demo.report import print_report
-    from samelog.cli.commands.demo.run import Demo, DemoFailed
+    from samelog.cli.commands.demo_report import print_report
+    from samelog.examples.demo.run import Demo, DemoFailed
 
     place = directory or tempfile.mkdtemp(prefix="samelog-demo-")
     picture = os.path.join(os.path.abspath(place), PICTURE) if has_pipeline else None

@@ -1,6 +1,6 @@
 """One subscriber process of the demo: keeps a copy of the merged log and counts what it is handed.
 
-Run as `python -m samelog.cli.commands.demo.subscriber`. On stdout: one JSON object per report; it
+Run as `python -m samelog.examples.demo.subscriber`. On stdout: one JSON object per report; it
 ends by itself once it has been handed `--expect` records.
 """
 
@@ -13,7 +13,7 @@ import time
 import click
 
 from samelog import Subscriber
-from samelog.cli.commands.demo.flights import TOPIC
+from samelog.examples.flights.data import TOPIC
 
 REPORT_S = 0.1
 POLL_S = 0.1

@@ -15,11 +15,11 @@ import threading
 import time
 from typing import Any
 
-from samelog.cli.commands.demo import proof
-from samelog.cli.commands.demo.flights import AIRPORTS, TOPIC, TOTAL
-from samelog.cli.commands.demo.pipeline import Pipeline, publish_weather
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.cli.output import progress, talk
+from samelog.examples.demo import proof
+from samelog.examples.demo.pipeline import Pipeline, publish_weather
+from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL
 from samelog.replicator.admin_client import AdminError, node_status
 from samelog.wire.admin import Status
 
@@ -133,7 +133,7 @@ class Demo:
         for airport in AIRPORTS:
             child = Child(
                 f"publisher {airport}",
-                "samelog.cli.commands.demo.publisher",
+                "samelog.examples.demo.publisher",
                 self._path(f"publisher-{airport.lower()}.log"),
                 airport=airport,
                 config=self._cluster.client_file,
@@ -145,7 +145,7 @@ class Demo:
     def _subscribe(self, name: str) -> None:
         child = Child(
             f"subscriber {name}",
-            "samelog.cli.commands.demo.subscriber",
+            "samelog.examples.demo.subscriber",
             self._path(f"subscriber-{name}.log"),
             name=name,
             config=self._cluster.client_file,

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from samelog.spark.pipelines import lake_compact
-from samelog.spark.pipelines.delta_log import Commit
+from samelog.spark.pipelines.delta_log import LakeCommit
 from samelog.spark.pipelines.errors import LakeConflict, LakeError, PipelineError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.pipelines.lake import Lake, start
@@ -128,7 +128,7 @@ def compacts(spark: SparkSession, lake: Lake, patching: pytest.MonkeyPatch) -> N
     assert values(spark, lake) == numbers(0, 200)
     assert lake_compact.compact(table) == []
     with pytest.raises(LakeConflict, match="was replaced meanwhile"):
-        table.commit(Commit(operation="DELETE", remove=before[:1]), table.read().schema)
+        table.commit(LakeCommit(operation="DELETE", remove=before[:1]), table.read().schema)
     kept = set(table.snapshot().files)
     assert table.vacuum(1 << 62) >= len(before)
     on_disk = {
@@ -144,7 +144,7 @@ def replays(spark: SparkSession, lake: Lake) -> None:
     one = next(iter(table.snapshot().files.values()))
     schema = table.read().schema
     twice = table.write(table.read([one]).where("offset % 2 = 0"), "twice")
-    table.commit(Commit(operation="WRITE", add=twice), schema)
+    table.commit(LakeCommit(operation="WRITE", add=twice), schema)
     assert len(values(spark, lake)) == 250
     range_ = {"startingOffsets": '{"t": {"0": 0}}', "endingOffsets": '{"t": {"0": 100}}'}
     days = {"startingTimestamp": DAY_MS, "endingTimestamp": 2 * DAY_MS}
@@ -155,7 +155,7 @@ def replays(spark: SparkSession, lake: Lake) -> None:
     ]
     assert values(spark, lake) == numbers(0, 200)
     lost = list(table.snapshot().files.values())
-    table.commit(Commit(operation="DELETE", remove=lost[:1]), schema)
+    table.commit(LakeCommit(operation="DELETE", remove=lost[:1]), schema)
     assert len(values(spark, lake)) < 200
     replay(spark, lake_of(Path(lake.path).parent, startingOffsets="earliest"))
     assert [value for value in values(spark, lake) if value] == numbers(0, 200)

@@ -22,10 +22,10 @@ from samelog.examples.flights.picture import draw
 from samelog.examples.flights.report import report
 from samelog.spark.pipelines import running, session
 from samelog.spark.pipelines.delta_log import (
-    Commit,
     DataFile,
-    Shape,
-    Snapshot,
+    LakeCommit,
+    LakeVersion,
+    TableShape,
     conflict,
     data_file,
     encode,
@@ -34,7 +34,7 @@ from samelog.spark.pipelines.delta_log import (
 from samelog.spark.pipelines.errors import LakeError, NoSpark
 from samelog.spark.pipelines.lake_compact import plan
 
-SHAPE = Shape('{"type":"struct","fields":[]}', ("date",))
+SHAPE = TableShape('{"type":"struct","fields":[]}', ("date",))
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1)
 files = st.builds(
     DataFile,
@@ -45,7 +45,7 @@ files = st.builds(
 )
 
 
-def after(at: Snapshot, commit: Commit) -> Snapshot:
+def after(at: LakeVersion, commit: LakeCommit) -> LakeVersion:
     return at.after(encode(commit, at, now_ms=1, table_id="id", shape=SHAPE))
 
 
@@ -56,21 +56,21 @@ def after(at: Snapshot, commit: Commit) -> Snapshot:
 def test_a_version_has_what_was_added_and_not_removed(
     added: Sequence[DataFile], chance: random.Random
 ) -> None:
-    first = after(Snapshot(), Commit(operation="WRITE", add=added, batch=("q", 7)))
+    first = after(LakeVersion(), LakeCommit(operation="WRITE", add=added, batch=("q", 7)))
     assert dict(first.files) == {file.path: file for file in added}
     assert (first.version, first.shape, first.batches) == (0, SHAPE, {"q": 7})
     removed = [file for file in added if chance.random() < 0.5]
-    second = after(first, Commit(operation="DELETE", remove=removed))
+    second = after(first, LakeCommit(operation="DELETE", remove=removed))
     assert set(second.files) == {file.path for file in added} - {file.path for file in removed}
     assert (second.version, second.shape, second.batches) == (1, SHAPE, {"q": 7})
-    gone = conflict(Commit(operation="DELETE", remove=removed), second)
+    gone = conflict(LakeCommit(operation="DELETE", remove=removed), second)
     assert (gone is None) == (not removed)
 
 
 def test_the_first_version_describes_the_table_and_later_ones_do_not() -> None:
-    commit = Commit(operation="WRITE")
+    commit = LakeCommit(operation="WRITE")
     texts = []
-    at = Snapshot()
+    at = LakeVersion()
     for _ in range(2):
         texts.append(encode(commit, at, now_ms=1, table_id="id", shape=SHAPE))
         at = at.after(texts[-1])
@@ -82,7 +82,7 @@ def test_the_first_version_describes_the_table_and_later_ones_do_not() -> None:
 def test_a_table_of_a_later_protocol_is_refused() -> None:
     text = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":[]}}'
     with pytest.raises(LakeError, match="version 3 of Delta's reader protocol"):
-        Snapshot().after(text)
+        LakeVersion().after(text)
 
 
 def test_partitions_are_read_from_the_directories_that_spark_writes() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from typing import Any
 
 import click
 
-from samelog.cli.local_cluster import ClusterError
-from samelog.cli.output import fail, json_option, print_json
+from samelog.cli.output import fail, json_option, print_json, print_table, progress, talk
 
 PICTURE = "flights.png"
 
@@ -48,25 +48,34 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool, as_jso
       samelog demo --json
       samelog demo --dir demo-run --seconds 20
     """
-    from samelog.cli.commands.demo_report import print_report
-    from samelog.examples.demo.run import Demo, DemoFailed
-
     place = directory or tempfile.mkdtemp(prefix="samelog-demo-")
     picture = os.path.join(os.path.abspath(place), PICTURE) if has_pipeline else None
-    try:
-        report = Demo(place, publish_seconds=seconds, picture=picture).run()
-    except (DemoFailed, ClusterError) as error:
-        fail(f"{error} (files kept in {place})")
+    report = _run(place, seconds, picture)
     if as_json:
         print_json(report)
     else:
-        print_report(report)
+        _print_report(report)
     if not (report["identical"] and report["complete"] and report["order_kept"]):
         fail(f"the proof failed; files kept in {place}")
     if directory is None:
         _clean(place)
     if report["pipeline"] is not None and "error" in report["pipeline"]:
         fail(f"there is no picture: {report['pipeline']['error']}")
+
+
+def _run(place: str, seconds: float, picture: str | None) -> dict[str, Any]:
+    from samelog.examples.demo.processes import DemoFailed
+    from samelog.examples.demo.run import Demo
+    from samelog.examples.flights.data import TOTAL, DataMissing
+
+    try:
+        with progress("flights appended", TOTAL) as advance:
+            demo = Demo(
+                place, publish_seconds=seconds, picture=picture, say=talk, on_appended=advance
+            )
+            return demo.run()
+    except (DemoFailed, DataMissing) as error:
+        fail(f"{error} (files kept in {place})")
 
 
 def _clean(place: str) -> None:
@@ -79,3 +88,60 @@ def _clean(place: str) -> None:
             os.unlink(path)
     if not os.listdir(place):
         os.rmdir(place)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    """For a human: the same facts as `--json`, as tables and in words."""
+    print_table(
+        ["publisher", "appended", "merged"],
+        [[row["session"], row["appended"], row["merged"]] for row in report["publishers"]],
+        title="Publishers",
+    )
+    click.echo()
+    print_table(
+        ["copy", "role", "offset", "bytes", "sha256"],
+        [
+            [row["name"], row["role"], row["offset"], row["bytes"], row["sha256"][:16]]
+            for row in report["copies"]
+        ],
+        title="Merged logs",
+    )
+    click.echo()
+    print_table(
+        ["carrier", "flights", "mean delay (min)", "median"],
+        [
+            [row["carrier"], row["flights"], row["mean_minutes"], row["median_minutes"]]
+            for row in report["delays"]
+        ],
+        title="Arrival delay by carrier, from the merged log",
+    )
+    click.echo()
+    for line in (*_verdict(report), *_pipeline_lines(report["pipeline"])):
+        click.echo(line)
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    identical, complete = report["identical"], report["complete"]
+    counts = f"{report['merged']:,} merged, {report['unique']:,} distinct"
+    rate, seconds = report["records_per_second"], report["seconds"]
+    return [
+        f"all copies byte-identical: {_yes(identical)}",
+        f"every flight there exactly once: {_yes(complete)} ({counts})",
+        f"each airport's order kept: {_yes(report['order_kept'])}",
+        f"leader {report['killed']} killed: new leader after {report['failover_seconds']:.2f} s",
+        f"{rate:,.0f} records/s while publishing, {seconds:.1f} s in all",
+    ]
+
+
+def _pipeline_lines(told: dict[str, Any] | None) -> list[str]:
+    if told is None or "error" in told:
+        return []
+    counts = f"{told['flights']:,} flights joined with the weather, {told['rows']:,} rows"
+    return [
+        f"pipeline flights: {counts} of weekly statistics, {told['seconds']:.1f} s",
+        f"picture: {told['picture']}",
+    ]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"

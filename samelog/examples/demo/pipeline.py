@@ -20,7 +20,7 @@ MERGE_TIMEOUT_S = 60.0
 
 
 def publish_weather(config: str, directory: str) -> None:
-    """Publish the weather, and wait until it is merged. Raises OperatorError, PublisherError."""
+    """Publish the weather, and wait until it is merged. Raises DataMissing, PublisherError."""
     weather = load_weather()
     with Publisher(WEATHER, session="weather", directory=directory, config=config) as publisher:
         publisher.append_many(weather.values, keys=weather.keys, timestamps=weather.timestamps_ms)

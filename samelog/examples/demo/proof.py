@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
-from samelog.examples.flights.data import AIRPORTS, TOPIC, load
-from samelog.format import _kernels as kernels
-from samelog.format.arrow import to_arrow
+from samelog import Subscriber
+from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, load
 
 READ_BYTES = 8 << 20
 
@@ -58,25 +56,15 @@ def facts(directory: str) -> LogFacts:
     return LogFacts(directory, size, digest.hexdigest())
 
 
-def read_table(directory: str) -> Any:
-    """The whole merged log as one Arrow table."""
+def read_table(merged: str) -> Any:
+    """The whole merged log in a `merged` directory as one Arrow table, read from its files."""
     import pyarrow
 
-    parts: list[Any] = []
-    for name in sorted(os.listdir(directory)):
-        if name.endswith(".log"):
-            with open(os.path.join(directory, name), "rb") as file:
-                parts.extend(_read_segment(file))
-    return pyarrow.concat_tables(parts)
-
-
-def _read_segment(file: IO[bytes]) -> Iterator[Any]:
-    position = 0
-    while data := file.read(READ_BYTES):
-        end = kernels.scan(data).end
-        yield to_arrow(data, 0, end, topic=TOPIC, partition=0)
-        position += end
-        file.seek(position)
+    tables: list[Any] = []
+    with Subscriber(TOPIC, directory=merged, start="earliest", follow=False) as subscriber:
+        while (table := subscriber.arrow(max_records=TOTAL, timeout=0)).num_rows:
+            tables.append(table)
+    return pyarrow.concat_tables(tables)
 
 
 def prove(table: Any) -> Proof:

@@ -6,106 +6,72 @@ Invariant: every process started here is ended here, whatever happens.
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import subprocess
-import sys
-import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from samelog.cli.output import progress, talk
 from samelog.examples.demo import proof
 from samelog.examples.demo.pipeline import Pipeline, publish_weather
-from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL
-from samelog.replicator.admin_client import AdminError, node_status
-from samelog.wire.admin import Status
+from samelog.examples.demo.processes import Child, Cluster, DemoFailed, Node
+from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
 
 KILL_AT = 0.4
-RESTART_AT = 0.6
 LATE_AT = 0.7
 DEADLINE_S = 80.0
 POLL_S = 0.02
 EARLY, LATE = "early", "late"
+Status = dict[str, Any]
+"""What a node answers to GET /status."""
 
 
-class DemoFailed(Exception):
-    """The demo could not be brought to its end; the message says which part did not do what."""
+@dataclass(slots=True)
+class Failover:
+    """The leader that was killed, when, in which term; and how long nobody led."""
 
-
-class Child:
-    """A child process that reports JSON lines on stdout."""
-
-    def __init__(self, title: str, module: str, log_file: str, **options: object) -> None:
-        self.title = title
-        self.last: dict[str, Any] = {}
-        self._log_file = log_file
-        arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
-        with open(log_file, "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        self._reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        if self._process.stdout is not None:
-            for line in self._process.stdout:
-                self._reports.put(json.loads(line))
-
-    def look(self) -> dict[str, Any]:
-        """The newest report. Raises DemoFailed when the process ended without being done."""
-        ended = self._process.poll()
-        while not self._reports.empty():
-            self.last = self._reports.get()
-        if ended not in (None, 0):
-            raise DemoFailed(f"{self.title} ended with exit code {ended}, see {self._log_file}")
-        return self.last
-
-    @property
-    def done(self) -> bool:
-        """Whether it has finished its work."""
-        return bool(self.look().get("done"))
-
-    def end(self) -> None:
-        """Stop the process if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+    killed: Node
+    term: int
+    at: float
+    seconds: float | None = None
 
 
 class Demo:
     """One run of the demo in one directory."""
 
     def __init__(
-        self, directory: str, *, publish_seconds: float, picture: str | None = None
+        self,
+        directory: str,
+        *,
+        publish_seconds: float,
+        picture: str | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        on_appended: Callable[[int], None] = lambda flights: None,
     ) -> None:
-        """`picture`: where the pipeline draws to; None: there is no pipeline."""
+        """`picture`: where the pipeline draws to; None: there is no pipeline. `say` is called with
+        what happens; `on_appended` with how many flights more were appended.
+        """
         self._picture = picture
         self._directory = os.path.abspath(directory)
         self._publish_seconds = publish_seconds
-        self._cluster = LocalCluster(self._directory, ClusterOptions(cluster="demo"))
+        self._say = say
+        self._on_appended = on_appended
+        self._cluster = Cluster(self._directory, self._path("cluster.log"))
         self._publishers: list[Child] = []
         self._subscribers: list[Child] = []
         self._started = time.monotonic()
-        self._killed: LocalNode | None = None
-        self._restarted = False
-        self._killed_at = 0.0
-        self._failover_s: float | None = None
+        self._failover: Failover | None = None
         self._publishing_from = 0.0
         self._publishing_s = 0.0
 
     def run(self) -> dict[str, Any]:
-        """The whole demo; its report. Raises DemoFailed or ClusterError."""
+        """The whole demo; its report. Raises DemoFailed, DataMissing."""
+        check_installed()
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
         try:
-            talk("starting three nodes")
+            self._say("starting three nodes")
             self._cluster.start()
-            talk("publishing from EWR, JFK and LGA")
+            self._say("publishing from EWR, JFK and LGA")
             self._start_children()
             self._supervise()
             statuses = self._wait_equal()
@@ -114,14 +80,14 @@ class Demo:
             for child in (*self._publishers, *self._subscribers):
                 child.end()
             self._cluster.stop()
-        talk("checking the files")
+        self._say("checking the files")
         return {**self._report(statuses), "pipeline": pipeline}
 
     def _run_pipeline(self) -> dict[str, Any] | None:
         """What it reports, or why it could not be run."""
         if self._picture is None:
             return None
-        talk("running the pipeline flights: Spark starts, counts and draws")
+        self._say("running the pipeline flights: Spark starts, counts and draws")
         publish_weather(self._cluster.client_file, self._path("publishers"))
         pipeline = Pipeline(self._cluster.client_file, self._path("lake"), self._picture)
         return pipeline.run(self._path("pipeline.log"))
@@ -155,82 +121,69 @@ class Demo:
         self._subscribers.append(child)
 
     def _supervise(self) -> None:
-        """Kill and restart the leader, add the late subscriber, until all are done."""
+        """Kill the leader, add the late subscriber, until all are done."""
         deadline = time.monotonic() + DEADLINE_S
         shown = 0
-        with progress("flights appended", TOTAL) as advance:
-            while not self._all_done():
-                if time.monotonic() > deadline:
-                    raise DemoFailed(f"not done after {DEADLINE_S:.0f} s: {self._where()}")
-                appended = sum(child.look().get("appended", 0) for child in self._publishers)
-                advance(appended - shown)
-                shown = appended
-                self._act(appended / TOTAL)
-                time.sleep(POLL_S)
+        while not self._all_done():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"not done after {DEADLINE_S:.0f} s: {self._reports()}")
+            appended = sum(child.newest().get("appended", 0) for child in self._publishers)
+            self._on_appended(appended - shown)
+            shown = appended
+            self._act(appended / TOTAL)
+            time.sleep(POLL_S)
 
     def _all_done(self) -> bool:
         publishers = all(child.done for child in self._publishers)
         if publishers and not self._publishing_s:
             self._publishing_s = time.monotonic() - self._publishing_from
-        ready = len(self._subscribers) == 2 and self._failover_s is not None
+        is_led = self._failover is not None and self._failover.seconds is not None
+        ready = len(self._subscribers) == 2 and is_led
         return publishers and ready and all(child.done for child in self._subscribers)
 
     def _act(self, share: float) -> None:
         if share > 0 and not self._publishing_from:
             self._publishing_from = time.monotonic()
-        if share >= KILL_AT and self._killed is None:
-            self._kill_leader()
-        if self._killed is not None and self._failover_s is None:
-            self._look_for_new_leader()
-        if self._killed is not None and share >= RESTART_AT and not self._restarted:
-            self._restarted = True
-            self._killed.start()
+        if share >= KILL_AT and self._failover is None:
+            self._failover = self._kill_leader()
+        if self._failover is not None and self._failover.seconds is None:
+            self._look_for_new_leader(self._failover)
         if share >= LATE_AT and len(self._subscribers) == 1:
             self._subscribe(LATE)
 
-    def _kill_leader(self) -> None:
-        status = self._any_status()
-        if status is None or status.leader is None:
-            return
-        self._killed = next(node for node in self._cluster.nodes if node.name == status.leader)
-        self._killed.kill()
-        self._killed_at = time.monotonic()
-        talk(f"killed the leader, {self._killed.name}")
-
-    def _look_for_new_leader(self) -> None:
-        status = self._any_status()
-        if status is None or self._killed is None:
-            return
-        if status.leader not in (None, self._killed.name):
-            self._failover_s = time.monotonic() - self._killed_at
-            talk(f"{status.leader} leads after {self._failover_s:.2f} s")
-
-    def _any_status(self) -> Status | None:
-        for node in self._cluster.nodes:
-            if node is not self._killed:
-                status = self._status(node)
-                if status is not None:
-                    return status
-        return None
-
-    def _status(self, node: LocalNode) -> Status | None:
-        try:
-            return node_status(self._cluster.client_config(), node.address)
-        except AdminError:
+    def _kill_leader(self) -> Failover | None:
+        """None: nobody knows a leader just now."""
+        status = self._any_status(self._cluster.nodes)
+        if status is None or status["leader"] is None:
             return None
+        killed = next(node for node in self._cluster.nodes if node.name == status["leader"])
+        killed.kill()
+        self._say(f"killed the leader, {killed.name}")
+        return Failover(killed, status["term"], time.monotonic())
+
+    def _look_for_new_leader(self, failover: Failover) -> None:
+        others = tuple(node for node in self._cluster.nodes if node is not failover.killed)
+        status = self._any_status(others)
+        if status is not None and status["leader"] is not None and status["term"] > failover.term:
+            failover.seconds = time.monotonic() - failover.at
+            self._say(f"{status['leader']} leads after {failover.seconds:.2f} s")
+
+    def _any_status(self, nodes: tuple[Node, ...]) -> Status | None:
+        answers = (node.status() for node in nodes)
+        return next((status for status in answers if status is not None), None)
 
     def _wait_equal(self) -> list[Status]:
         """Wait until every node has merged everything; their last words."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
-            statuses = [self._status(node) for node in self._cluster.nodes]
+            statuses = [node.status() for node in self._cluster.nodes]
             known = [status for status in statuses if status is not None]
             if len(known) == len(self._cluster.nodes) and all(map(_has_everything, known)):
                 return known
             time.sleep(POLL_S)
         raise DemoFailed("the nodes did not all merge everything in time")
 
-    def _where(self) -> str:
+    def _reports(self) -> str:
         children = (*self._publishers, *self._subscribers)
         return "; ".join(f"{child.title}: {child.last}" for child in children)
 
@@ -239,9 +192,10 @@ class Demo:
     def _report(self, statuses: list[Status]) -> dict[str, Any]:
         copies = [self._copy_of_node(node, statuses) for node in self._cluster.nodes]
         copies += [self._copy_of_subscriber(name) for name in (EARLY, LATE)]
-        table = proof.read_table(copies[0]["directory"])
+        table = proof.read_table(self._cluster.nodes[0].merged)
         proven = proof.prove(table)
         published = sum(child.last["appended"] for child in self._publishers)
+        failover = self._failover
         return {
             "published": published,
             "merged": proven.records,
@@ -249,9 +203,9 @@ class Demo:
             "complete": proven.complete and published == TOTAL,
             "identical": len({copy["sha256"] for copy in copies}) == 1,
             "order_kept": proven.order_kept,
-            "leader_killed": self._killed is not None,
-            "killed": None if self._killed is None else self._killed.name,
-            "failover_seconds": self._failover_s,
+            "leader_killed": failover is not None,
+            "killed": None if failover is None else failover.killed.name,
+            "failover_seconds": None if failover is None else failover.seconds,
             "records_per_second": published / self._publishing_s,
             "publishers": [self._publisher_row(child, table) for child in self._publishers],
             "copies": copies,
@@ -259,12 +213,11 @@ class Demo:
             "seconds": time.monotonic() - self._started,
         }
 
-    def _copy_of_node(self, node: LocalNode, statuses: list[Status]) -> dict[str, Any]:
-        status = next(status for status in statuses if status.node == node.name)
-        directory = proof.partition_directory(os.path.join(node.data, "merged"))
-        role = "leader" if status.leader == node.name else "follower"
-        end = next(each.end_offset for each in status.partitions if each.topic == TOPIC)
-        return _copy(node.name, role, directory, end)
+    def _copy_of_node(self, node: Node, statuses: list[Status]) -> dict[str, Any]:
+        status = next(status for status in statuses if status["node"] == node.name)
+        role = "leader" if status["leader"] == node.name else "follower"
+        end = next(row["end_offset"] for row in status["partitions"] if row["topic"] == TOPIC)
+        return _copy(node.name, role, proof.partition_directory(node.merged), end)
 
     def _copy_of_subscriber(self, name: str) -> dict[str, Any]:
         directory = proof.partition_directory(self._path("subscribers", name))
@@ -299,7 +252,4 @@ def _copy(name: str, role: str, directory: str, offset: int) -> dict[str, Any]:
 
 
 def _has_everything(status: Status) -> bool:
-    return any(
-        partition.topic == TOPIC and partition.end_offset == TOTAL
-        for partition in status.partitions
-    )
+    return any(row["topic"] == TOPIC and row["end_offset"] == TOTAL for row in status["partitions"])

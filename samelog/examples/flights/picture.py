@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from samelog.spark.pipelines.errors import PipelineError
+from samelog.spark.pipelines import PipelineError
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from samelog.spark.pipelines.delta_log import Commit, DataFile
-from samelog.spark.pipelines.lake import CHECKPOINT, QUERY_ID
-from samelog.spark.pipelines.lake_table import LakeTable
-from samelog.spark.pipelines.running import triggered
+from samelog.spark.pipelines import (
+    DataFile,
+    LakeCommit,
+    LakeTable,
+    checkpoint_below,
+    query_of,
+    triggered,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +90,7 @@ def start(
     delays = statistics(flights.withWatermark("time_hour", job.watermark), weather)
     sink = FlightsWriter(spark, job)
     writer = delays.writeStream.queryName(NAME).outputMode("update").foreachBatch(sink.take)
-    place = checkpoint or f"{job.path.rstrip('/')}/{CHECKPOINT}/{NAME}"
+    place = checkpoint or checkpoint_below(job.path, NAME)
     spark.conf.set(WITHOUT_DATA, "false")  # such a batch would only tidy up
     try:
         return triggered(writer.option("checkpointLocation", place), trigger).start()
@@ -135,18 +139,14 @@ class FlightsWriter:
 
     def _to_lake(self, frame: DataFrame, batch: int) -> None:
         """Replace the rows that have the same keys."""
-        who = f"{NAME}:{frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)}"
+        who = query_of(frame, NAME)
         if self._table.snapshot().batches.get(who, -1) >= batch:
             return
         old = self._files_of({row.month for row in frame.select("month").distinct().collect()})
         kept = self._table.read(old).join(frame, [*KEYS], "left_anti") if old else None
         rows = frame if kept is None else frame.unionByName(kept)
-        new = self._table.write(rows.coalesce(1), f"{NAME}-{batch}")
-        if not new:
-            return
-        commit = Commit(operation="MERGE", add=new, remove=old, batch=(who, batch))
-        if self._table.commit(commit, frame.schema) is None:
-            self._table.drop(new)
+        commit = LakeCommit(operation="MERGE", remove=old, batch=(who, batch))
+        self._table.append(rows.coalesce(1), f"{NAME}-{batch}", commit)
 
     def _files_of(self, months: set[str]) -> list[DataFile]:
         files = self._table.snapshot().files.values()

@@ -35,7 +35,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class LakeCommit:
     """What one version changes. `batch`: of which query (an application id), and its number;
     `is_new_data`: rows come or go, rather than move to other files.
     """
@@ -48,7 +48,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """A table's columns, as Spark's JSON, and which of them are partitions."""
 
     schema: str
@@ -56,16 +56,16 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LakeVersion:
     """A version of a table; −1: there is none yet."""
 
     version: int = -1
-    shape: Shape | None = None
+    shape: TableShape | None = None
     files: Mapping[str, DataFile] = field(default_factory=dict)
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last batch of each query."""
 
-    def after(self, text: str) -> Snapshot:
+    def after(self, text: str) -> LakeVersion:
         """The next version. Raises LakeError if it is one that cannot be read here."""
         files, batches, shape = dict(self.files), dict(self.batches), self.shape
         for kind, action in _actions(text):
@@ -78,10 +78,10 @@ class Snapshot:
                 case "txn":
                     batches[action["appId"]] = action["version"]
                 case "metaData":
-                    shape = Shape(action["schemaString"], tuple(action["partitionColumns"]))
+                    shape = TableShape(action["schemaString"], tuple(action["partitionColumns"]))
                 case "protocol":
                     _check_protocol(action)
-        return Snapshot(self.version + 1, shape, files, batches)
+        return LakeVersion(self.version + 1, shape, files, batches)
 
 
 def file_name(version: int) -> str:
@@ -89,7 +89,9 @@ def file_name(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
-def encode(commit: Commit, at: Snapshot, *, now_ms: int, table_id: str, shape: Shape) -> str:
+def encode(
+    commit: LakeCommit, at: LakeVersion, *, now_ms: int, table_id: str, shape: TableShape
+) -> str:
     """The text of the version after `at`; the first one has `shape`, too."""
     actions: list[dict[str, Any]] = [{"commitInfo": _info(commit, now_ms)}]
     if at.shape is None:
@@ -115,7 +117,7 @@ def data_file(path: str, size: int, modified_ms: int) -> DataFile:
     return DataFile(path, size, modified_ms, values)
 
 
-def conflict(commit: Commit, at: Snapshot) -> DataFile | None:
+def conflict(commit: LakeCommit, at: LakeVersion) -> DataFile | None:
     """A file that the commit would remove, and somebody else has removed."""
     return next((each for each in commit.remove if each.path not in at.files), None)
 
@@ -141,7 +143,7 @@ def _check_protocol(action: Mapping[str, Any]) -> None:
         )
 
 
-def _beginning(shape: Shape, now_ms: int, table_id: str) -> list[dict[str, Any]]:
+def _beginning(shape: TableShape, now_ms: int, table_id: str) -> list[dict[str, Any]]:
     meta = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
@@ -154,7 +156,7 @@ def _beginning(shape: Shape, now_ms: int, table_id: str) -> list[dict[str, Any]]
     return [{"protocol": versions}, {"metaData": meta}]
 
 
-def _info(commit: Commit, now_ms: int) -> dict[str, Any]:
+def _info(commit: LakeCommit, now_ms: int) -> dict[str, Any]:
     counts = {"numAddedFiles": len(commit.add), "numRemovedFiles": len(commit.remove)}
     return {
         "timestamp": now_ms,
@@ -164,7 +166,7 @@ def _info(commit: Commit, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _added(file: DataFile, commit: Commit) -> dict[str, Any]:
+def _added(file: DataFile, commit: LakeCommit) -> dict[str, Any]:
     return {
         "path": quote(file.path, safe="/=-_.~"),
         "partitionValues": dict(file.partition),
@@ -174,7 +176,7 @@ def _added(file: DataFile, commit: Commit) -> dict[str, Any]:
     }
 
 
-def _removed(file: DataFile, commit: Commit, now_ms: int) -> dict[str, Any]:
+def _removed(file: DataFile, commit: LakeCommit, now_ms: int) -> dict[str, Any]:
     return {
         "path": quote(file.path, safe="/=-_.~"),
         "deletionTimestamp": now_ms,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions
 
 from samelog.format.names import check_session_name
-from samelog.spark.pipelines.delta_log import Commit
+from samelog.spark.pipelines.delta_log import LakeCommit
 from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.lake_table import LakeTable
 from samelog.spark.pipelines.running import triggered
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUERY_ID = "sql.streaming.queryId"
+_QUERY_ID = "sql.streaming.queryId"
 PARTITION_BY = ("topic", "date")
-CHECKPOINT = "_checkpoint"
+_CHECKPOINT = "_checkpoint"
 _DERIVED = {"date": "to_date(`{}timestamp`)", "hour": "hour(`{}timestamp`)"}
 """Columns that are made of the record's timestamp where partitions need them."""
 
@@ -59,12 +59,22 @@ class Lake:
         return frame
 
     def checkpoint(self, name: str) -> str:
-        """Where a query that fills the lake notes how far it is, unless it was told otherwise."""
-        return f"{self.path.rstrip('/')}/{CHECKPOINT}/{name}"
+        """Where a query that fills the lake notes how far it is, unless it was given another."""
+        return checkpoint_below(self.path, name)
 
     def table(self, spark: SparkSession) -> LakeTable:
         """The table."""
         return LakeTable(spark, self.path, self.partition_by)
+
+
+def checkpoint_below(path: str, name: str) -> str:
+    """Where the query `name` that fills the lake at `path` notes how far it is, by default."""
+    return f"{path.rstrip('/')}/{_CHECKPOINT}/{name}"
+
+
+def query_of(frame: DataFrame, name: str) -> str:
+    """Which query a micro-batch is of: its name, and Spark's id, which its checkpoint keeps."""
+    return f"{name}:{frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)}"
 
 
 def start(
@@ -89,18 +99,14 @@ class LakeWriter:
 
     def take(self, frame: DataFrame, batch: int) -> None:
         """Add a micro-batch, once. Raises LakeError."""
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        who = f"{self._name}:{query}"
+        who = query_of(frame, self._name)
         known = self._table.snapshot().batches
         self._refuse_another(known, who)
         if known.get(who, -1) >= batch:
             log.warning("batch %d of %s is in %s already: dropped", batch, who, self._table.path)
             return
-        files = self._table.write(frame, f"{self._name}-{batch}")
-        if files:
-            commit = Commit(operation="STREAMING UPDATE", add=files, batch=(who, batch))
-            if self._table.commit(commit, frame.schema) is None:
-                self._table.drop(files)
+        commit = LakeCommit(operation="STREAMING UPDATE", batch=(who, batch))
+        self._table.append(frame, f"{self._name}-{batch}", commit)
 
     def _refuse_another(self, known: Mapping[str, int], who: str) -> None:
         """A query that begins anew would bring its rows a second time."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from samelog.spark.pipelines.delta_log import Commit, DataFile
+from samelog.spark.pipelines.delta_log import DataFile, LakeCommit
 from samelog.spark.pipelines.errors import LakeError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _compact(table: LakeTable, files: Sequence[DataFile], count: int) -> list[Da
     new = table.write(together, "compact")
     try:
         _check(table, files, new)
-        commit = Commit(operation="OPTIMIZE", add=new, remove=files, is_new_data=False)
+        commit = LakeCommit(operation="OPTIMIZE", add=new, remove=files, is_new_data=False)
         table.commit(commit, rows.schema)
     except LakeError:
         table.drop(new)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from samelog.spark.pipelines.delta_log import Commit, Snapshot
+from samelog.spark.pipelines.delta_log import LakeCommit, LakeVersion
 from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.plan.offsets import PartitionName, parse
@@ -67,12 +67,8 @@ def replay(spark: SparkSession, lake: Lake, *, checkpoint: str | None = None) ->
     old = [file for path, file in at.files.items() if path in paths]
     kept = _rows(table, at, paths).where(~inside).drop("path") if old else None
     rows = records.where(inside)
-    new = table.write(rows if kept is None else rows.unionByName(kept), "replay")
-    try:
-        table.commit(Commit(operation="REPLACE", add=new, remove=old), records.schema)
-    except LakeError:
-        table.drop(new)
-        raise
+    rows = rows if kept is None else rows.unionByName(kept)
+    new = table.append(rows, "replay", LakeCommit(operation="REPLACE", remove=old))
     return Replayed(ranges, len(old), len(new))
 
 
@@ -86,7 +82,7 @@ def _places(table: LakeTable, lake: Lake) -> tuple[str, ...]:
 
 
 def _positions(
-    spark: SparkSession, lake: Lake, at: Snapshot, checkpoint: str | None
+    spark: SparkSession, lake: Lake, at: LakeVersion, checkpoint: str | None
 ) -> tuple[Range, ...]:
     """What the queries that fill the lake have brought, from their checkpoints."""
     ends: dict[PartitionName, int] = {}
@@ -124,7 +120,7 @@ def _inside(ranges: tuple[Range, ...], names: tuple[str, ...]) -> Column:
     return found
 
 
-def _rows(table: LakeTable, at: Snapshot, paths: set[str] | None = None) -> DataFrame:
+def _rows(table: LakeTable, at: LakeVersion, paths: set[str] | None = None) -> DataFrame:
     """Rows of the lake, with the `path` of their file."""
     return table.read(
         [file for path, file in at.files.items() if paths is None or path in paths],

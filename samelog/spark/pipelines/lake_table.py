@@ -11,16 +11,17 @@ import json
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 from pyspark.sql.types import StructField, StructType
 
 from samelog.spark.pipelines.delta_log import (
-    Commit,
     DataFile,
-    Shape,
-    Snapshot,
+    LakeCommit,
+    LakeVersion,
+    TableShape,
     conflict,
     data_file,
     encode,
@@ -51,12 +52,12 @@ class LakeTable:
         self._spark = spark
         self._files = HadoopFiles(spark, path)
         self._partition_by = tuple(partition_by)
-        self._snapshot = Snapshot()
+        self._snapshot = LakeVersion()
         self.path = self._files.root
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LakeVersion:
         """The newest version. Raises LakeError."""
         while (text := self._files.read(file_name(self._snapshot.version + 1))) is not None:
             self._snapshot = self._snapshot.after(text)
@@ -67,7 +68,7 @@ class LakeTable:
             )
         return self._snapshot
 
-    def existing(self) -> Snapshot:
+    def existing(self) -> LakeVersion:
         """The newest version of a table that must be there. Raises LakeError."""
         found = self.snapshot()
         if found.shape is None:
@@ -93,7 +94,7 @@ class LakeTable:
             return frame.select(*columns)
         return frame.select(*columns, self._files.below(functions.col("_metadata.file_path")))
 
-    def _schema(self, at: Snapshot) -> StructType:
+    def _schema(self, at: LakeVersion) -> StructType:
         if at.shape is None:
             raise LakeError(f"there is no lake at {self.path}")
         return StructType.fromJson(json.loads(at.shape.schema))
@@ -140,7 +141,7 @@ class LakeTable:
                 f"by {', '.join(self._partition_by)}: write to another path"
             )
 
-    def commit(self, commit: Commit, schema: StructType) -> int | None:
+    def commit(self, commit: LakeCommit, schema: StructType) -> int | None:
         """Make the next version; its number, or None if the commit's batch is there already.
 
         Raises LakeConflict: a file to be removed is gone.
@@ -152,7 +153,7 @@ class LakeTable:
             gone = conflict(commit, at)
             if gone is not None:
                 raise LakeConflict(f"{self.path}: {gone.path} was replaced meanwhile: run it again")
-            shape = Shape(_nullable(schema).json(), self._partition_by)
+            shape = TableShape(_nullable(schema).json(), self._partition_by)
             text = encode(
                 commit,
                 at,
@@ -162,6 +163,23 @@ class LakeTable:
             )
             if self._files.create(file_name(at.version + 1), text):
                 return at.version + 1
+
+    def append(self, frame: DataFrame, name: str, commit: LakeCommit) -> list[DataFile]:
+        """Write rows as files called after `name`, and add them with this commit; the files, none
+        if the commit's batch is there already or if nothing changes. Raises as `write`, `commit`.
+        """
+        files = self.write(frame, name)
+        if not files and not commit.remove:
+            return []
+        try:
+            version = self.commit(replace(commit, add=files), frame.schema)
+        except LakeError:
+            self.drop(files)
+            raise
+        if version is None:
+            self.drop(files)
+            return []
+        return files
 
     def drop(self, files: Iterable[DataFile]) -> None:
         """Remove files that no version names."""

@@ -26,15 +26,15 @@ Counts = tuple[int, int, int, int, float | None]
 PNG = b"\x89PNG"
 
 
-def publish(world: World, topic: str, found: data.RecordColumns, session: str) -> None:
+def publish(world: World, topic: str, found: data.Dataset, session: str) -> None:
     with world.publisher(session, topic) as publisher:
         publisher.append_many(found.values, keys=found.keys, timestamps=found.timestamps_ms)
         publisher.wait_merged(timeout=30)
 
 
-def some(airport: str, start: int, stop: int) -> data.RecordColumns:
+def some(airport: str, start: int, stop: int) -> data.Dataset:
     values, keys, times = data.load(airport)
-    return data.RecordColumns(values[start:stop], keys[start:stop], times[start:stop])
+    return data.Dataset(values[start:stop], keys[start:stop], times[start:stop])
 
 
 def weather_of(row: dict[str, Any] | None) -> str:

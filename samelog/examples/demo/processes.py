@@ -26,7 +26,7 @@ class DemoFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DemoNode:
     """A node of the cluster: where its merged logs are, where it answers HTTP, and its process."""
 
     name: str
@@ -52,7 +52,7 @@ class Cluster:
     """`samelog up`, in a process of its own."""
 
     def __init__(self, directory: str, log_file: str) -> None:
-        self.nodes: tuple[Node, ...] = ()
+        self.nodes: tuple[DemoNode, ...] = ()
         self.client_file = ""
         self._directory = directory
         self._log_file = log_file
@@ -68,7 +68,7 @@ class Cluster:
         announced = self._announcement(self._process)
         self.client_file = announced["client"]
         self.nodes = tuple(
-            Node(
+            DemoNode(
                 node["name"],
                 os.path.join(self._directory, node["name"], "data", "merged"),
                 node["http"],

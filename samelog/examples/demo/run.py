@@ -14,7 +14,7 @@ from typing import Any
 
 from samelog.examples.demo import proof
 from samelog.examples.demo.pipeline import Pipeline, publish_weather
-from samelog.examples.demo.processes import Child, Cluster, DemoFailed, Node
+from samelog.examples.demo.processes import Child, Cluster, DemoFailed, DemoNode
 from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
 
 KILL_AT = 0.4
@@ -22,7 +22,7 @@ LATE_AT = 0.7
 DEADLINE_S = 80.0
 POLL_S = 0.02
 EARLY, LATE = "early", "late"
-Status = dict[str, Any]
+StatusAnswer = dict[str, Any]
 """What a node answers to GET /status."""
 
 
@@ -30,7 +30,7 @@ Status = dict[str, Any]
 class Failover:
     """The leader that was killed, when, in which term; and how long nobody led."""
 
-    killed: Node
+    killed: DemoNode
     term: int
     at: float
     seconds: float | None = None
@@ -168,11 +168,11 @@ class Demo:
             failover.seconds = time.monotonic() - failover.at
             self._say(f"{status['leader']} leads after {failover.seconds:.2f} s")
 
-    def _any_status(self, nodes: tuple[Node, ...]) -> Status | None:
+    def _any_status(self, nodes: tuple[DemoNode, ...]) -> StatusAnswer | None:
         answers = (node.status() for node in nodes)
         return next((status for status in answers if status is not None), None)
 
-    def _wait_equal(self) -> list[Status]:
+    def _wait_equal(self) -> list[StatusAnswer]:
         """Wait until every node has merged everything; their last words."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
@@ -189,7 +189,7 @@ class Demo:
 
     # --- reporting --------------------------------------------------------------------------------
 
-    def _report(self, statuses: list[Status]) -> dict[str, Any]:
+    def _report(self, statuses: list[StatusAnswer]) -> dict[str, Any]:
         copies = [self._copy_of_node(node, statuses) for node in self._cluster.nodes]
         copies += [self._copy_of_subscriber(name) for name in (EARLY, LATE)]
         table = proof.read_table(self._cluster.nodes[0].merged)
@@ -213,7 +213,7 @@ class Demo:
             "seconds": time.monotonic() - self._started,
         }
 
-    def _copy_of_node(self, node: Node, statuses: list[Status]) -> dict[str, Any]:
+    def _copy_of_node(self, node: DemoNode, statuses: list[StatusAnswer]) -> dict[str, Any]:
         status = next(status for status in statuses if status["node"] == node.name)
         role = "leader" if status["leader"] == node.name else "follower"
         end = next(row["end_offset"] for row in status["partitions"] if row["topic"] == TOPIC)
@@ -251,5 +251,5 @@ def _copy(name: str, role: str, directory: str, offset: int) -> dict[str, Any]:
     }
 
 
-def _has_everything(status: Status) -> bool:
+def _has_everything(status: StatusAnswer) -> bool:
     return any(row["topic"] == TOPIC and row["end_offset"] == TOTAL for row in status["partitions"])

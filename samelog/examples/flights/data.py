@@ -24,7 +24,7 @@ class DataMissing(Exception):
     """What the data needs is not installed; the message says how to install it."""
 
 
-class RecordColumns(NamedTuple):
+class Dataset(NamedTuple):
     """Columns of equal length: JSON values, keys (tail numbers; None where unknown; of the weather:
     airports), `time_hour` in ms.
     """
@@ -41,7 +41,7 @@ def check_installed() -> None:
         raise DataMissing("the demo needs pyarrow: pip install 'samelog[demo]'")
 
 
-def load(airport: str) -> RecordColumns:
+def load(airport: str) -> Dataset:
     """The flights of one airport. Raises DataMissing when the data is not installed."""
     with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive:
         table = _read(archive.open("flights.csv"))
@@ -51,7 +51,7 @@ def load(airport: str) -> RecordColumns:
     return _records(_in_order(table, "time_hour", "sched_dep_time"), key="tailnum")
 
 
-def load_weather() -> RecordColumns:
+def load_weather() -> Dataset:
     """The weather of all three airports. Raises DataMissing when the data is not installed."""
     with open(_data_file("weather.csv"), "rb") as file:
         return _records(_in_order(_read(file), "time_hour", "origin"), key="origin")
@@ -82,12 +82,12 @@ def _in_order(table: Any, *columns: str) -> Any:
     return numbered.sort_by(order).drop_columns(["row"])
 
 
-def _records(table: Any, key: str) -> RecordColumns:
+def _records(table: Any, key: str) -> Dataset:
     import pyarrow as arrow
 
     times_s = table["time_hour"].cast(arrow.timestamp("s", "UTC")).cast(arrow.int64()).to_pylist()
     encode = msgspec.json.Encoder().encode
-    return RecordColumns(
+    return Dataset(
         [encode(row) for row in table.to_pylist()],
         [None if found is None else found.encode() for found in table[key].to_pylist()],
         [seconds * 1000 for seconds in times_s],

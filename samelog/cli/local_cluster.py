@@ -23,7 +23,7 @@ from typing import BinaryIO, Protocol
 from samelog.config.authorisation import ANONYMOUS
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
-from samelog.config.render import render_client, render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import GroupLimits, KafkaConfig, KafkaListener
 from samelog.config.tables.node import Fsync, Grant, NodeConfig, PeerConfig
@@ -263,7 +263,7 @@ class LocalCluster:
             ),
             http=HttpConfig(listen=http),
         )
-        _write(os.path.join(directory, "node.toml"), render_node(config))
+        _write(os.path.join(directory, "node.toml"), to_toml(config))
         return LocalNode(self.directory, peer.name, peer.address, kafka=kafka, http=http)
 
     # --- running ----------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class LocalCluster:
         for node in self.nodes:
             node.start()
         self.wait_live(on_wait=on_wait)
-        _write(self.client_file, render_client(self.client_config()))
+        _write(self.client_file, to_toml(self.client_config()))
 
     def wait_live(
         self,

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
-from samelog.config.changes import changes
 from samelog.config.load import node_config, read_node
-from samelog.config.tables.node import NodeConfig
+from samelog.config.settings import changed_settings, with_reloadable
 from samelog.config.values import ConfigError
 from samelog.kafka.service import KafkaService
 from samelog.runtime.reload import Problem, tell_changes
@@ -48,23 +46,12 @@ class NodeReload:
             return
         if self._problem.set(""):
             self.on_change()
-        changed = changes(self._document, document)
+        changed = changed_settings(self._document, document)
         self._document = document
         if changed:
             self.config = with_reloadable(self.config, found)
             self.on_change()
             tell_changes(log, changed)
-
-
-def with_reloadable(config: NodeConfig, found: NodeConfig) -> NodeConfig:
-    """What can change while a node runs from `found`, the rest as it is."""
-    return replace(
-        config,
-        grants=found.grants,
-        quotas=found.quotas,
-        kafka=replace(config.kafka, quotas=found.kafka.quotas),
-        log_level=found.log_level,
-    )
 
 
 def take_over(node: Node, reload: NodeReload) -> None:

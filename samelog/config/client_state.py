@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from samelog.config.document import Document, Text, absolute_place
-from samelog.config.pki.files import replace_file
-from samelog.config.tables.shared import HeldFiles, TlsFiles
+from samelog.config.document import ConfigDocument, ConfigText, absolute_place
+from samelog.config.pki.secret_files import replace_file
+from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import ConfigError
 
 STATE_VARIABLE = "SAMELOG_STATE_DIR"
@@ -39,7 +39,7 @@ _DOCUMENT = "last.json"
 _LOCK = "lock"
 
 
-class _Kept(msgspec.Struct):
+class _LastDocument(msgspec.Struct):
     """The file of the last document."""
 
     place: str
@@ -47,78 +47,82 @@ class _Kept(msgspec.Struct):
     data: bytes
 
 
-def held_files(place: str) -> TlsFiles:
+def pem_files_of(place: str) -> TlsFiles:
     """Where the texts of a configuration are put; lists of what is revoked may come later, and go
     again. Raises ConfigError.
     """
     link = os.path.join(_directory(place), _LINK)
     ca, cert, key, crl = (os.path.join(link, name) for name in PEM_FILES.values())
-    return HeldFiles(ca=ca, cert=cert, key=key, crl=crl)
+    return TlsFiles(ca=ca, cert=cert, key=key, crl=crl, crl_may_lack=True)
 
 
-def hold(document: Document, *, is_running: bool = False) -> str:
+def save_client_state(document: ConfigDocument, *, is_running: bool = False) -> str:
     """Write what a checked document has for here, and remove what it has no use for. `is_running`:
     what may still be used by who runs by an older document stays. The reason why the document
     itself cannot be kept, if nothing else is wrong; else empty. Raises ConfigError.
     """
-    if _is_nothing_here(document):
+    if _needs_no_directory(document):
         return ""
-    wanted = _wanted(document)
+    wanted = _wanted_contents(document)
     try:
-        if not _is_all_there(wanted, is_running=is_running):
-            with _private(wanted.directory):
-                _put(wanted, is_running=is_running)
+        if not _is_up_to_date(wanted, is_running=is_running):
+            with _locked(wanted.directory):
+                _write(wanted, is_running=is_running)
     except OSError as error:
         reason = error.strerror or str(error)
-        if not _is_fine_without(wanted):
-            raise ConfigError(_cannot(document.text.shown, wanted.directory, reason)) from error
+        if not _can_run_unsaved(wanted):
+            raise ConfigError(
+                _cannot_keep(document.text.shown, wanted.directory, reason)
+            ) from error
         return f"{document.text.shown}: cannot be kept in {wanted.directory}: {reason}"
     return ""
 
 
-def hold_missing(document: Document) -> None:
+def restore_pem_files(document: ConfigDocument) -> None:
     """Write the texts of a document that was held before, if they are lost: another process may
     have put newer ones there by now. Raises ConfigError.
     """
-    wanted = _wanted(document)
-    if not wanted.texts or (_held(wanted.link) is not None and not _is_open(wanted.directory)):
+    wanted = _wanted_contents(document)
+    if not wanted.texts or (
+        _texts_in(wanted.link) is not None and not _is_shared(wanted.directory)
+    ):
         return
     try:
-        with _private(wanted.directory):
-            if _held(wanted.link) is None:
-                _put_texts(wanted)
+        with _locked(wanted.directory):
+            if _texts_in(wanted.link) is None:
+                _write_texts(wanted)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(_cannot(document.text.shown, wanted.directory, reason)) from error
+        raise ConfigError(_cannot_keep(document.text.shown, wanted.directory, reason)) from error
 
 
-def read_kept(place: str) -> Text | None:
+def last_document(place: str) -> ConfigText | None:
     """The document that came from a URL last, and could be used. Raises ConfigError."""
-    return _kept_in(_directory(place), place)
+    return _last_document_in(_directory(place), place)
 
 
-def _kept_in(directory: str, place: str) -> Text | None:
+def _last_document_in(directory: str, place: str) -> ConfigText | None:
     try:
         with open(os.path.join(directory, _DOCUMENT), "rb") as file:
-            found = msgspec.json.decode(file.read(), type=_Kept)
+            found = msgspec.json.decode(file.read(), type=_LastDocument)
     except (OSError, msgspec.MsgspecError):
         return None
-    return Text(place, found.data, found.tag) if found.place == place else None
+    return ConfigText(place, found.data, found.tag) if found.place == place else None
 
 
-class _Wanted(NamedTuple):
+class _StateContents(NamedTuple):
     """What is to be in a directory: texts by the names of their files, and a URL's document."""
 
     directory: str
     texts: Mapping[str, bytes]
-    text: Text | None
+    text: ConfigText | None
 
     @property
     def link(self) -> str:
         return os.path.join(self.directory, _LINK)
 
 
-def _is_nothing_here(document: Document) -> bool:
+def _needs_no_directory(document: ConfigDocument) -> bool:
     """Paths in a file: then only what it had here once could be removed, if there is a place."""
     if document.text.is_remote or any(key in document.values for key in PEM_FILES):
         return False
@@ -128,45 +132,45 @@ def _is_nothing_here(document: Document) -> bool:
         return True
 
 
-def _wanted(document: Document) -> _Wanted:
+def _wanted_contents(document: ConfigDocument) -> _StateContents:
     texts = {
         name: document.values[key].encode()
         for key, name in PEM_FILES.items()
         if key in document.values
     }
     text = document.text
-    return _Wanted(_directory(text.place), texts, text if text.is_remote else None)
+    return _StateContents(_directory(text.place), texts, text if text.is_remote else None)
 
 
-def _is_all_there(wanted: _Wanted, *, is_running: bool) -> bool:
+def _is_up_to_date(wanted: _StateContents, *, is_running: bool) -> bool:
     """Whether there is nothing to do. Raises OSError."""
-    if not os.path.isdir(wanted.directory) or _is_open(wanted.directory):
+    if not os.path.isdir(wanted.directory) or _is_shared(wanted.directory):
         return False
     return (
-        _are_texts_there(wanted)
-        and _is_document_there(wanted)
-        and not _useless(wanted, is_running=is_running)
+        _has_texts(wanted)
+        and _has_document(wanted)
+        and not _leftovers(wanted, is_running=is_running)
     )
 
 
-def _are_texts_there(wanted: _Wanted) -> bool:
-    return not wanted.texts or _held(wanted.link) == wanted.texts
+def _has_texts(wanted: _StateContents) -> bool:
+    return not wanted.texts or _texts_in(wanted.link) == wanted.texts
 
 
-def _is_fine_without(wanted: _Wanted) -> bool:
+def _can_run_unsaved(wanted: _StateContents) -> bool:
     """Whether all that is needed now is there: a document is for another start."""
     has_secrets = bool(wanted.texts) or wanted.text is not None
-    return _are_texts_there(wanted) and not (has_secrets and _is_open(wanted.directory))
+    return _has_texts(wanted) and not (has_secrets and _is_shared(wanted.directory))
 
 
-def _is_document_there(wanted: _Wanted) -> bool:
+def _has_document(wanted: _StateContents) -> bool:
     if wanted.text is None:
         return True
-    kept = _kept_in(wanted.directory, wanted.text.place)
+    kept = _last_document_in(wanted.directory, wanted.text.place)
     return kept is not None and (kept.data, kept.tag) == (wanted.text.data, wanted.text.tag)
 
 
-def _useless(wanted: _Wanted, *, is_running: bool) -> list[str]:
+def _leftovers(wanted: _StateContents, *, is_running: bool) -> list[str]:
     """What an older document, or a process that was killed, left; there may be keys in it. Raises
     OSError.
     """
@@ -177,14 +181,16 @@ def _useless(wanted: _Wanted, *, is_running: bool) -> list[str]:
     return [os.path.join(wanted.directory, name) for name in found]
 
 
-def _put(wanted: _Wanted, *, is_running: bool) -> None:
+def _write(wanted: _StateContents, *, is_running: bool) -> None:
     """Raises OSError."""
-    if not _are_texts_there(wanted):
-        _put_texts(wanted)
-    for path in _useless(wanted, is_running=is_running):
+    if not _has_texts(wanted):
+        _write_texts(wanted)
+    for path in _leftovers(wanted, is_running=is_running):
         _remove(path)
-    if wanted.text is not None and not _is_document_there(wanted):
-        data = msgspec.json.encode(_Kept(wanted.text.place, wanted.text.tag, wanted.text.data))
+    if wanted.text is not None and not _has_document(wanted):
+        data = msgspec.json.encode(
+            _LastDocument(wanted.text.place, wanted.text.tag, wanted.text.data)
+        )
         replace_file(os.path.join(wanted.directory, _DOCUMENT), data, 0o600)
 
 
@@ -202,12 +208,12 @@ def _root() -> str:
     return root
 
 
-def _cannot(place: str, directory: str, reason: str) -> str:
+def _cannot_keep(place: str, directory: str, reason: str) -> str:
     remedy = f"set {STATE_VARIABLE} to a directory of this user's"
     return f"{place}: its certificates cannot be kept in {directory}: {reason}; {remedy}"
 
 
-def _is_open(directory: str) -> bool:
+def _is_shared(directory: str) -> bool:
     """Whether others than this user may use what is there."""
     try:
         status = os.stat(directory)
@@ -217,10 +223,10 @@ def _is_open(directory: str) -> bool:
 
 
 @contextmanager
-def _private(directory: str) -> Iterator[None]:
+def _locked(directory: str) -> Iterator[None]:
     """The directory, made if need be, for this process alone for a moment. Raises OSError."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    if _is_open(directory):
+    if _is_shared(directory):
         raise PermissionError(0, "it is not this user's alone")
     with open(os.path.join(directory, _LOCK), "wb", opener=_open_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -231,7 +237,7 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _put_texts(wanted: _Wanted) -> None:
+def _write_texts(wanted: _StateContents) -> None:
     """Raises OSError."""
     fresh = tempfile.mkdtemp(dir=wanted.directory, prefix=_PEM_PREFIX)
     for name, data in wanted.texts.items():
@@ -248,7 +254,7 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _held(link: str) -> dict[str, bytes] | None:
+def _texts_in(link: str) -> dict[str, bytes] | None:
     try:
         found = {}
         for name in os.listdir(link):

@@ -6,15 +6,15 @@ Invariant: what is written can be loaded; it is written whole, for its owner alo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from samelog.config.client_keys import CLIENT
-from samelog.config.document import Document, Text, parse_toml
+from samelog.config.document import ConfigDocument, ConfigText, parse_toml
 from samelog.config.load import client_config
 from samelog.config.pki.authority import AUTHORITY, CRL, CertificateRole, PkiError, files_of, issue
-from samelog.config.pki.files import replace_file
-from samelog.config.render import toml_texts, toml_value
+from samelog.config.pki.secret_files import replace_file
+from samelog.config.schema.kinds import PlainValue
+from samelog.config.schema.render import toml_lines
+from samelog.config.tables.client import CLIENT_FILE
 from samelog.config.values import ConfigError
 
 
@@ -48,9 +48,9 @@ def enrol(
     lists = os.path.join(directory, CRL)
     if os.path.exists(lists):
         texts["crl_pem"] = _read(lists)
-    data = "\n".join((*_lines(enrolment), *map(_text, *zip(*texts.items(), strict=True)), ""))
+    data = _head(enrolment) + "".join(f"{key} = '''\n{pem}'''\n" for key, pem in texts.items())
     if enrolment.topics:
-        data += f"\n[subscriber]\ntopics = {toml_texts(enrolment.topics)}\n"
+        data += "\n[subscriber]\n" + toml_lines({"topics": [*enrolment.topics]})
     _check(out, data)
     try:
         replace_file(out, data.encode(), 0o600)
@@ -58,24 +58,21 @@ def enrol(
         raise PkiError(f"{out}: can't be written: {error.strerror}") from error
 
 
-def _lines(enrolment: Enrolment) -> Iterable[str]:
-    yield f"nodes = {toml_texts(enrolment.nodes)}"
-    if enrolment.node_names:
-        yield f"node_names = {toml_texts(enrolment.node_names)}"
-    yield f"cluster = {toml_value(enrolment.cluster)}"
-    if enrolment.kafka_bootstrap:
-        yield f"kafka_bootstrap = {toml_value(enrolment.kafka_bootstrap)}"
-
-
-def _text(key: str, pem: str) -> str:
-    return f"{key} = '''\n{pem}'''"
+def _head(enrolment: Enrolment) -> str:
+    values: dict[str, PlainValue] = {
+        "nodes": [*enrolment.nodes],
+        "node_names": [*enrolment.node_names],
+        "cluster": enrolment.cluster,
+        "kafka_bootstrap": enrolment.kafka_bootstrap,
+    }
+    return toml_lines({key: value for key, value in values.items() if value})
 
 
 def _check(out: str, data: str) -> None:
     """As whoever fetches it would. Raises ConfigError."""
-    text = Text("https://enrolment/", data.encode())
+    text = ConfigText("https://enrolment/", data.encode())
     try:
-        client_config(Document(text, CLIENT, parse_toml(text)))
+        client_config(ConfigDocument(text, CLIENT_FILE, parse_toml(text)))
     except ConfigError as error:
         raise ConfigError(str(error).replace(text.shown, out, 1)) from error
 

@@ -16,8 +16,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from samelog.config.document import FILE_LIMIT_BYTES, Text, shown_place
-from samelog.config.pki.files import why_shared
+from samelog.config.document import FILE_LIMIT_BYTES, ConfigText, shown_place
+from samelog.config.pki.secret_files import why_shared
 from samelog.config.values import ConfigError
 
 if TYPE_CHECKING:
@@ -38,13 +38,15 @@ _REDIRECTS = (
 )
 
 
-def fetch_now(url: str, known: Text | None = None) -> Text:
+def fetch_now(url: str, known: ConfigText | None = None) -> ConfigText:
     """As `fetch`, for whoever has no event loop, or must not use it. Raises ConfigError."""
     with ThreadPoolExecutor(1, "samelog-config") as pool:
         return pool.submit(lambda: asyncio.run(fetch(url, known))).result()
 
 
-async def fetch(url: str, known: Text | None = None, *, timeout_s: float = FETCH_S) -> Text:
+async def fetch(
+    url: str, known: ConfigText | None = None, *, timeout_s: float = FETCH_S
+) -> ConfigText:
     """What is there now; `known`, if the server says that nothing has changed since. Raises
     ConfigError.
     """
@@ -84,7 +86,7 @@ def _checked(url: str) -> str:
     return url
 
 
-async def _fetch(url: str, known: Text | None) -> Text:
+async def _fetch(url: str, known: ConfigText | None) -> ConfigText:
     from aiohttp import ClientSession, TCPConnector
 
     headers = {"Accept-Encoding": "identity", "User-Agent": "samelog"}
@@ -98,8 +100,8 @@ async def _fetch(url: str, known: Text | None) -> Text:
             is_same_host = urlsplit(place).netloc == urlsplit(url).netloc
             secret = {"Authorization": f"Bearer {token}"} if token and is_same_host else {}
             found = await _ask(session, place, headers | secret)
-            if isinstance(found, Text):
-                return Text(url, found.data, found.tag)
+            if isinstance(found, ConfigText):
+                return ConfigText(url, found.data, found.tag)
             if not found:
                 if known is None:
                     raise ConfigError(f"{shown_place(url)}: answered that nothing has changed")
@@ -108,7 +110,7 @@ async def _fetch(url: str, known: Text | None) -> Text:
     raise ConfigError(f"{shown_place(url)}: more than {REDIRECTS_MAX} redirects")
 
 
-async def _ask(session: ClientSession, place: str, headers: dict[str, str]) -> Text | str:
+async def _ask(session: ClientSession, place: str, headers: dict[str, str]) -> ConfigText | str:
     """The text; or where else to ask; or nothing, if it is known. Raises ConfigError."""
     async with session.get(place, headers=headers, allow_redirects=False) as response:
         if response.status == HTTPStatus.NOT_MODIFIED:
@@ -117,7 +119,7 @@ async def _ask(session: ClientSession, place: str, headers: dict[str, str]) -> T
             return response.headers.get("Location") or place
         if response.status != HTTPStatus.OK:
             raise ConfigError(f"{shown_place(place)}: answered {_named(response.status)}")
-        return Text(place, await _body(place, response), response.headers.get("ETag", ""))
+        return ConfigText(place, await _body(place, response), response.headers.get("ETag", ""))
 
 
 async def _body(place: str, response: ClientResponse) -> bytes:

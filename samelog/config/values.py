@@ -82,6 +82,13 @@ def parse_size(text: str) -> int | None:
     return int(match[1]) * SIZE_UNITS[match[2]]
 
 
+def check_pattern(text: str) -> str:
+    """Return a text that is exact, or a prefix followed by `*`. Raises InvalidName."""
+    if "*" in text[:-1]:
+        raise InvalidName(f"{text!r} has a * that is not its last character")
+    return text
+
+
 def is_url(text: str) -> bool:
     """Whether it is a URL; else it is a directory."""
     return "://" in text

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from samelog.config.changes import changes
-from samelog.config.client_state import PEM_FILES, hold
-from samelog.config.document import Document, Setting, Text, read_file
+from samelog.config.client_state import PEM_FILES, save_client_state
+from samelog.config.document import ConfigDocument, ConfigText, read_file
 from samelog.config.load import client_config, client_document
 from samelog.config.remote import fetch
-from samelog.config.schema import Reload
+from samelog.config.schema.keys import Reload
+from samelog.config.settings import Setting, changed_settings, with_reloadable
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import ConfigError
 from samelog.runtime.log import log_event
@@ -37,7 +37,7 @@ class ConfigFollower:
         self._on_change = on_change
         self._document = config.document
         self._problem = Problem(log, "" if self._document is None else self._document.text.problem)
-        self._refused: Text | None = None
+        self._refused: ConfigText | None = None
         """What was read last, if it could not be used."""
         self._unkept = ""
         self._task: asyncio.Task[None] | None = None
@@ -57,12 +57,12 @@ class ConfigFollower:
         if self._task is not None:
             self._task.cancel()
 
-    async def _follow(self, document: Document) -> None:
+    async def _follow(self, document: ConfigDocument) -> None:
         while True:
             await asyncio.sleep(FOLLOW_S)
             document = await self._look(document)
 
-    async def _look(self, known: Document) -> Document:
+    async def _look(self, known: ConfigDocument) -> ConfigDocument:
         """What counts now."""
         try:
             return await self._newest(known)
@@ -72,18 +72,18 @@ class ConfigFollower:
             self._problem.set(f"{type(error).__name__}: {error}")
         return known
 
-    async def _newest(self, known: Document) -> Document:
+    async def _newest(self, known: ConfigDocument) -> ConfigDocument:
         """Raises ConfigError, OSError."""
         text = await _read_again(self._refused or known.text)
         if text.data == known.text.data:
             document = replace(known, text=text)
-            self._keep(await asyncio.to_thread(hold, document, is_running=True))
+            self._keep(await asyncio.to_thread(save_client_state, document, is_running=True))
             self._accept()
             return document
         self._refused = text
         found, document, unkept = await asyncio.to_thread(self._take, text)
         self._keep(unkept)
-        if changed := changes(known, document):
+        if changed := changed_settings(known, document):
             same_files = found.tls == self.config.tls
             self.config = with_reloadable(self.config, found)
             self._on_change(self.config)
@@ -101,17 +101,17 @@ class ConfigFollower:
         self._refused = None
         self._problem.set("")
 
-    def _take(self, text: Text) -> tuple[ClientConfig, Document, str]:
+    def _take(self, text: ConfigText) -> tuple[ClientConfig, ConfigDocument, str]:
         """In a thread: check it, and write what it has for files. Raises ConfigError."""
         document = client_document(text)
         found = client_config(document)
         if found.cluster != self.config.cluster:
             reason = f"{found.cluster!r}: this process belongs to {self.config.cluster!r}"
             raise ConfigError(f"{text.shown}: cluster: {reason}; restart it to move it")
-        return found, document, hold(document, is_running=True)
+        return found, document, save_client_state(document, is_running=True)
 
 
-async def _read_again(known: Text) -> Text:
+async def _read_again(known: ConfigText) -> ConfigText:
     if known.is_remote:
         return await fetch(known.place, known)
     return await asyncio.to_thread(read_file, known.place)
@@ -122,14 +122,3 @@ def _of_the_next_start(setting: Setting) -> Setting:
     if setting.name not in PEM_FILES:
         return setting
     return replace(setting, key=replace(setting.key, reload=Reload.NO))
-
-
-def with_reloadable(config: ClientConfig, found: ClientConfig) -> ClientConfig:
-    """What can change while a client runs from `found`, the rest as it is."""
-    return replace(
-        config,
-        nodes=found.nodes,
-        node_names=found.node_names,
-        subscriber=replace(config.subscriber, topics=found.subscriber.topics),
-        log_level=found.log_level,
-    )

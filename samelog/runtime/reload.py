@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from samelog.config.document import Setting
-from samelog.config.schema import Reload
+from samelog.config.schema.keys import Reload
+from samelog.config.settings import Setting
 from samelog.runtime.log import log_event
 
 
@@ -43,7 +43,7 @@ def tell_changes(log: logging.Logger, changed: Iterable[Setting]) -> None:
         (Reload.NO, "configuration changed: counts from the next start"),
         (Reload.CONTENTS, "configuration names other files: counts from the next start"),
     ):
-        names = ", ".join(setting.name for setting in found if setting.reload is reload)
+        names = ", ".join(setting.name for setting in found if setting.key.reload is reload)
         if names:
             level = logging.INFO if reload is Reload.YES else logging.WARNING
             log_event(log, level, event, keys=names)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.render import render_client
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
 from samelog.replicator.admin_client import AdminError, ask_node
@@ -183,7 +183,7 @@ class Field:
 
     def start(self) -> None:
         """Start everything; return when records flow to the subscriber."""
-        self.client_file.write_text(render_client(self.client), encoding="utf-8")
+        self.client_file.write_text(to_toml(self.client), encoding="utf-8")
         for node in self.nodes:
             node.start()
         self.wait_live(START_S)

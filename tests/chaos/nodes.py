@@ -17,7 +17,7 @@ from pathlib import Path
 
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
-from samelog.config.render import render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
 
@@ -44,7 +44,7 @@ class ChaosNode(LocalNode):
     def change(self, edit: Callable[[NodeConfig], NodeConfig]) -> None:
         """Rewrite the node's configuration; it counts from the next start."""
         config = edit(load_node(self.config_file))
-        Path(self.config_file).write_text(render_node(config), encoding="utf-8")
+        Path(self.config_file).write_text(to_toml(config), encoding="utf-8")
         self.data, self.address = config.data, config.listen
 
     def start(self) -> None:

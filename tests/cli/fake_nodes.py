@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from samelog.config.pki.authority import CertificateRole, IssuedFiles, create_authority, issue
-from samelog.config.render import render_client
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
@@ -106,7 +106,7 @@ class FakeCluster:
             server = self._call(serve(Address("127.0.0.1", 0), ReloadingContext(files), node.open))
             node.address = Address("127.0.0.1", server.port)
             self._servers.append(server)
-        Path(self.client_file).write_text(render_client(self.config))
+        Path(self.client_file).write_text(to_toml(self.config))
         return self
 
     def stop(self, index: int) -> None:

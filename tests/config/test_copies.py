@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.config.load import load_node
-from samelog.config.render import render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.values import ConfigError, check_copy_url
 from samelog.format.errors import InvalidName
 from tests.config.test_load import NODE, Writer, write
@@ -28,7 +28,7 @@ def test_a_directory_or_a_url(write: Writer, tmp_path: Path) -> None:
     url = "s3://bucket/a?region=eu-central-1"
     node = load_node(write(archive(f'copy_to = "{url}"\ncopy_formats = ["parquet", "segments"]')))
     assert (node.archive.copy_to, node.archive.copy_formats) == (url, ("parquet", "segments"))
-    assert load_node(write(render_node(node))) == node
+    assert load_node(write(to_toml(node))) == node
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.config.depth import DEPTH_MAX, is_too_deep
-from samelog.config.document import Text, parse_toml
+from samelog.config.document import DEPTH_MAX, ConfigText, is_too_deep, parse_toml
 from samelog.config.values import ConfigError
 
 MANY = 5000
@@ -30,24 +29,24 @@ DEEP = {
 @pytest.mark.parametrize("name", DEEP)
 def test_what_nests_too_deeply_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"c\.toml: nests deeper than {DEPTH_MAX}"):
-        parse_toml(Text("c.toml", DEEP[name].encode()))
+        parse_toml(ConfigText("c.toml", DEEP[name].encode()))
 
 
 @pytest.mark.parametrize("quote", ['"', "'", '"""', "'''"])
 def test_what_is_in_strings_and_comments_does_not_count(quote: str) -> None:
     inside = "[{." * 100
     text = f"# {inside}\na = [{quote}{inside}{quote}, {quote}{inside}{quote}]  # {inside}"
-    assert parse_toml(Text("c.toml", text.encode())) == {"a": [inside, inside]}
+    assert parse_toml(ConfigText("c.toml", text.encode())) == {"a": [inside, inside]}
 
 
 def test_many_that_are_not_deep_do_not_count() -> None:
     text = "\n".join(f"a.b.c{number} = [[1.5], [{{x.y = 1}}]]" for number in range(100))
-    assert len(parse_toml(Text("c.toml", text.encode()))["a"]["b"]) == 100
+    assert len(parse_toml(ConfigText("c.toml", text.encode()))["a"]["b"]) == 100
 
 
 def test_a_number_without_an_end_is_refused() -> None:
     with pytest.raises(ConfigError, match=re.escape("c.toml: not valid TOML")):
-        parse_toml(Text("c.toml", b"a = " + b"1" * MANY))
+        parse_toml(ConfigText("c.toml", b"a = " + b"1" * MANY))
 
 
 @given(st.text(alphabet="\"'\\[]{}#a.=,\n ", max_size=60), st.integers(1, 2))

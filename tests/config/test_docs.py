@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from samelog.config.client_keys import CLIENT
-from samelog.config.document import variable_names
-from samelog.config.node_keys import NODE
-from samelog.config.schema import Key, Kind, Schema, Section, allowed, size
+from samelog.config.schema.environment import variable_names
+from samelog.config.schema.keys import ConfigKey, TableSpec, joined
+from samelog.config.tables.client import CLIENT_FILE
+from samelog.config.tables.node import NODE_FILE
 from tests.tables import with_tables, write_tables
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "configuration.md"
@@ -17,49 +16,48 @@ HEAD = (
 )
 
 
-def default(key: Key) -> str:
+def default(key: ConfigKey) -> str:
     """What counts if the key is left out."""
-    if key.default is None:
-        return key.without or "**required**"
-    if key.kind is Kind.SIZE:
-        return f"`{size(key.default)}`"
-    return f"`{json.dumps(key.plain_default)}`"
+    if key.is_required:
+        return "**required**"
+    return key.without or f"`{key.kind.show(key.kind.write(key.default))}`"
 
 
-def row(name: str, key: Key, variable: str) -> str:
+def row(name: str, key: ConfigKey, variable: str) -> str:
     """One key."""
     shown = f'"{name}"' if "." in name else name
-    cells = (f"`{shown}`", key.meaning, allowed(key), default(key), key.reload.value, variable)
+    values = key.kind.documented
+    cells = (f"`{shown}`", key.meaning, values, default(key), key.reload.value, variable)
     return f"| {' | '.join(cells)} |\n"
 
 
-def title(section: Section) -> str:
+def title(spec: TableSpec) -> str:
     """A table's name as it stands in the file, and what it is for."""
-    if not section.name:
-        return f"{section.meaning}.\n"
-    name = f"[[{section.name}]]" if section.many else f"[{section.name}]"
-    return f"### `{name}`\n\n{section.meaning}.\n"
+    if not spec.path:
+        return f"{spec.meaning}.\n"
+    name = f"[[{spec.path}]]" if spec.is_many else f"[{spec.path}]"
+    return f"### `{name}`\n\n{spec.meaning}.\n"
 
 
-def table(tables: Schema) -> str:
+def table(file: TableSpec) -> str:
     """All keys of one kind of file."""
-    variables = {name.replace("[]", ""): text for name, text in variable_names(tables).items()}
+    variables = {name.replace("[]", ""): text for name, text in variable_names(file).items()}
     text = ""
-    for section in tables.values():
-        text += f"\n{title(section)}"
-        if section.anything is not None:
-            text += "\n" + HEAD + row("*", section.anything, "–").replace("`*`", "*any*")
-        if section.keys:
+    for spec in file.walk():
+        text += f"\n{title(spec)}"
+        if spec.named is not None:
+            text += "\n" + HEAD + row("*", spec.named, "–").replace("`*`", "*any*")
+        if spec.keys:
             text += "\n" + HEAD
-        for name, key in section.keys.items():
-            variable = variables.get(f"{section.name}.{name}".lstrip("."))
+        for name, key in spec.keys.items():
+            variable = variables.get(joined(spec.path, name))
             text += row(name, key, f"`{variable}`" if variable else "–")
     return text + "\n"
 
 
 def tables(directory: Path | None = None) -> dict[str, str]:
     """Each table of the page."""
-    return {"the keys of nodes": table(NODE), "the keys of clients": table(CLIENT)}
+    return {"the keys of nodes": table(NODE_FILE), "the keys of clients": table(CLIENT_FILE)}
 
 
 def test_the_page_has_the_tables() -> None:
@@ -68,7 +66,7 @@ def test_the_page_has_the_tables() -> None:
 
 
 def test_every_key_has_a_variable_of_its_own() -> None:
-    for each in (NODE, CLIENT):
+    for each in (NODE_FILE, CLIENT_FILE):
         names = list(variable_names(each).values())
         assert len(names) == len(set(names))
 

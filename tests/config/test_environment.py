@@ -12,22 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from samelog.config.client_keys import CLIENT
-from samelog.config.document import (
-    Document,
-    Text,
-    parse_toml,
-    places,
-    read_file,
-    settings,
-    variable_names,
-)
-from samelog.config.json_schema import json_schema
+from samelog.config.document import ConfigDocument, ConfigText, parse_toml, read_file
 from samelog.config.load import load_client, load_node, node_config, read_node
-from samelog.config.node_keys import NODE
-from samelog.config.render import render_client, render_node
-from samelog.config.schema import Key, Kind, Section, schema, variable
-from samelog.config.tables.node import Fsync
+from samelog.config.schema.environment import key_paths, variable, variable_names
+from samelog.config.schema.keys import ConfigKey, TableSpec
+from samelog.config.schema.kinds import TEXT
+from samelog.config.schema.render import json_schema, to_toml
+from samelog.config.settings import settings
+from samelog.config.tables.client import CLIENT_FILE
+from samelog.config.tables.node import NODE_FILE, Fsync
 from samelog.config.values import Address, ConfigError
 from tests.config.test_http import CLIENT as CLIENT_TEXT
 from tests.config.test_kafka import INSIDE, OUTSIDE, load
@@ -120,7 +113,7 @@ def test_a_file_without_anything_has_the_defaults_of_the_values(tmp_path: Path) 
     """What is rendered from a bare file, whose values are defaults, says what the table says."""
     config = load_node(load(tmp_path, ""), {})
     path = tmp_path / "again.toml"
-    path.write_text(render_node(config))
+    path.write_text(to_toml(config))
     found = {each.name: each.value for each in settings(read_node(str(path), {}))}
     bare = {each.name: each.value for each in settings(read_node(load(tmp_path, ""), {}))}
     own = {"node.data", "node.advertise", "tls.ca", "tls.cert", "tls.key", "http.listen"}
@@ -129,9 +122,10 @@ def test_a_file_without_anything_has_the_defaults_of_the_values(tmp_path: Path) 
     }
 
 
-def odd(key: Key) -> st.SearchStrategy[Any]:
+def odd(key: ConfigKey) -> st.SearchStrategy[Any]:
     """Texts that a variable may hold."""
-    known = [str(key.plain_default), *key.names, "1", "0", "true", "a:1", "64Mi", "a,b", ","]
+    choices = key.kind.json_schema.get("enum", [])
+    known = [str(key.file_default), *choices, "1", "0", "true", "a:1", "64Mi", "a,b", ","]
     return st.one_of(st.sampled_from(known), st.text(max_size=8).filter(lambda x: "\0" not in x))
 
 
@@ -142,35 +136,35 @@ def test_any_text_of_any_variable_is_taken_or_refused(
     directory = tmp_path_factory.getbasetemp() / "odd"
     directory.mkdir(exist_ok=True)
     path = load(directory, INSIDE + GRANT)
-    place = data.draw(st.sampled_from(list(places(NODE, toml_of(path)))))
+    place = data.draw(st.sampled_from(list(key_paths(NODE_FILE, toml_of(path)))))
     with suppress(ConfigError):
         load_node(path, {variable(place.name): data.draw(odd(place.key))})
 
 
 def test_the_schemas_are_schemas_and_take_what_the_loader_takes(tmp_path: Path) -> None:
-    node = json_schema(NODE, "node")
-    client = json_schema(CLIENT, "client")
+    node = json_schema(NODE_FILE, "node")
+    client = json_schema(CLIENT_FILE, "client")
     for each in (node, client):
         Draft202012Validator.check_schema(each)
     path = load(tmp_path, INSIDE + OUTSIDE + GRANT)
     again = tmp_path / "again.toml"
-    again.write_text(render_node(load_node(path, {})))
+    again.write_text(to_toml(load_node(path, {})))
     Draft202012Validator(node).validate(toml_of(str(again)))
     (tmp_path / "client.toml").write_text(
         CLIENT_TEXT + '[publisher.kafka]\nlisten = "127.0.0.1:1"\nsession = "s"\n'
         "[publisher.kafka.partitions]\nflights = 3\n"
     )
-    again.write_text(render_client(load_client(str(tmp_path / "client.toml"), {})))
+    again.write_text(to_toml(load_client(str(tmp_path / "client.toml"), {})))
     Draft202012Validator(client).validate(toml_of(str(again)))
 
 
 def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path) -> None:
-    checker = Draft202012Validator(json_schema(NODE, "node"))
+    checker = Draft202012Validator(json_schema(NODE_FILE, "node"))
     for text in ("[node]\nfsnyc = 1", "[quotas]\nsessions = 0", "[kafka]\nidle_s = 'x'"):
         values = {**toml_of(load(tmp_path, "")), **_toml(text)}
         assert not checker.is_valid(values)
         with pytest.raises(ConfigError):
-            node_config(Document(Text("f", b""), NODE, values))
+            node_config(ConfigDocument(ConfigText("f", b""), NODE_FILE, values))
 
 
 def toml_of(path: str) -> dict[str, Any]:
@@ -184,12 +178,8 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def test_names_of_variables() -> None:
-    tables = schema(
-        [
-            Section(name="", meaning=""),
-            Section(name="a", meaning="", many=True),
-            Section(name="a.b", meaning="", keys={"c.d": Key(kind=Kind.TEXT, meaning="")}),
-        ]
-    )
-    assert variable_names(tables) == {"a[].b.c.d": "SAMELOG_A_N_B_C_D"}
+    spec = TableSpec("", "")
+    inside = spec.inside("a", "", is_many=True).inside("b", "")
+    inside.keys["c.d"] = ConfigKey("", TEXT)
+    assert variable_names(spec) == {"a[].b.c.d": "SAMELOG_A_N_B_C_D"}
     assert variable("a[10].b.c.d") == "SAMELOG_A_10_B_C_D"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from samelog.config.load import load_client, load_node
-from samelog.config.render import render_client, render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address, ConfigError
 from tests.config.test_kafka import load
@@ -33,11 +33,11 @@ def test_what_is_read_is_rendered(tmp_path: Path) -> None:
     text = '[http]\nlisten = "0.0.0.0:9643"\nsecurity = "mtls"\n'
     text += '[http.tls]\nca = "ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'
     config = load_node(load(tmp_path, text))
-    files = (str(tmp_path / name) for name in ("ca.pem", "node.pem", "node.key"))
-    tls = TlsFiles(**dict(zip(("ca", "cert", "key"), files, strict=True)))
+    ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "node.pem", "node.key"))
+    tls = TlsFiles(ca=ca, cert=cert, key=key)
     listen = Address("0.0.0.0", 9643)
     assert config.http == HttpConfig(listen=listen, security=HttpSecurity.MTLS, tls=tls)
-    (tmp_path / "again.toml").write_text(render_node(config))
+    (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_node(str(tmp_path / "again.toml")) == config
 
 
@@ -62,8 +62,8 @@ def test_sidecars_have_places_of_their_own(tmp_path: Path) -> None:
     config = load_client(str(path))
     assert config.publisher.http == HttpConfig()
     assert config.subscriber.http == HttpConfig(listen=Address("::1", 7081))
-    path.write_text(render_client(config))
+    path.write_text(to_toml(config))
     assert load_client(str(path)) == config
     bare = replace(config, publisher=replace(config.publisher, http=None))
-    path.write_text(render_client(bare))
+    path.write_text(to_toml(bare))
     assert load_client(str(path)) == bare

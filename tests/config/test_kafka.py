@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.kafka_settings import with_settings
-from samelog.config.load import load_node
-from samelog.config.render import render_node
+from samelog.config.load import load_node, with_kafka_settings
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.kafka import (
     BrokerDefaults,
     GroupLimits,
@@ -59,7 +58,7 @@ def test_listeners_are_read_and_rendered(tmp_path: Path) -> None:
     assert outside.security is Security.TLS
     assert outside.advertise == Address("kafka.example.com", 9093)
     assert (config.kafka.max_request_bytes, config.kafka.idle_s) == (1 << 20, 5.0)
-    (tmp_path / "again.toml").write_text(render_node(config))
+    (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_node(str(tmp_path / "again.toml")) == config
 
 
@@ -69,7 +68,7 @@ def test_groups_have_limits_under_kafkas_names(tmp_path: Path) -> None:
     groups = config.kafka.groups
     assert (groups.max_size, groups.initial_rebalance_delay_ms) == (5, 0)
     assert groups.min_session_timeout_ms == 6_000
-    (tmp_path / "again.toml").write_text(render_node(config))
+    (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_node(str(tmp_path / "again.toml")) == config
 
 
@@ -89,7 +88,7 @@ def test_broker_defaults_have_kafkas_names(tmp_path: Path) -> None:
     config = load_node(load(tmp_path, "[kafka]\n" + lines))
     given = BrokerDefaults(num_partitions=3, auto_create=False, message_max_bytes=65536)
     assert config.kafka.defaults == given
-    (tmp_path / "again.toml").write_text(render_node(config))
+    (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_node(str(tmp_path / "again.toml")) == config
     assert load_node(load(tmp_path, "")).kafka.defaults == BrokerDefaults()
 
@@ -97,10 +96,10 @@ def test_broker_defaults_have_kafkas_names(tmp_path: Path) -> None:
 def test_settings_are_taken_one_by_one() -> None:
     before = KafkaConfig(groups=GroupLimits(initial_rebalance_delay_ms=0), idle_s=5)
     texts = ["num.partitions=3", "message.max.bytes=64Ki", "group.max.size=7"]
-    after = with_settings(before, texts, "--set")
+    after = with_kafka_settings(before, texts, "--set")
     assert after.defaults == BrokerDefaults(num_partitions=3, message_max_bytes=65536)
     assert after.groups == GroupLimits(initial_rebalance_delay_ms=0, max_size=7)
-    assert with_settings(before, [], "--set") == before
+    assert with_kafka_settings(before, [], "--set") == before
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_settings_are_taken_one_by_one() -> None:
 )
 def test_senseless_settings_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        with_settings(KafkaConfig(), [text], "--set")
+        with_kafka_settings(KafkaConfig(), [text], "--set")
 
 
 def test_without_the_table_nothing_listens(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_plaintext_on_loopback_is_fine(tmp_path: Path, host: str) -> None:
         (INSIDE.replace("name", "nam"), "did you mean 'name'"),
         (INSIDE + 'security = "ssl"\n', "'ssl' is not"),
         ("[kafka]\nmax_request_bytes = 5\n", "5 is not a size"),
-        ('[kafka]\nmax_memory_bytes = "15Mi"\n', "'15Mi' is not a size from 16777216"),
+        ('[kafka]\nmax_memory_bytes = "15Mi"\n', "15728640 is not a size from 16777216"),
         ("[kafka]\nmax_connections = 0\n", "0 is not a whole number"),
     ],
 )
@@ -168,7 +167,7 @@ def test_users_and_a_listeners_own_certificate(tmp_path: Path) -> None:
     (user,) = config.kafka.users
     assert (user.name, user.password_file) == ("ann", str(tmp_path / "password"))
     assert config.kafka.listeners[0].tls == config.tls
-    (tmp_path / "again.toml").write_text(render_node(config))
+    (tmp_path / "again.toml").write_text(to_toml(config))
     assert load_node(str(tmp_path / "again.toml")) == config
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from samelog.config import client_state, load
-from samelog.config.client_state import STATE_VARIABLE, read_kept
-from samelog.config.document import FILE_LIMIT_BYTES, Text
+from samelog.config.client_state import STATE_VARIABLE, last_document
+from samelog.config.document import FILE_LIMIT_BYTES, ConfigText
 from samelog.config.enrolment import Enrolment, enrol
-from samelog.config.load import client_document, load_client, taken
+from samelog.config.load import accept_client, client_document, load_client
 from samelog.config.pki.authority import CertificateRole, create_authority
 from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE, TOKEN_VARIABLE, fetch, fetch_now
@@ -263,15 +263,15 @@ def test_who_falls_back_takes_nothing_newer_away(
     rotate(pki, CertificateRole.CLIENT, "c")
     newer = enrolled("h1:7000")
 
-    def in_vain(url: str, known: Text | None) -> Text:
-        taken(client_document(Text(url, newer)))
+    def in_vain(url: str, known: ConfigText | None) -> ConfigText:
+        accept_client(client_document(ConfigText(url, newer)))
         raise ConfigError("no answer")
 
     monkeypatch.setattr(load, "fetch_now", in_vain)
     found = load_client(server.url)
     assert found.nodes == (Address("h1", 7000),)
     assert Path(found.tls.cert).read_bytes() == Path(pki, "client-c.pem").read_bytes()
-    kept = read_kept(server.url)
+    kept = last_document(server.url)
     assert kept is not None
     assert kept.data == newer
     shutil.rmtree(Path(found.tls.cert).parent.resolve())
@@ -320,4 +320,4 @@ def test_paths_of_a_url_are_absolute(server: ConfigServer, enrolled: bytes) -> N
 
 
 def test_a_document_is_never_shown() -> None:
-    assert "hidden" not in repr(Text("https://a/b", b"hidden"))
+    assert "hidden" not in repr(ConfigText("https://a/b", b"hidden"))

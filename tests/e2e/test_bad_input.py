@@ -15,7 +15,7 @@ import pytest
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
-from samelog.config.render import render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.publisher.errors import PublisherError
@@ -128,7 +128,7 @@ def start_node(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def edited(world: World, change: dict[str, object]) -> Path:
     """The node's configuration with some values changed, in a file of its own."""
     node = world.cluster.nodes[0]
-    text = render_node(load_node(node.config_file))
+    text = to_toml(load_node(node.config_file))
     for old, new in change.items():
         assert old in text
         text = text.replace(old, str(new))

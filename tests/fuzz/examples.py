@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.config.render import render_client
+from samelog.config.schema.render import to_toml
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
 from samelog.consensus.types import FileOwner
@@ -194,4 +194,4 @@ def configurations() -> list[bytes]:
     cluster = LocalCluster(str(_folder() / "cluster"), ClusterOptions(nodes=3))
     cluster.prepare()
     node = Path(cluster.nodes[0].config_file).read_bytes()
-    return [node, render_client(cluster.client_config()).encode()]
+    return [node, to_toml(cluster.client_config()).encode()]

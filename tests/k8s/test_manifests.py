@@ -14,9 +14,9 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from samelog.config.document import variable_names
 from samelog.config.load import client_config, node_config, read_client, read_node
-from samelog.config.node_keys import NODE
+from samelog.config.schema.environment import variable_names
+from samelog.config.tables.node import NODE_FILE
 from samelog.config.values import ConfigError
 from tests.k8s.operator_schemas import SCHEMAS
 from tests.k8s.render import DEPLOY, Resource, containers, find, pod_of, render
@@ -259,7 +259,7 @@ def test_impossible_values_are_told(tmp_path: Path, value: dict[str, str], messa
 
 def test_the_manifests_variables_are_ours() -> None:
     [container] = containers(find(render("overlays/prod"), "StatefulSet", "rt-sequencer"))
-    known = {name.replace("_N_", "_0_") for name in variable_names(NODE).values()}
+    known = {name.replace("_N_", "_0_") for name in variable_names(NODE_FILE).values()}
     names = {each["name"] for each in container["env"] if each["name"].startswith("SAMELOG_")}
     assert names - known == {"SAMELOG_CA", "SAMELOG_CERT", "SAMELOG_KEY"}  # a client's
 

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import LocalCluster
 from samelog.config.load import load_node
-from samelog.config.render import render_node
+from samelog.config.schema.render import to_toml
 from tests.e2e.harness import World
 
 
@@ -26,7 +26,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for node in cluster.nodes:
             config = load_node(node.config_file)
             placed = replace(config, kafka=replace(config.kafka, rack=config.name))
-            Path(node.config_file).write_text(render_node(placed), encoding="utf-8")
+            Path(node.config_file).write_text(to_toml(placed), encoding="utf-8")
         cluster.start()
         yield World(cluster, path)
 

@@ -11,7 +11,7 @@ from typing import Any
 from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, issue
-from samelog.config.render import render_node
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.kafka import ClientQuota, KafkaListener, KafkaUser, Security
 from samelog.config.tables.node import Grant
 from samelog.config.tables.shared import TlsFiles
@@ -73,7 +73,8 @@ class Secure:
         issue(self.pki, CertificateRole.SUBSCRIBER, "nobody")
 
     def _equip(self, node: LocalNode) -> None:
-        own = TlsFiles(**{name: str(self.mtls_files / name) for name in FILES})
+        ca, cert, key = (str(self.mtls_files / name) for name in FILES)
+        own = TlsFiles(ca=ca, cert=cert, key=key)
         listeners = []
         for (kind, security), port in zip(KINDS.items(), free_ports(len(KINDS)), strict=True):
             self.ports[kind].append(port)
@@ -86,7 +87,7 @@ class Secure:
         listeners = [*config.kafka.listeners, *listeners]
         kafka = replace(config.kafka, listeners=tuple(listeners), users=users, quotas=QUOTAS)
         config = replace(config, kafka=kafka, grants=(*config.grants, *GRANTS))
-        Path(node.config_file).write_text(render_node(config), encoding="utf-8")
+        Path(node.config_file).write_text(to_toml(config), encoding="utf-8")
 
     def bootstrap(self, kind: str) -> str:
         """Where clients begin, on the listeners of a kind."""

@@ -22,7 +22,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from samelog.cli.local_cluster import free_ports
 from samelog.config.load import load_client
-from samelog.config.render import render_client
+from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.publisher.sidecar import find_sessions
@@ -135,7 +135,7 @@ def test_an_idempotent_producer_is_answered_without_a_cluster_and_shipped_later(
     nowhere = tmp_path / "nowhere.toml"
     config = world.cluster.client_config()
     away = dataclasses.replace(config, nodes=(Address("127.0.0.1", *free_ports(1)),), node_names=())
-    nowhere.write_text(render_client(away))
+    nowhere.write_text(to_toml(away))
     with writing(world, tmp_path, "alone", str(nowhere)) as sidecar:
         told = publish(sidecar.bootstrap, "alone", **{"enable.idempotence": True})
     assert told == [None] * RECORDS
@@ -350,10 +350,10 @@ def test_both_tables_of_a_clients_file(world: World, tmp_path: Path) -> None:
     config: ClientConfig = world.cluster.client_config()
     path = tmp_path / "client.toml"
     tables = '[publisher.kafka]\nlisten = "127.0.0.1:1"\nsession = "s"\n"num.partitions" = 3\n'
-    path.write_text(render_client(config) + tables + '[subscriber.kafka]\nlisten = "[::1]:2"\n')
+    path.write_text(to_toml(config) + tables + '[subscriber.kafka]\nlisten = "[::1]:2"\n')
     found = load_client(str(path))
     assert found.publisher.kafka is not None
     assert found.publisher.kafka.num_partitions == 3
     assert found.subscriber.kafka is not None
-    path.write_text(render_client(found))
+    path.write_text(to_toml(found))
     assert load_client(str(path)) == found

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from samelog.config.client_state import STATE_VARIABLE, hold, read_kept
-from samelog.config.document import Text
+from samelog.config.client_state import STATE_VARIABLE, last_document, save_client_state
+from samelog.config.document import ConfigText
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.load import client_config, client_document, load_client
 from samelog.config.pki.authority import CertificateRole, create_authority
@@ -223,20 +223,20 @@ def test_what_another_process_took_away_is_put_back(
     old = documents.make()
     rotate(documents.pki, CertificateRole.CLIENT, "c")
     server.answer = Answer(documents.make())
-    old_document = client_document(Text(server.url, old))
+    old_document = client_document(ConfigText(server.url, old))
 
     async def main() -> None:
         async with follow(server.url) as made:
             config = made.follower.config
             held = os.path.dirname(config.tls.cert)
-            for ruin in (lambda: hold(old_document), lambda: os.unlink(held)):
+            for ruin in (lambda: save_client_state(old_document), lambda: os.unlink(held)):
                 ruin()
                 assert not documents.is_held(config)
                 await until(lambda: documents.is_held(config))
             assert made.told == []
 
     in_loop(main)
-    kept = read_kept(server.url)
+    kept = last_document(server.url)
     assert kept is not None
     assert kept.data == server.answer.body
 

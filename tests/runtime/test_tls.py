@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.pki.rotation import refresh_lists
-from samelog.config.tables.shared import HeldFiles, TlsFiles
+from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 from samelog.runtime.network import tls as tls_module
 from samelog.runtime.network.tls import (
@@ -268,7 +268,9 @@ def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
     create_authority(pki, "demo")
     made = issue(pki, CertificateRole.CLIENT, "c")
     crl = tmp_path / "crl.pem"
-    files = HeldFiles(ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl))
+    files = TlsFiles(
+        ca=f"{pki}/ca.pem", cert=made.cert, key=made.key, crl=str(crl), crl_may_lack=True
+    )
     tls = ReloadingContext(files)
 
     def is_asked() -> bool:
@@ -288,4 +290,4 @@ def test_lists_come_and_go_where_they_may(tmp_path: Path) -> None:
     assert tls.reload_if_changed()
     assert not is_asked()
     with pytest.raises(TlsFault, match="revocation lists"):
-        ReloadingContext(TlsFiles(**asdict(files)))
+        ReloadingContext(replace(files, crl_may_lack=False))

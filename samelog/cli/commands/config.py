@@ -10,11 +10,12 @@ import json
 import click
 
 from samelog.cli.output import json_option, print_json, print_table, talk
-from samelog.config.client_keys import CLIENT
-from samelog.config.document import Document, Setting, parse_toml, read_file, settings
-from samelog.config.json_schema import json_schema
+from samelog.config.document import ConfigDocument, parse_toml, read_file
 from samelog.config.load import client_config, node_config, read_client, read_node
-from samelog.config.node_keys import NODE
+from samelog.config.schema.render import json_schema
+from samelog.config.settings import Setting, settings
+from samelog.config.tables.client import CLIENT_FILE
+from samelog.config.tables.node import NODE_FILE
 from samelog.config.values import is_url
 
 KINDS = ("node", "client")
@@ -94,11 +95,11 @@ def schema_command(kind: str) -> None:
     Example:
       samelog config schema node > node.schema.json
     """
-    tables = NODE if kind == "node" else CLIENT
-    print_json(json_schema(tables, f"samelog: the configuration of a {kind}"))
+    spec = NODE_FILE if kind == "node" else CLIENT_FILE
+    print_json(json_schema(spec, f"samelog: the configuration of a {kind}"))
 
 
-def _read(file: str, kind: str | None) -> tuple[str, Document]:
+def _read(file: str, kind: str | None) -> tuple[str, ConfigDocument]:
     """Whose file it is, and what it says, checked. Raises ConfigError."""
     found = kind or ("client" if is_url(file) else _kind_of(file))
     if found == "node":
@@ -120,7 +121,7 @@ def _plain(setting: Setting) -> dict[str, object]:
         "key": setting.name,
         "value": HIDDEN if _is_hidden(setting) else setting.value,
         "from": setting.source,
-        "reloaded": setting.reload.value,
+        "reloaded": setting.key.reload.value,
     }
 
 

@@ -19,7 +19,7 @@ from samelog.cli.local_cluster import (
     LocalNode,
 )
 from samelog.cli.output import fail, json_option, print_json, talk
-from samelog.config.kafka_settings import with_settings
+from samelog.config.load import with_kafka_settings
 from samelog.config.tables.node import Fsync
 from samelog.config.values import ConfigError
 
@@ -75,7 +75,7 @@ def command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        kafka = with_settings(LOCAL_KAFKA, kafka_set, "--kafka-set")
+        kafka = with_kafka_settings(LOCAL_KAFKA, kafka_set, "--kafka-set")
         options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port, kafka=kafka)
         with LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)

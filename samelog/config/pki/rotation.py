@@ -31,7 +31,7 @@ from samelog.config.pki.authority import (
     private_bytes,
     read_authority,
 )
-from samelog.config.pki.files import replace_file
+from samelog.config.pki.secret_files import replace_file
 
 REPLACED = "replaced"
 CRL_DAYS = 3650

@@ -1,7 +1,8 @@
 """What a publisher, subscriber or administrator can be told.
 
 Invariant: a value made by `samelog.config.load` is complete and free of contradictions, and its
-paths are absolute.
+paths are absolute. Kafka listeners of sidecars are on loopback, because whoever reaches them has
+the sidecar's rights.
 """
 
 from __future__ import annotations
@@ -9,14 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from samelog.config.tables.kafka import Security
-from samelog.config.tables.shared import HttpConfig, LogLevel, TlsFiles
-from samelog.config.values import Address
+from samelog.config.document import ConfigDocument
+from samelog.config.schema.keys import (
+    ConfigKey,
+    ConfigTable,
+    Inlined,
+    KeyProblem,
+    NamedKeys,
+    Reload,
+    Subtable,
+    TableSpec,
+)
+from samelog.config.schema.kinds import ADDRESS, PATH, checked_name, list_of, size
+from samelog.config.tables.kafka import BATCH_BYTES, PARTITION_COUNT, Security
+from samelog.config.tables.shared import (
+    DISK_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    HttpConfig,
+    LevelKey,
+    LogLevel,
+    TlsFiles,
+)
+from samelog.config.values import Address, is_loopback
+from samelog.format.names import check_session_name, check_topic_name
 
-if TYPE_CHECKING:
-    from samelog.config.document import Document
+_NAME = checked_name(check_session_name)
+_LISTEN = ConfigKey("Where; a loopback address")
+_NODES_NEEDED = 'must name at least one node: ["host:port", …]'
+_DIRECTORY = "`--dir` of the command line"
 
 
 class OnFull(Enum):
@@ -26,55 +50,159 @@ class OnFull(Enum):
     RAISE = "raise"
 
 
+def _check_loopback(listen: Address) -> None:
+    if not is_loopback(listen):
+        reason = f"{listen} is not a loopback address: any client there has the sidecar's rights"
+        raise KeyProblem("listen", reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherKafka:
+class PublisherKafka(ConfigTable):
     """Where the publisher sidecar takes records of Kafka clients, and the session they go into.
     `partitions`: of topics that do not have `num_partitions`.
     """
 
-    listen: Address
-    session: str
-    num_partitions: int = 1
-    partitions: Mapping[str, int] = field(default_factory=dict)
-    message_max_bytes: int = 1 << 20
+    listen: Annotated[Address, _LISTEN]
+    session: Annotated[str, ConfigKey("What Kafka clients write goes into it", _NAME)]
+    num_partitions: Annotated[int, PARTITION_COUNT] = 1
+    message_max_bytes: Annotated[int, BATCH_BYTES] = 1 << 20
+    partitions: Annotated[
+        Mapping[str, int],
+        NamedKeys(
+            "By topic: how many partitions it has here",
+            ConfigKey("Partitions", PARTITION_COUNT.kind, without="`num.partitions`"),
+            check_topic_name,
+        ),
+    ] = field(default_factory=dict)
+
+    def check(self) -> None:
+        _check_loopback(self.listen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberKafka:
+class SubscriberKafka(ConfigTable):
     """Where the subscriber sidecar lets Kafka clients read its copies."""
 
-    listen: Address
+    listen: Annotated[Address, _LISTEN]
+
+    def check(self) -> None:
+        _check_loopback(self.listen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherConfig:
+class PublisherConfig(ConfigTable):
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
-    directory: str | None = None
-    budget_bytes: int = 8 << 30
-    roll_bytes: int = 1 << 30
-    on_full: OnFull = OnFull.BLOCK
-    kafka: PublisherKafka | None = None
-    http: HttpConfig | None = None
+    directory: Annotated[
+        str | None, ConfigKey("Holds the sessions", PATH, "dir", without=_DIRECTORY)
+    ] = None
+    budget_bytes: Annotated[
+        int,
+        ConfigKey(
+            "What a publisher's files may take; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
+        ),
+    ] = 8 << 30
+    roll_bytes: Annotated[
+        int, ConfigKey("How long one file gets", size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))
+    ] = 1 << 30
+    on_full: Annotated[OnFull, ConfigKey("What `append` does when they take all of it")] = (
+        OnFull.BLOCK
+    )
+    kafka: Annotated[
+        PublisherKafka | None,
+        Subtable("The publisher sidecar's Kafka listener: docs/kafka-sidecars.md"),
+    ] = None
+    http: Annotated[
+        HttpConfig | None,
+        Subtable("The publisher sidecar answers HTTP if this table is there: docs/rest.md"),
+    ] = None
+
+    def check(self) -> None:
+        if self.budget_bytes < self.roll_bytes:
+            reason = f"{self.budget_bytes} is less than roll_bytes, {self.roll_bytes}"
+            raise KeyProblem("budget_bytes", f"{reason}: only whole files are ever released")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriberConfig:
+class SubscriberConfig(ConfigTable):
     """A subscriber's disk; `directory` holds its copies (None: the caller names it) of `topics`
     (empty: the caller names them). `keep`: they keep what the cluster archives, as far as
     `budget_bytes` lets them (None: there is no limit).
     """
 
-    directory: str | None = None
-    topics: tuple[str, ...] = ()
-    kafka: SubscriberKafka | None = None
-    keep: bool = False
-    budget_bytes: int | None = None
-    http: HttpConfig | None = None
+    directory: Annotated[
+        str | None, ConfigKey("Holds the copies", PATH, "dir", without=_DIRECTORY)
+    ] = None
+    topics: Annotated[
+        tuple[str, ...],
+        ConfigKey(
+            "What is copied; at once in a sidecar without `--topic`",
+            list_of(checked_name(check_topic_name), distinct=True),
+            without="`--topic` of the command line",
+            reload=Reload.YES,
+        ),
+    ] = ()
+    keep: Annotated[bool, ConfigKey("Copies keep what the cluster archives")] = False
+    budget_bytes: Annotated[
+        int | None,
+        ConfigKey(
+            "What the copies of all topics that are copied may take: beyond, the oldest closed "
+            "files of them are emptied, read or not",
+            size(SEGMENT_BYTES_MIN, DISK_BYTES_MAX),
+            without="they take what the cluster keeps",
+        ),
+    ] = None
+    kafka: Annotated[
+        SubscriberKafka | None,
+        Subtable("The subscriber sidecar's Kafka listener: docs/kafka-sidecars.md"),
+    ] = None
+    http: Annotated[
+        HttpConfig | None,
+        Subtable("The subscriber sidecar answers HTTP if this table is there: docs/rest.md"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class PemTexts(ConfigTable):
+    """Certificates and a key as texts within a configuration, instead of files beside it."""
+
+    ca_pem: Annotated[
+        str,
+        ConfigKey(
+            "The authority's certificates as text instead of `ca`: docs/enrolment.md",
+            without="`ca` names the file",
+            reload=Reload.YES,
+        ),
+    ]
+    cert_pem: Annotated[
+        str,
+        ConfigKey(
+            "The own certificate as text, with its chain",
+            without="`cert` names the file",
+            reload=Reload.YES,
+        ),
+    ]
+    key_pem: Annotated[
+        str,
+        ConfigKey(
+            "Its private key as text; the file that it is in must be as private as one",
+            without="`key` names the file",
+            reload=Reload.YES,
+            secret=True,
+        ),
+    ]
+    crl_pem: Annotated[
+        str,
+        ConfigKey(
+            "The revocation lists as text",
+            without="`crl` names the file, or nobody is revoked",
+            reload=Reload.YES,
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(ConfigTable):
     """A publisher, subscriber or administrator of one cluster.
 
     `node_names` is empty (any certificate of role node will do) or names each of `nodes`;
@@ -83,13 +211,49 @@ class ClientConfig:
     `document`: what it was read from, for who reads it again (None: it was made otherwise).
     """
 
-    nodes: tuple[Address, ...]
-    cluster: str
-    tls: TlsFiles
-    node_names: tuple[str, ...] = ()
-    kafka_bootstrap: str = ""
-    kafka_security: Security = Security.PLAINTEXT
-    publisher: PublisherConfig = PublisherConfig()
-    subscriber: SubscriberConfig = SubscriberConfig()
-    log_level: LogLevel = LogLevel.INFO
-    document: Document | None = field(default=None, compare=False, repr=False)
+    nodes: Annotated[
+        tuple[Address, ...],
+        ConfigKey(
+            "The nodes, each `host:port`",
+            list_of(ADDRESS, distinct=True, needed=_NODES_NEEDED),
+            reload=Reload.YES,
+        ),
+    ]
+    node_names: Annotated[
+        tuple[str, ...],
+        ConfigKey(
+            "The name of each of `nodes`, as its certificate must say",
+            list_of(_NAME, distinct=True),
+            without="any certificate of a node will do",
+            reload=Reload.YES,
+        ),
+    ] = ()
+    cluster: Annotated[str, ConfigKey("The cluster's name", _NAME)]
+    tls: Annotated[TlsFiles, Inlined(without="`{}_pem` has it", instead=PemTexts)]
+    kafka_bootstrap: Annotated[
+        str,
+        ConfigKey("What Kafka clients call `bootstrap.servers`", without="there is none"),
+    ] = ""
+    kafka_security: Annotated[
+        Security,
+        ConfigKey("Of those listeners, for sidecars that connect to them; not `sasl_tls`"),
+    ] = Security.PLAINTEXT
+    publisher: Annotated[PublisherConfig, Subtable("Publishers and their sidecar")] = (
+        PublisherConfig()
+    )
+    subscriber: Annotated[SubscriberConfig, Subtable("Subscribers and their sidecar")] = (
+        SubscriberConfig()
+    )
+    log_level: LevelKey = LogLevel.INFO
+    document: ConfigDocument | None = field(default=None, compare=False, repr=False)
+
+    def check(self) -> None:
+        if self.node_names and len(self.node_names) != len(self.nodes):
+            reason = f"{len(self.node_names)} names for {len(self.nodes)} nodes"
+            raise KeyProblem("node_names", reason)
+        if self.kafka_security is Security.SASL_TLS:
+            reason = "sidecars have a certificate and no password: use mtls"
+            raise KeyProblem("kafka_security", reason)
+
+
+CLIENT_FILE = TableSpec("", "At the top of the file, outside of tables").add(ClientConfig)

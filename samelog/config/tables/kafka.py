@@ -1,88 +1,157 @@
 """What a node's configuration says of Kafka clients: [kafka] and the tables in it.
 
-Invariant: everything a client can put into the replicated state through a group is bounded here.
+Invariant: nothing listens without TLS beyond this host unless the file says so in so many words;
+everything a client can put into the replicated state through a group is bounded here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Annotated, Any
 
+from samelog.config.schema.keys import (
+    ConfigKey,
+    ConfigTable,
+    Inlined,
+    KeyProblem,
+    Reload,
+    Subtable,
+    keys_of,
+)
+from samelog.config.schema.kinds import (
+    PRIVATE_FILE,
+    BadValue,
+    check_distinct,
+    checked_name,
+    integer,
+    seconds,
+    size,
+)
 from samelog.config.tables.shared import TlsFiles
-from samelog.config.values import Address
+from samelog.config.values import Address, check_pattern, is_loopback, is_unspecified
+from samelog.format.names import check_session_name
 
 NUM_PARTITIONS = "num.partitions"
 AUTO_CREATE = "auto.create.topics.enable"
 MESSAGE_MAX_BYTES = "message.max.bytes"
 RACK = "broker.rack"
-NAMES = (NUM_PARTITIONS, AUTO_CREATE, MESSAGE_MAX_BYTES)
+
+_REQUEST_BYTES_MIN = 64 << 10
+_REQUEST_BYTES_MAX = 256 << 20
+_MEMORY_BYTES_MAX = 1 << 40
+_CONNECTIONS = integer(1, 100_000)
+_RATE_MAX = 1 << 50
+
+PARTITION_COUNT = ConfigKey(
+    "Partitions of topics that are made without saying how many",
+    integer(1, 10_000),
+    NUM_PARTITIONS,
+)
+BATCH_BYTES = ConfigKey(
+    "How long a record batch may be", size(1 << 10, (1 << 31) - 1), MESSAGE_MAX_BYTES
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerDefaults:
-    """`num_partitions`: of topics made without saying how many; `auto_create`: whether asking for a
-    topic makes it (None: as the node's auto_create_topics); `message_max_bytes`: of a record batch,
-    with its header (None: as long as the node's max_record_bytes allows).
+class BrokerDefaults(ConfigTable):
+    """What counts for topics that set nothing themselves. `auto_create`: whether asking for a topic
+    makes it (None: as the node's auto_create_topics); `message_max_bytes`: of a record batch, with
+    its header (None: as long as the node's max_record_bytes allows).
     """
 
-    num_partitions: int = 1
-    auto_create: bool | None = None
-    message_max_bytes: int | None = None
+    num_partitions: Annotated[int, PARTITION_COUNT] = 1
+    auto_create: Annotated[
+        bool | None,
+        ConfigKey(
+            "Asking for a topic makes it",
+            name=AUTO_CREATE,
+            without="as `node.auto_create_topics`",
+        ),
+    ] = None
+    message_max_bytes: Annotated[
+        int | None, replace(BATCH_BYTES, without="as `node.max_record_bytes` allows")
+    ] = None
 
-    def by_name(self) -> dict[str, int | bool]:
-        """What is set, by Kafka's names."""
-        values = (self.num_partitions, self.auto_create, self.message_max_bytes)
-        named = zip(NAMES, values, strict=True)
-        return {name: value for name, value in named if value is not None}
+
+def _limit(meaning: str, name: str, least: int = 1, most: int = 1 << 31) -> ConfigKey:
+    return ConfigKey(meaning, integer(least, most), name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
-    """`group_bytes`: what all members of a group, or all their assignments, may take together: a
-    group travels in one Raft entry, and that in one frame between nodes.
+class GroupLimits(ConfigTable):
+    """How large consumer groups may be and how long they may take. `group_bytes`: what all members
+    of a group, or all their assignments, may take together: a group travels in one Raft entry, and
+    that in one frame between nodes.
     """
 
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    max_size: int = 1_000
+    min_session_timeout_ms: Annotated[
+        int,
+        _limit("The shortest session timeout a member may ask for", "group.min.session.timeout.ms"),
+    ] = 6_000
+    max_session_timeout_ms: Annotated[
+        int, _limit("The longest", "group.max.session.timeout.ms")
+    ] = 1_800_000
+    initial_rebalance_delay_ms: Annotated[
+        int,
+        _limit(
+            "How long an empty group waits for more members",
+            "group.initial.rebalance.delay.ms",
+            least=0,
+        ),
+    ] = 3_000
+    max_size: Annotated[int, _limit("Members of a group", "group.max.size", most=10_000)] = 1_000
     group_bytes: int = 2 << 20
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_minutes: int = 10_080
-    offsets_retention_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: Annotated[
+        int,
+        _limit(
+            "Session timeout of the newer protocol (KIP-848)",
+            "group.consumer.session.timeout.ms",
+            least=100,
+        ),
+    ] = 45_000
+    consumer_heartbeat_interval_ms: Annotated[
+        int,
+        _limit("How often its members report", "group.consumer.heartbeat.interval.ms", least=10),
+    ] = 5_000
+    offset_metadata_max_bytes: Annotated[
+        int,
+        _limit(
+            "How long the text beside a committed offset may be",
+            "offset.metadata.max.bytes",
+            least=0,
+            most=4_096,
+        ),
+    ] = 4_096
+    offsets_retention_minutes: Annotated[
+        int, _limit("How long offsets stay that nobody uses", "offsets.retention.minutes")
+    ] = 10_080
+    offsets_retention_check_interval_ms: Annotated[
+        int, _limit("How often that is looked at", "offsets.retention.check.interval.ms")
+    ] = 600_000
 
     @property
     def offsets_retention_ms(self) -> int:
         """How long offsets stay that nobody uses."""
         return self.offsets_retention_minutes * 60_000
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which field a setting is, and which values make sense."""
-
-    field: str
-    least: int
-    most: int
+    def check(self) -> None:
+        if self.min_session_timeout_ms > self.max_session_timeout_ms:
+            reason = f"longer than group.max.session.timeout.ms, {self.max_session_timeout_ms}"
+            raise KeyProblem("group.min.session.timeout.ms", reason)
 
 
-SETTINGS: Mapping[str, Bounds] = {
-    "group.min.session.timeout.ms": Bounds("min_session_timeout_ms", 1, 1 << 31),
-    "group.max.session.timeout.ms": Bounds("max_session_timeout_ms", 1, 1 << 31),
-    "group.initial.rebalance.delay.ms": Bounds("initial_rebalance_delay_ms", 0, 1 << 31),
-    "group.max.size": Bounds("max_size", 1, 10_000),
-    "group.consumer.session.timeout.ms": Bounds("consumer_session_timeout_ms", 100, 1 << 31),
-    "group.consumer.heartbeat.interval.ms": Bounds("consumer_heartbeat_interval_ms", 10, 1 << 31),
-    "offset.metadata.max.bytes": Bounds("offset_metadata_max_bytes", 0, 4_096),
-    "offsets.retention.minutes": Bounds("offsets_retention_minutes", 1, 1 << 31),
-    "offsets.retention.check.interval.ms": Bounds(
-        "offsets_retention_check_interval_ms", 1, 1 << 31
-    ),
-}
-"""By Kafka's names."""
+GROUP_SETTINGS: Mapping[str, str] = {key.name: key.attribute for key in keys_of(GroupLimits)}
+"""Kafka's name of each limit -> the field of GroupLimits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings(ConfigTable):
+    """Everything that has a name of Kafka's, without tables, as a command line gives it."""
+
+    defaults: Annotated[BrokerDefaults, Inlined()]
+    groups: Annotated[GroupLimits, Inlined()]
 
 
 class Security(Enum):
@@ -95,55 +164,142 @@ class Security(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaListener:
+class KafkaListener(ConfigTable):
     """Where Kafka clients connect. `advertise`: what they are told, on every node under the same
     `name`; `allow_plaintext_from_anywhere`: plaintext on an address other hosts may reach; `tls`:
     None for the node's own files.
     """
 
-    name: str
-    listen: Address
-    advertise: Address
-    security: Security = Security.PLAINTEXT
-    allow_plaintext_from_anywhere: bool = False
-    tls: TlsFiles | None = None
+    name: Annotated[
+        str, ConfigKey("Of the listener, the same on every node", checked_name(check_session_name))
+    ]
+    listen: Annotated[Address, ConfigKey("Where it listens")]
+    advertise: Annotated[
+        Address, ConfigKey("Where clients are told to connect", without="as `listen`")
+    ]
+    security: Annotated[Security, ConfigKey("How connections are protected")] = Security.PLAINTEXT
+    allow_plaintext_from_anywhere: Annotated[
+        bool, ConfigKey("Plaintext on an address that other hosts may reach")
+    ] = False
+    tls: Annotated[
+        TlsFiles | None, Subtable("Other PEM files than the node's own, for this listener")
+    ] = None
+
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> None:
+        values.setdefault("advertise", values["listen"])
+
+    def check(self) -> None:
+        is_allowed = self.allow_plaintext_from_anywhere or is_loopback(self.listen)
+        if self.security is Security.PLAINTEXT and not is_allowed:
+            reason = f"{self.listen} is not a loopback address, and nothing protects plaintext: "
+            remedy = 'security = "tls" or "mtls", or set allow_plaintext_from_anywhere = true'
+            raise KeyProblem("security", f"{reason}choose {remedy}")
+        if is_unspecified(self.advertise):
+            reason = f"clients cannot connect to {self.advertise}: name this host"
+            raise KeyProblem("advertise", reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaUser:
+class KafkaUser(ConfigTable):
     """Somebody who authenticates by name and password; the file holds nothing but the password."""
 
-    name: str
-    password_file: str
+    name: Annotated[
+        str, ConfigKey("Who: `samelog://user/<name>` in grants", checked_name(check_session_name))
+    ]
+    password_file: Annotated[
+        str,
+        ConfigKey(
+            "Holds nothing but the password, for nobody else to read",
+            PRIVATE_FILE,
+            reload=Reload.CONTENTS,
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuota:
+class ClientQuota(ConfigTable):
     """What each identity that matches may ask of one node per second: bytes of Produce requests, of
     fetched records, and requests. 0: as much as it can.
     """
 
-    identity: str
-    producer_byte_rate: int = 0
-    consumer_byte_rate: int = 0
-    request_rate: int = 0
+    identity: Annotated[
+        str,
+        ConfigKey(
+            "Whose; may end with `*`; the first that fits",
+            checked_name(check_pattern),
+            reload=Reload.YES,
+        ),
+    ]
+    producer_byte_rate: Annotated[
+        int, ConfigKey("Produced per second; 0: any", size(0, _RATE_MAX), reload=Reload.YES)
+    ] = 0
+    consumer_byte_rate: Annotated[
+        int, ConfigKey("Fetched per second; 0: any", size(0, _RATE_MAX), reload=Reload.YES)
+    ] = 0
+    request_rate: Annotated[
+        int, ConfigKey("Requests per second; 0: any", integer(0, _RATE_MAX), reload=Reload.YES)
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaConfig:
+class KafkaConfig(ConfigTable):
     """A node's Kafka listeners, and what a client may have at each of them; `rack`: where the node
     is, for clients that say where they are, empty if nobody cares.
     """
 
-    listeners: tuple[KafkaListener, ...] = ()
-    users: tuple[KafkaUser, ...] = ()
-    quotas: tuple[ClientQuota, ...] = ()
-    rack: str = ""
-    defaults: BrokerDefaults = field(default_factory=BrokerDefaults)
-    groups: GroupLimits = field(default_factory=GroupLimits)
-    max_request_bytes: int = 16 << 20
-    max_memory_bytes: int = 256 << 20
-    max_connections: int = 4096
-    max_connections_per_host: int = 4096
-    idle_s: float = 600.0
-    request_s: float = 30.0
+    rack: Annotated[
+        str,
+        ConfigKey(
+            "Where the node is, for clients that say where they are",
+            name=RACK,
+            without="nobody cares",
+        ),
+    ] = ""
+    defaults: Annotated[BrokerDefaults, Inlined()] = field(default_factory=BrokerDefaults)
+    max_request_bytes: Annotated[
+        int,
+        ConfigKey("How long a request may be", size(_REQUEST_BYTES_MIN, _REQUEST_BYTES_MAX)),
+    ] = 16 << 20
+    max_memory_bytes: Annotated[
+        int,
+        ConfigKey(
+            "What all requests and answers may take together; at least `max_request_bytes`",
+            size(_REQUEST_BYTES_MIN, _MEMORY_BYTES_MAX),
+        ),
+    ] = 256 << 20
+    max_connections: Annotated[int, ConfigKey("Connections of a listener", _CONNECTIONS)] = 4096
+    max_connections_per_host: Annotated[
+        int, ConfigKey("Connections of one address to it", _CONNECTIONS)
+    ] = 4096
+    idle_s: Annotated[float, ConfigKey("A silent connection ends after", seconds(1, 86_400))] = (
+        600.0
+    )
+    request_s: Annotated[
+        float,
+        ConfigKey("A request must have come, and its answer be taken, within", seconds(0.1, 3600)),
+    ] = 30.0
+    listeners: Annotated[tuple[KafkaListener, ...], Subtable("Where they connect")] = ()
+    users: Annotated[
+        tuple[KafkaUser, ...],
+        Subtable("Who authenticates by name and password (`sasl_tls`)"),
+    ] = ()
+    quotas: Annotated[
+        tuple[ClientQuota, ...], Subtable("What identities may ask of this node")
+    ] = ()
+    groups: Annotated[GroupLimits, Subtable("Consumer groups, by Kafka's own names")] = field(
+        default_factory=GroupLimits
+    )
+
+    def check(self) -> None:
+        try:
+            check_distinct(each.name for each in self.listeners)
+            check_distinct(str(each.listen) for each in self.listeners)
+        except BadValue as error:
+            raise KeyProblem("listeners", str(error)) from error
+        if not self.users and any(each.security is Security.SASL_TLS for each in self.listeners):
+            reason = 'a listener has security = "sasl_tls", and there is nobody'
+            raise KeyProblem("users", reason)
+        if self.max_memory_bytes < self.max_request_bytes:
+            reason = f"{self.max_memory_bytes} is not a size from {self.max_request_bytes} bytes on"
+            raise KeyProblem("max_memory_bytes", f"{reason}, which is max_request_bytes")

@@ -8,10 +8,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import PurePath
+from typing import Annotated, Any
 
+from samelog.config.schema.keys import (
+    ConfigKey,
+    ConfigTable,
+    FlatTable,
+    KeyProblem,
+    OnlyWith,
+    Reload,
+    Subtable,
+    TableSpec,
+)
+from samelog.config.schema.kinds import (
+    PATH,
+    BadValue,
+    check_distinct,
+    checked_name,
+    integer,
+    list_of,
+    path_or_url,
+    seconds,
+    size,
+)
 from samelog.config.tables.kafka import KafkaConfig
-from samelog.config.tables.shared import HttpConfig, LogLevel, TlsFiles
-from samelog.config.values import Address
+from samelog.config.tables.shared import (
+    DISK_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    HttpConfig,
+    LevelKey,
+    LogLevel,
+    TlsFiles,
+)
+from samelog.config.values import Address, check_copy_url, check_pattern, is_url
+from samelog.format.errors import InvalidName
+from samelog.format.names import check_session_name
+
+VOTER_COUNTS = (1, 3, 5, 7)
+COPY_FORMATS = ("segments", "parquet")
+_RECORD_BYTES_MAX = 4 << 20  # so that a batch of one record fits into a frame
+_EXPIRY_S_MAX = 10 * 365 * 24 * 3600
+_NAME = checked_name(check_session_name)
+_NODE = FlatTable("node", "The node itself")
+_PUBLISH = FlatTable("publish", "What it may write")
+_SUBSCRIBE = FlatTable("subscribe", "What it may read")
 
 
 class Fsync(Enum):
@@ -22,76 +64,187 @@ class Fsync(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerConfig:
+class PeerConfig(ConfigTable):
     """A voting node: its name, as in its certificate, and where the other nodes connect to."""
 
-    name: str
-    address: Address
+    name: Annotated[str, ConfigKey("A node's name", _NAME)]
+    address: Annotated[Address, ConfigKey("Where other nodes reach it")]
+
+
+def _check_identity(text: str) -> str:
+    if not check_pattern(text).startswith(("samelog://", "dns:")):
+        allowed = '"samelog://<role>/<name>" or "dns:<name>"; either may end with *'
+        raise InvalidName(f"{text!r} is not {allowed}")
+    return text
+
+
+def _patterns(
+    meaning: str,
+    name: str,
+    table: FlatTable,
+    without: str = "none",
+    only_with: OnlyWith | None = None,
+) -> ConfigKey:
+    return ConfigKey(
+        meaning,
+        list_of(checked_name(check_pattern)),
+        name,
+        table,
+        without,
+        only_with,
+        reload=Reload.YES,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(ConfigTable):
     """What the identities that match `identity` may do.
 
     Every text is an exact value or a prefix followed by `*`. What no grant allows is denied.
     `subscribe_groups` are the consumer groups that whoever may read topics may use for it.
     """
 
-    identity: str
-    publish_sessions: tuple[str, ...] = ()
-    publish_topics: tuple[str, ...] = ()
-    publish_dedup_ids: tuple[str, ...] = ()
-    subscribe_topics: tuple[str, ...] = ()
-    subscribe_groups: tuple[str, ...] = ("*",)
-    admin: bool = False
+    identity: Annotated[
+        str,
+        ConfigKey(
+            "`samelog://<role>/<name>` or `dns:<name>`; may end with `*`, as all lists below",
+            checked_name(_check_identity),
+            reload=Reload.YES,
+        ),
+    ]
+    admin: Annotated[bool, ConfigKey("May see and change the cluster", reload=Reload.YES)] = False
+    publish_sessions: Annotated[
+        tuple[str, ...],
+        _patterns("The sessions it may be the publisher of", "sessions", _PUBLISH),
+    ] = ()
+    publish_topics: Annotated[
+        tuple[str, ...], _patterns("The topics it may write to in them", "topics", _PUBLISH)
+    ] = ()
+    publish_dedup_ids: Annotated[
+        tuple[str, ...], _patterns("The dedup ids it may use", "dedup_ids", _PUBLISH)
+    ] = ()
+    subscribe_topics: Annotated[
+        tuple[str, ...], _patterns("The topics it may read", "topics", _SUBSCRIBE)
+    ] = ()
+    subscribe_groups: Annotated[
+        tuple[str, ...],
+        _patterns(
+            "The consumer groups it may use for it",
+            "groups",
+            _SUBSCRIBE,
+            "all",
+            OnlyWith("subscribe_topics", "topics"),
+        ),
+    ] = ("*",)
+
+    def check(self) -> None:
+        both = bool(self.publish_sessions) and bool(self.publish_topics)
+        if not both and (self.publish_sessions or self.publish_topics or self.publish_dedup_ids):
+            raise KeyProblem("publish", "needs both sessions and topics, or it allows nothing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quotas:
+class Quotas(ConfigTable):
     """What one publisher's identity may have at most. `unmerged_bytes`: at each node, received and
     not merged yet; 0: a quarter of the node's disk.
     """
 
-    sessions: int = 1_000
-    partitions: int = 10_000
-    unmerged_bytes: int = 0
+    sessions: Annotated[int, ConfigKey("Sessions", integer(1, 1_000_000), reload=Reload.YES)] = (
+        1_000
+    )
+    partitions: Annotated[
+        int,
+        ConfigKey(
+            "Partitions that its sessions write to", integer(1, 1_000_000), reload=Reload.YES
+        ),
+    ] = 10_000
+    unmerged_bytes: Annotated[
+        int,
+        ConfigKey(
+            "Received by a node and not merged yet; 0: a quarter of its disk",
+            size(0, DISK_BYTES_MAX),
+            reload=Reload.YES,
+        ),
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
+class Expiry(ConfigTable):
     """How long the cluster remembers what nobody uses, in seconds: the sequences of idempotent
     producers, and the runs of sessions that have none open.
     """
 
-    producers_s: int = 7 * 24 * 3600
-    sessions_s: int = 30 * 24 * 3600
+    producers_s: Annotated[
+        int,
+        ConfigKey("Sequences of idempotent producers, in seconds", integer(60, _EXPIRY_S_MAX)),
+    ] = 7 * 24 * 3600
+    sessions_s: Annotated[
+        int,
+        ConfigKey("Runs of sessions that have none open, in seconds", integer(60, _EXPIRY_S_MAX)),
+    ] = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scrub:
+class Scrub(ConfigTable):
     """How a node looks for damage at rest: it waits for so long, then reads all merged segments at
     this rate (0: never), and so on.
     """
 
-    bytes_per_s: int = 8 << 20
-    interval_s: int = 24 * 3600
+    bytes_per_s: Annotated[
+        int,
+        ConfigKey("How fast merged logs are read for it; 0: never", size(0, DISK_BYTES_MAX)),
+    ] = 8 << 20
+    interval_s: Annotated[
+        int, ConfigKey("The pause between two rounds, in seconds", integer(1, _EXPIRY_S_MAX))
+    ] = 24 * 3600
+
+
+def _check_copy_format(text: str) -> str:
+    if text not in COPY_FORMATS:
+        raise InvalidName(f"{text!r} is none of {', '.join(COPY_FORMATS)}")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveConfig:
+class ArchiveConfig(ConfigTable):
     """Where the archiving policy is (None: there is none but topics' settings), and how often the
     leader looks; where segments are copied to before they are archived (a directory or a URL, None:
     nowhere), and in which formats where topics do not say.
     """
 
-    policy: str | None = None
-    interval_s: float = 10.0
-    copy_to: str | None = None
-    copy_formats: tuple[str, ...] = ()
+    policy: Annotated[
+        str | None,
+        ConfigKey(
+            "The policy, JSON", PATH, without="topics' own settings only", reload=Reload.CONTENTS
+        ),
+    ] = None
+    interval_s: Annotated[float, ConfigKey("How often the leader looks", seconds(0.1, 3600))] = 10.0
+    copy_to: Annotated[
+        str | None,
+        ConfigKey(
+            "Where segments are copied first: a directory, or a URL such as `s3://bucket/path`",
+            path_or_url(check_copy_url),
+            without="nowhere",
+        ),
+    ] = None
+    copy_formats: Annotated[
+        tuple[str, ...],
+        ConfigKey(
+            "Of the copies: " + ", ".join(f"`{name}`" for name in COPY_FORMATS),
+            list_of(checked_name(_check_copy_format), distinct=True),
+            without='`["segments"]`, if there is `copy_to`',
+            only_with=OnlyWith("copy_to", "copy_to"),
+        ),
+    ] = ()
+
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> None:
+        if values.get("copy_to") and not values.get("copy_formats"):
+            values["copy_formats"] = COPY_FORMATS[:1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
+class NodeConfig(ConfigTable):
     """One node. `advertise` is what clients are told.
 
     `peers` are all voters of the cluster that is made from this configuration, the node included;
@@ -99,25 +252,113 @@ class NodeConfig:
     directory, only what the cluster has agreed on counts.
     """
 
-    name: str
-    cluster: str
-    data: str
-    listen: Address
-    advertise: Address
-    tls: TlsFiles
-    peers: tuple[PeerConfig, ...]
-    grants: tuple[Grant, ...] = ()
-    fsync: Fsync = Fsync.ALWAYS
-    fsync_interval_ms: int = 50
-    segment_bytes: int = 1 << 30
-    auto_create_topics: bool = True
-    max_record_bytes: int = 1 << 20
-    snapshot_interval_s: float = 5.0
-    disk_stop_percent: int = 95
-    quotas: Quotas = Quotas()
-    expiry: Expiry = Expiry()
-    scrub: Scrub = Scrub()
-    archive: ArchiveConfig = ArchiveConfig()
-    kafka: KafkaConfig = field(default_factory=KafkaConfig)
-    http: HttpConfig | None = None
-    log_level: LogLevel = LogLevel.INFO
+    name: Annotated[
+        str, ConfigKey("The node's name, as in its certificate's URI", _NAME, table=_NODE)
+    ]
+    cluster: Annotated[
+        str, ConfigKey("The cluster's name, the same on every node", _NAME, table=_NODE)
+    ]
+    data: Annotated[
+        str, ConfigKey("The directory of everything that the node keeps", PATH, table=_NODE)
+    ]
+    listen: Annotated[
+        Address, ConfigKey("Where nodes, publishers and subscribers connect", table=_NODE)
+    ]
+    advertise: Annotated[
+        Address,
+        ConfigKey(
+            "Where others reach the node",
+            table=_NODE,
+            without="its own address in `[[peers]]`; a node that joins needs it",
+        ),
+    ]
+    fsync: Annotated[
+        Fsync,
+        ConfigKey("When what is acknowledged is on disk: docs/reliability.md", table=_NODE),
+    ] = Fsync.ALWAYS
+    fsync_interval_ms: Annotated[
+        int,
+        ConfigKey(
+            'How long it may take to get there; only with `fsync = "interval"`',
+            integer(1, 60_000),
+            table=_NODE,
+            only_with=OnlyWith("fsync", 'fsync = "interval"', Fsync.INTERVAL),
+        ),
+    ] = 50
+    segment_bytes: Annotated[
+        int,
+        ConfigKey(
+            "How long a file of a merged log gets",
+            size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+            table=_NODE,
+        ),
+    ] = 1 << 30
+    disk_stop_percent: Annotated[
+        int,
+        ConfigKey(
+            "The node takes nothing in while its disk is fuller than this",
+            integer(1, 100),
+            table=_NODE,
+        ),
+    ] = 95
+    auto_create_topics: Annotated[
+        bool, ConfigKey("Publishing to a topic makes it", table=_NODE)
+    ] = True
+    max_record_bytes: Annotated[
+        int, ConfigKey("How long a record may be", size(1, _RECORD_BYTES_MAX), table=_NODE)
+    ] = 1 << 20
+    snapshot_interval_s: Annotated[
+        float,
+        ConfigKey("How often the state is written, if it changed", seconds(0.1, 3600), table=_NODE),
+    ] = 5.0
+    tls: Annotated[TlsFiles, Subtable("Its certificate")]
+    peers: Annotated[
+        tuple[PeerConfig, ...],
+        Subtable(
+            "The voters of a new cluster, this node included; of a node that joins, the nodes of "
+            "the cluster. Once there is a directory, what the cluster agreed on counts"
+        ),
+    ]
+    grants: Annotated[
+        tuple[Grant, ...],
+        Subtable("What identities may do; what nothing allows is denied: docs/security.md"),
+    ] = ()
+    quotas: Annotated[Quotas, Subtable("What one publisher's identity may have at most")] = Quotas()
+    expiry: Annotated[Expiry, Subtable("How long what nobody uses is remembered")] = Expiry()
+    scrub: Annotated[Scrub, Subtable("Looking for damage at rest")] = Scrub()
+    archive: Annotated[ArchiveConfig, Subtable("docs/archiving.md")] = ArchiveConfig()
+    kafka: Annotated[KafkaConfig, Subtable("Kafka clients: docs/kafka.md")] = field(
+        default_factory=KafkaConfig
+    )
+    http: Annotated[
+        HttpConfig | None, Subtable("The node answers HTTP if this table is there: docs/rest.md")
+    ] = None
+    log_level: LevelKey = LogLevel.INFO
+
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> None:
+        if "advertise" in values:
+            return
+        own = [peer.address for peer in values["peers"] if peer.name == values["name"]]
+        if not own:
+            name = values["name"]
+            reason = f"{name!r} is not among the peers, so it joins their cluster: needs advertise"
+            raise KeyProblem("node.advertise", reason)
+        values["advertise"] = own[0]
+
+    def check(self) -> None:
+        names = [peer.name for peer in self.peers]
+        try:
+            check_distinct(names)
+            check_distinct(str(peer.address) for peer in self.peers)
+        except BadValue as error:
+            raise KeyProblem("peers", str(error)) from error
+        if self.name in names and len(names) not in VOTER_COUNTS:
+            raise KeyProblem("peers", f"{len(names)} voters; a cluster has 1, 3, 5 or 7")
+        copies = self.archive.copy_to
+        if copies and not is_url(copies) and PurePath(copies).is_relative_to(self.data):
+            reason = f"{copies} is in the data directory, {self.data}"
+            raise KeyProblem("archive.copy_to", reason)
+
+
+NODE_FILE = TableSpec("", "A node's file consists of tables").add(NodeConfig)

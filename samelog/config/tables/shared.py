@@ -7,9 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Annotated
 
-from samelog.config.values import Address
+from samelog.config.schema.keys import (
+    ConfigKey,
+    ConfigTable,
+    FlatTable,
+    KeyProblem,
+    Reload,
+    Subtable,
+)
+from samelog.config.schema.kinds import FILE, PRIVATE_FILE
+from samelog.config.values import Address, is_loopback
+
+SEGMENT_BYTES_MIN = 1 << 10
+SEGMENT_BYTES_MAX = (1 << 31) - 1  # positions in Kafka's index files are signed 32-bit numbers
+DISK_BYTES_MAX = 1 << 60
+HTTP_ADDRESS = Address("127.0.0.1", 7080)
 
 
 class LogLevel(Enum):
@@ -21,31 +35,60 @@ class LogLevel(Enum):
     ERROR = "error"
 
 
+LevelKey = Annotated[
+    LogLevel,
+    ConfigKey(
+        "The least important lines that are written",
+        name="level",
+        table=FlatTable("log", "What is written to stderr"),
+        reload=Reload.YES,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
+class TlsFiles(ConfigTable):
     """Paths of the PEM files for mutual TLS: authority, own certificate, its private key, and what
-    the authority has revoked (None: nothing).
+    the authority has revoked (None: nothing). `crl_may_lack`: nothing is revoked, too, while there
+    is no such file.
     """
 
-    ca: str
-    cert: str
-    key: str
-    crl: str | None = None
-    crl_may_lack: ClassVar[bool] = False
-    """Whether nothing is revoked, too, while there is no such file."""
+    ca: Annotated[
+        str,
+        ConfigKey(
+            "The authority's certificates, PEM; more than one while it changes",
+            FILE,
+            reload=Reload.CONTENTS,
+        ),
+    ]
+    cert: Annotated[
+        str,
+        ConfigKey("The own certificate, PEM, with its chain", FILE, reload=Reload.CONTENTS),
+    ]
+    key: Annotated[
+        str,
+        ConfigKey(
+            "Its private key, PEM, for nobody else to read (0600; 0640 if it is root's)",
+            PRIVATE_FILE,
+            reload=Reload.CONTENTS,
+        ),
+    ]
+    crl: Annotated[
+        str | None,
+        ConfigKey(
+            "The authorities' revocation lists, PEM: who is on them is not let in",
+            FILE,
+            without="nobody is revoked",
+            reload=Reload.CONTENTS,
+        ),
+    ] = None
+    crl_may_lack: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
         """All of them, for whoever watches them."""
         found = (self.ca, self.cert, self.key)
         return found if self.crl is None else (*found, self.crl)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldFiles(TlsFiles):
-    """Files that are replaced all at once, with the one of what is revoked or without it."""
-
-    crl_may_lack: ClassVar[bool] = True
 
 
 class HttpSecurity(Enum):
@@ -55,15 +98,24 @@ class HttpSecurity(Enum):
     MTLS = "mtls"
 
 
-HTTP_ADDRESS = Address("127.0.0.1", 7080)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpConfig:
+class HttpConfig(ConfigTable):
     """Where operators and monitoring ask over HTTP; plaintext is on loopback only. `tls`: None for
     the process's own files.
     """
 
-    listen: Address = HTTP_ADDRESS
-    security: HttpSecurity = HttpSecurity.PLAINTEXT
-    tls: TlsFiles | None = None
+    listen: Annotated[Address, ConfigKey("Where")] = HTTP_ADDRESS
+    security: Annotated[HttpSecurity, ConfigKey("`plaintext` only on loopback addresses")] = (
+        HttpSecurity.PLAINTEXT
+    )
+    tls: Annotated[
+        TlsFiles | None,
+        Subtable("Other PEM files than the process's own, for HTTP (docs/rest.md)"),
+    ] = None
+
+    def check(self) -> None:
+        if self.security is HttpSecurity.PLAINTEXT and not is_loopback(self.listen):
+            reason = f"{self.listen} is not a loopback address, and nothing protects plaintext: "
+            raise KeyProblem(
+                "security", reason + 'choose security = "mtls", or listen on 127.0.0.1'
+            )

@@ -1,10 +1,10 @@
-"""Files of revocation lists before OpenSSL gets them: config/pki/revocation.py says why."""
+"""Files of revocation lists before OpenSSL gets them: config/pki/pem_texts.py says why."""
 
 from __future__ import annotations
 
 from cryptography import x509
 
-from samelog.config.pki.revocation import problem_of_lists
+from samelog.config.pki.pem_texts import problem_of_lists
 from samelog.runtime.errors import TlsFault
 
 REMEDY = "it must hold a list of each authority, as PEM: `samelog pki revoke` makes it"

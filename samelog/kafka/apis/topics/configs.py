@@ -22,10 +22,10 @@ from samelog.archiver.policy import (
 )
 from samelog.config.tables.kafka import (
     AUTO_CREATE,
+    GROUP_SETTINGS,
     MESSAGE_MAX_BYTES,
     NUM_PARTITIONS,
     RACK,
-    SETTINGS,
     GroupLimits,
 )
 from samelog.config.tables.node import NodeConfig
@@ -88,7 +88,7 @@ _KINDS: Mapping[str, ConfigType] = {
     "log.segment.bytes": ConfigType.INT,
     "broker.id": ConfigType.INT,
     "default.replication.factor": ConfigType.INT,
-    **dict.fromkeys((*SETTINGS, HEARTBEAT_MS, SESSION_MS), ConfigType.INT),
+    **dict.fromkeys((*GROUP_SETTINGS, HEARTBEAT_MS, SESSION_MS), ConfigType.INT),
 }
 
 
@@ -150,7 +150,7 @@ def of_node(broker: Broker) -> list[Tree]:
 
 
 def _group_limits(limits: GroupLimits) -> dict[str, str]:
-    return {name: str(getattr(limits, each.field)) for name, each in SETTINGS.items()}
+    return {name: str(getattr(limits, field)) for name, field in GROUP_SETTINGS.items()}
 
 
 def of_group(broker: Broker) -> list[Tree]:

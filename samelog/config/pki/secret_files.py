@@ -1,7 +1,6 @@
-"""PEM files and other secrets that a configuration names, and files that are replaced whole.
+"""Files that hold secrets: whether others can read one, and writing one whole.
 
-Invariant: a secret that others can read is refused, with what to do about it; nobody ever sees a
-part of a file that is written here.
+Invariant: nobody ever sees a part of a file that is written here, nor one of wider rights.
 """
 
 from __future__ import annotations
@@ -9,28 +8,6 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-
-from samelog.config.table import Table
-from samelog.config.tables.shared import TlsFiles
-
-
-def load_tls(table: Table) -> TlsFiles:
-    """The PEM files that a table names. Raises ConfigError."""
-    files = TlsFiles(
-        ca=table.existing_file("ca"),
-        cert=table.existing_file("cert"),
-        key=table.existing_file("key"),
-        crl=table.existing_file("crl") if table.has("crl") else None,
-    )
-    check_secret(table, "key", files.key)
-    return files
-
-
-def check_secret(table: Table, key: str, path: str) -> None:
-    """Raises ConfigError if others can read a file of this table."""
-    reason = why_shared(path)
-    if reason:
-        raise table.error(key, reason)
 
 
 def why_shared(path: str) -> str:

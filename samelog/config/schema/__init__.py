@@ -1,0 +1,1 @@
+"""From annotated values to everything that follows from them: reading, writing, documentation."""

@@ -17,7 +17,7 @@ from samelog.config.schema.keys import (
     Inlined,
     Reload,
     Subtable,
-    annotations,
+    annotations_of,
     keys_of,
 )
 
@@ -60,7 +60,7 @@ def changed_settings(before: ConfigDocument, after: ConfigDocument) -> list[Sett
 def with_reloadable(config: StructT, found: StructT) -> StructT:
     """What can change while a process runs from `found`, the rest as it is."""
     fresh = {}
-    for mark in annotations(type(config)):
+    for mark in annotations_of(type(config)):
         name = mark.attribute
         old, new = getattr(config, name), getattr(found, name)
         match mark:

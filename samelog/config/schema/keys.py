@@ -153,7 +153,7 @@ Annotation = ConfigKey | Subtable | Inlined | NamedKeys
 _ANNOTATIONS: dict[type, tuple[Annotation, ...]] = {}
 
 
-def annotations(struct: type[Any]) -> tuple[Annotation, ...]:
+def annotations_of(struct: type[Any]) -> tuple[Annotation, ...]:
     """The annotated fields of a value, in order."""
     if struct not in _ANNOTATIONS:
         _ANNOTATIONS[struct] = _read_annotations(struct)
@@ -168,7 +168,7 @@ def _read_annotations(struct: type[Any]) -> tuple[Annotation, ...]:
 
 def keys_of(struct: type[Any]) -> tuple[ConfigKey, ...]:
     """Those that are keys of the value itself."""
-    return tuple(each for each in annotations(struct) if isinstance(each, ConfigKey))
+    return tuple(each for each in annotations_of(struct) if isinstance(each, ConfigKey))
 
 
 def _bound(of: Field[Any], hint: Any) -> Annotation:
@@ -233,7 +233,7 @@ class TableSpec:
 
     def add(self, struct: type[ConfigTable], without: str = "") -> TableSpec:
         """Put in what the annotations of a value say; this table."""
-        for mark in annotations(struct):
+        for mark in annotations_of(struct):
             match mark:
                 case ConfigKey(table=table, name=name):
                     into = self.inside(table.name, table.meaning) if table else self

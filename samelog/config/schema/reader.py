@@ -23,7 +23,7 @@ from samelog.config.schema.keys import (
     NamedKeys,
     Subtable,
     TableSpec,
-    annotations,
+    annotations_of,
     joined,
     keys_of,
 )
@@ -80,7 +80,7 @@ class TableReader:
         """
         start = () if before is None else fields(before)
         values = {each.name: getattr(before, each.name) for each in start}
-        for mark in annotations(struct):
+        for mark in annotations_of(struct):
             name = mark.attribute
             reader = readers.get(name)
             found = reader() if reader else self._field(mark, values.get(name))

@@ -18,7 +18,7 @@ from samelog.config.schema.keys import (
     NamedKeys,
     Subtable,
     TableSpec,
-    annotations,
+    annotations_of,
     joined,
 )
 from samelog.config.schema.kinds import PlainValue
@@ -55,7 +55,7 @@ def _tables(path: str, header: str, config: ConfigTable) -> Iterator[str]:
         yield header + toml_lines(own)
     for name, values in flat.items():
         yield f"[{joined(path, name)}]\n{toml_lines(values)}"
-    for mark in annotations(type(config)):
+    for mark in annotations_of(type(config)):
         inside, value = joined(path, mark.attribute), getattr(config, mark.attribute)
         match mark:
             case Subtable(is_many=True):
@@ -72,7 +72,7 @@ def _keys(config: ConfigTable) -> tuple[dict[str, PlainValue], dict[str, dict[st
     """The keys of a table; by name those of tables that have no value of their own."""
     own: dict[str, PlainValue] = {}
     flat: dict[str, dict[str, PlainValue]] = {}
-    for mark in annotations(type(config)):
+    for mark in annotations_of(type(config)):
         value = getattr(config, mark.attribute)
         match mark:
             case ConfigKey(table=table, name=name) if mark.is_written(config):

@@ -161,6 +161,9 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
+        """Whether this node's votes and acknowledgements may be trusted. To be set once it has
+        caught up with a leader; allowed only if its hard state survived.
+        """
         number = random.getrandbits(60) if doubtful else 0
         self.doubt = Doubt(hard_state.term, number) if doubtful else None
         """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""
@@ -338,7 +341,7 @@ class Core:
 
     # --- effects ----------------------------------------------------------------------------------
 
-    def take_effects(self) -> Effects:
+    def drain(self) -> Effects:
         """Everything queued since the last call.
 
         A new commit index alone is not worth a save; it goes along with the next one.

@@ -56,8 +56,10 @@ _FROM_ANYBODY = frozenset((*_FROM_LEADER, wire.PreVote, wire.Vote, wire.TimeoutN
 """Taken from nodes that we don't know as members too: they may hold a newer configuration."""
 
 
-class Raft:
-    """One node of one Raft group."""
+class Raft(Core):
+    """One node of one Raft group. What it reads of the fields of `Core` a driver may read, too."""
+
+    __slots__ = ()
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Raft:
             raise InvariantError(
                 f"entry {hard_state.commit} was committed but the log ends at {log.last_index}"
             )
-        self._core = Core(
+        super().__init__(
             node_id,
             memberships=_memberships(Membership(tuple(voters), tuple(learners)), snapshot, log),
             config=config,
@@ -107,9 +109,9 @@ class Raft:
             doubtful=doubtful,
         )
         if restored is None and snapshot is not None:
-            self._core.install(snapshot)
-        if self._core.voters == (node_id,):
-            self._core.election_deadline = now
+            self.install(snapshot)
+        if self.voters == (node_id,):
+            self.election_deadline = now
 
     # --- input ------------------------------------------------------------------------------------
 
@@ -119,34 +121,31 @@ class Raft:
         Raises MalformedMessage for one that contradicts itself, InvariantError if Raft's promises
         are broken.
         """
-        core = self._core
-        core.now = now
-        core.touched = True
+        self.now = now
+        self.touched = True
         kind = type(message)
-        if sender == core.node_id or not (sender in core.peers or kind in _FROM_ANYBODY):
+        if sender == self.node_id or not (sender in self.peers or kind in _FROM_ANYBODY):
             return
-        if message.term != core.term and not self._meet_other_term(sender, message, kind):
+        if message.term != self.term and not self._meet_other_term(sender, message, kind):
             return
-        _HANDLERS[kind](core, sender, message)
+        _HANDLERS[kind](self, sender, message)
 
     def tick(self, now: float) -> None:
         """Let time pass."""
-        core = self._core
-        core.now = now
-        core.touched = True
-        core.reads.extend((context, None) for context in core.forwarded.expired(now))
-        if core.leadership is not None:
-            replication.tick(core, core.leadership)
+        self.now = now
+        self.touched = True
+        self.reads.extend((context, None) for context in self.forwarded.expired(now))
+        if self.leadership is not None:
+            replication.tick(self, self.leadership)
         else:
-            election.tick(core)
+            election.tick(self)
 
     def next_deadline(self) -> float:
         """When `tick` has something to do, if nothing else happens before."""
-        core = self._core
-        if core.leadership is not None:
-            return min(core.leadership.heartbeat_deadline, core.leadership.quorum_deadline)
-        deadline = min(core.election_deadline, core.forwarded.next_deadline())
-        return min(deadline, core.retry_deadline) if core.votes else deadline
+        if self.leadership is not None:
+            return min(self.leadership.heartbeat_deadline, self.leadership.quorum_deadline)
+        deadline = min(self.election_deadline, self.forwarded.next_deadline())
+        return min(deadline, self.retry_deadline) if self.votes else deadline
 
     def propose(self, data: Sequence[bytes], now: float) -> int:
         """Append one entry for each item; the index of the first.
@@ -154,12 +153,11 @@ class Raft:
         Raises NotLeader, Busy when too much waits to be committed, ValueError for nothing or an
         empty item.
         """
-        core = self._core
-        core.now = now
-        core.touched = True
-        lead = core.leadership
+        self.now = now
+        self.touched = True
+        lead = self.leadership
         if lead is None:
-            raise NotLeader(core.leader)
+            raise NotLeader(self.leader)
         if lead.transfer_to is not None:
             raise NotLeader(lead.transfer_to)
         if not data or not all(data):
@@ -174,81 +172,74 @@ class Raft:
         Raises NotLeader; ChangePending while the leader's no-op or an earlier change is not
         committed; ValueError for more than one voter that comes or goes.
         """
-        core = self._core
-        core.now = now
-        core.touched = True
-        lead = core.leadership
+        self.now = now
+        self.touched = True
+        lead = self.leadership
         if lead is None:
-            raise NotLeader(core.leader)
+            raise NotLeader(self.leader)
         if lead.transfer_to is not None:
             raise NotLeader(lead.transfer_to)
-        if core.commit < max(lead.noop_index, core.memberships.index):
+        if self.commit < max(lead.noop_index, self.memberships.index):
             raise ChangePending("the last change of the membership is not committed yet")
-        membership.check_change(core.memberships.current, configuration.membership)
+        membership.check_change(self.memberships.current, configuration.membership)
         return self._append(lead, [membership.encode_configuration(configuration)])
 
     def _append(self, lead: Leadership, data: Sequence[bytes]) -> int:
-        core = self._core
         size = sum(map(len, data)) + ENTRY_OVERHEAD_BYTES * len(data)
         if (
             lead.uncommitted_bytes
-            and lead.uncommitted_bytes + size > core.config.max_uncommitted_bytes
+            and lead.uncommitted_bytes + size > self.config.max_uncommitted_bytes
         ):
             raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
-        first, term = core.log.last_index + 1, core.term
-        core.append([Entry(index, term, item) for index, item in enumerate(data, first)])
+        first, term = self.log.last_index + 1, self.term
+        self.append([Entry(index, term, item) for index, item in enumerate(data, first)])
         lead.uncommitted_bytes += size
-        lead.proposed.append((core.log.last_index, size))
+        lead.proposed.append((self.log.last_index, size))
         lead.dirty = True
         return first
 
     def read_index(self, context: int, now: float) -> None:
         """Ask for an index that covers everything committed by now; see Effects.reads."""
-        core = self._core
-        core.now = now
-        core.touched = True
-        replication.read_index(core, context)
+        self.now = now
+        self.touched = True
+        replication.read_index(self, context)
 
     def transfer_leadership(self, to: int, now: float) -> None:
         """Hand leadership to another voter; given up after an election timeout.
 
         Raises NotLeader, or ValueError if `to` is no other voter.
         """
-        core = self._core
-        core.now = now
-        core.touched = True
-        if core.leadership is None:
-            raise NotLeader(core.leader)
-        if to not in core.voters or to == core.node_id:
+        self.now = now
+        self.touched = True
+        if self.leadership is None:
+            raise NotLeader(self.leader)
+        if to not in self.voters or to == self.node_id:
             raise ValueError(f"node {to} is no other voter")
-        replication.start_transfer(core, core.leadership, to)
+        replication.start_transfer(self, self.leadership, to)
 
     def peer_restarted(self, node: int) -> None:
         """A peer began anew, perhaps with an empty disk: it must say again what it holds."""
-        core = self._core
-        core.touched = True
-        if core.leadership is not None and node in core.leadership.progress:
-            replication.peer_restarted(core.leadership, node)
+        self.touched = True
+        if self.leadership is not None and node in self.leadership.progress:
+            replication.peer_restarted(self.leadership, node)
 
     def leader_lost(self, now: float) -> None:
         """The connection to the leader was closed: campaign soon unless it is heard of again."""
-        core = self._core
-        core.now = now
-        core.touched = True
-        election.leader_lost(core)
+        self.now = now
+        self.touched = True
+        election.leader_lost(self)
 
     def saved(self, up_to: SaveToken) -> None:
         """The save of the batch with this token, and of all before it, is done.
 
         Raises InvariantError for a token that goes backwards or was never given out.
         """
-        core = self._core
-        core.touched = True
-        core.saves.saved(up_to)
-        if core.leadership is not None:
-            replication.saved(core, core.leadership)
+        self.touched = True
+        self.saves.saved(up_to)
+        if self.leadership is not None:
+            replication.saved(self, self.leadership)
         else:
-            election.saved(core)
+            election.saved(self)
 
     def compact(self, index: int, snapshot: Snapshot) -> None:
         """Forget entries up to `index`; followers that need them get `snapshot`, which reaches at
@@ -257,129 +248,85 @@ class Raft:
         Raises InvariantError if the snapshot is not of applied entries or would leave a gap behind
         it.
         """
-        core = self._core
-        if not index <= snapshot.last_index <= core.applied:
+        if not index <= snapshot.last_index <= self.applied:
             raise InvariantError(
-                f"cut at {index}, snapshot at {snapshot.last_index}, applied up to {core.applied}"
+                f"cut at {index}, snapshot at {snapshot.last_index}, applied up to {self.applied}"
             )
-        if not core.log.matches(snapshot.last_index, snapshot.last_term):
+        if not self.log.matches(snapshot.last_index, snapshot.last_term):
             raise InvariantError(
                 f"({snapshot.last_index}, {snapshot.last_term}) is not in the log, nor its base"
             )
-        if index > core.log.base_index:
-            core.log.compact(index)
-            core.memberships.compact(index)
-        core.snapshot = snapshot
+        if index > self.log.base_index:
+            self.log.compact(index)
+            self.memberships.compact(index)
+        self.snapshot = snapshot
 
     # --- output -----------------------------------------------------------------------------------
 
     def take_effects(self) -> Effects:
         """What is to be done for everything that happened since the last call."""
-        core = self._core
-        if not core.touched:
+        if not self.touched:
             return NOTHING
-        if core.leadership is not None:
-            replication.flush(core, core.leadership)
-        return core.take_effects()
+        if self.leadership is not None:
+            replication.flush(self, self.leadership)
+        return self.drain()
 
     # --- state ------------------------------------------------------------------------------------
 
     @property
-    def node_id(self) -> int:
-        """This node's number."""
-        return self._core.node_id
-
-    @property
-    def voters(self) -> tuple[int, ...]:
-        """The voting nodes."""
-        return self._core.voters
-
-    @property
-    def learners(self) -> tuple[int, ...]:
-        """Nodes that receive everything and vote on nothing."""
-        return self._core.learners
-
-    @property
     def membership(self) -> Membership:
         """Voters and learners by the newest configuration in the log, committed or not."""
-        return self._core.memberships.current
+        return self.memberships.current
 
     @property
     def membership_index(self) -> int:
         """The entry or snapshot that `membership` comes from; 0: what the node was started with."""
-        return self._core.memberships.index
+        return self.memberships.index
 
     def membership_at(self, index: int) -> Membership:
         """Who belonged to the group up to `index`: what a snapshot of that moment has to say."""
-        return self._core.memberships.at(index)
-
-    @property
-    def may_vote(self) -> bool:
-        """Whether this node's votes and acknowledgements may be trusted.
-
-        Set it once the node has caught up with a leader; allowed only if its hard state survived.
-        """
-        return self._core.may_vote
-
-    @may_vote.setter
-    def may_vote(self, value: bool) -> None:
-        self._core.may_vote = value
+        return self.memberships.at(index)
 
     @property
     def is_doubtful(self) -> bool:
         """Whether this node may lack entries that it once acknowledged."""
-        return self._core.doubtful
+        return self.doubtful
 
     @property
     def is_elected_in_doubt(self) -> bool:
         """Whether this node leads by the votes of all voters, too many of them doubtful: committed
         entries may be lost.
         """
-        return self._core.role is Role.LEADER and self._core.elected_in_doubt
-
-    @property
-    def role(self) -> Role:
-        """What this node is now."""
-        return self._core.role
-
-    @property
-    def term(self) -> int:
-        """The current term."""
-        return self._core.term
-
-    @property
-    def leader(self) -> int | None:
-        """The leader of the term, as far as known and not doubted."""
-        return self._core.leader
+        return self.role is Role.LEADER and self.elected_in_doubt
 
     @property
     def commit_index(self) -> int:
         """The last entry known to be committed."""
-        return self._core.commit
+        return self.commit
 
     @property
     def applied_index(self) -> int:
         """The last entry handed out in Effects.apply, or covered by an installed snapshot."""
-        return self._core.applied
+        return self.applied
 
     @property
     def durable_index(self) -> int:
         """The last entry that is durable here."""
-        return self._core.saves.durable_index
+        return self.saves.durable_index
 
     @property
     def first_index(self) -> int:
         """The first entry that is still held."""
-        return self._core.log.base_index + 1
+        return self.log.base_index + 1
 
     @property
     def last_index(self) -> int:
         """The last entry, committed or not."""
-        return self._core.log.last_index
+        return self.log.last_index
 
     def term_at(self, index: int) -> int:
         """The term of an entry that is held, or of the newest compacted one. Raises LookupError."""
-        term = self._core.log.term_at(index)
+        term = self.log.term_at(index)
         if term is None:
             raise LookupError(f"entry {index} is not in the log")
         return term
@@ -387,12 +334,11 @@ class Raft:
     @property
     def applied_own_noop(self) -> bool:
         """Whether this node leads and handed out its term's no-op, thus all older entries."""
-        core = self._core
-        return core.leadership is not None and core.applied >= core.leadership.noop_index
+        return self.leadership is not None and self.applied >= self.leadership.noop_index
 
     def progress(self, node: int) -> ProgressStatus | None:
         """What the leader knows of a follower; None on other nodes or for the node itself."""
-        lead = self._core.leadership
+        lead = self.leadership
         progress = None if lead is None else lead.progress.get(node)
         return None if progress is None else progress.status()
 
@@ -402,26 +348,24 @@ class Raft:
         self, sender: int, message: wire.Message, kind: type[wire.Message]
     ) -> bool:
         """Adopt a higher term, refuse a lower one; whether the message is still to be handled."""
-        core = self._core
         if isinstance(message, wire.PreVote) or (
             isinstance(message, wire.PreVoteReply) and message.granted
         ):
             return True
-        if message.term < core.term:
+        if message.term < self.term:
             self._refuse_old_term(sender, message)
             return False
-        if isinstance(message, wire.Vote) and core.in_lease and not message.transfer:
+        if isinstance(message, wire.Vote) and self.in_lease and not message.transfer:
             return False
-        core.become_follower(message.term, sender if kind in _FROM_LEADER else None)
+        self.become_follower(message.term, sender if kind in _FROM_LEADER else None)
         return True
 
     def _refuse_old_term(self, sender: int, message: wire.Message) -> None:
         """Tell whoever still acts in an old term which one it is, so that it stops."""
-        core = self._core
         if isinstance(message, wire.Vote):
-            core.send_after_save(sender, wire.VoteReply(core.term, granted=False))
+            self.send_after_save(sender, wire.VoteReply(self.term, granted=False))
         elif isinstance(message, _FROM_LEADER):
-            core.send(sender, wire.HeartbeatReply(core.term, 0, core.may_vote))
+            self.send(sender, wire.HeartbeatReply(self.term, 0, self.may_vote))
 
 
 def _check_members(voters: Sequence[int], learners: Sequence[int]) -> None:

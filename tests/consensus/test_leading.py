@@ -75,7 +75,7 @@ def test_leadership_moves_within_100_ms_of_a_kill() -> None:
     for seed in range(50):
         group = Group(3)
         for number, node in enumerate(group.nodes):
-            node.raft._core.random = random.Random(seed * 3 + number)
+            node.raft.random = random.Random(seed * 3 + number)
         group.elect(seed % 3)
         killed = seed % 3
         group.crash(killed)

@@ -273,7 +273,7 @@ def changes_side_by_side() -> Iterator[None]:
     """A leader changes the membership while the last change is not committed."""
 
     def propose(self: Raft, configuration: Configuration, now: float) -> int:
-        core = self._core
+        core = self
         core.now, core.touched = now, True
         lead = core.leadership
         if lead is None or lead.transfer_to is not None or core.commit < lead.noop_index:

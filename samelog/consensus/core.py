@@ -161,16 +161,13 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
-        """Whether this node's votes and acknowledgements may be trusted. To be set once it has
-        caught up with a leader; allowed only if its hard state survived.
-        """
+        """Its votes and acknowledgements may be trusted; set once it has caught up with a leader."""
         number = random.getrandbits(60) if doubtful else 0
         self.doubt = Doubt(hard_state.term, number) if doubtful else None
         """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""
         self.elected_in_doubt = False
         """This node leads by the votes of all, because too many were doubtful."""
         self.now = now
-
         self.term = hard_state.term
         self.vote = hard_state.vote
         self.role = Role.FOLLOWER

@@ -161,7 +161,7 @@ class Core:
         self.config = config
         self.random = random
         self.may_vote = may_vote
-        """Its votes and acknowledgements may be trusted; set once it has caught up with a leader."""
+        """Its votes and acknowledgements count; set once it has caught up with a leader."""
         number = random.getrandbits(60) if doubtful else 0
         self.doubt = Doubt(hard_state.term, number) if doubtful else None
         """Entries may be gone that this node had acknowledged, until it holds all of a leader's."""

@@ -124,28 +124,21 @@ class GrowingSegment:
     def grow(self, data: Bytes, growth: Growth) -> None:
         """The bytes of a growth are written."""
         for last_offset, position, timestamp, timestamp_offset in growth.points:
-            self._raise_timestamp(timestamp, timestamp_offset)
+            if timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = timestamp, timestamp_offset
             self.offsets.append(last_offset, position)
             self.times.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-        self._raise_by_rest(data, growth)
+        # The batches from the last point on: few, as the next point would come after 4 KiB.
+        start = growth.points[-1][1] - self.size if growth.points else 0
+        headers = kernels.batch_headers(data, start, growth.size)
+        offset = growth.next_offset - sum([header[2] for header in headers])
+        for header in headers:
+            offset += header[2]
+            if header[5] > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header[5], offset - 1
         self.size += growth.size
         self.next_offset = growth.next_offset
         self.bytes_since_index = growth.bytes_since_index
-
-    def _raise_by_rest(self, data: Bytes, growth: Growth) -> None:
-        """The batches from the last point on: few, as the next point would come after 4 KiB."""
-        start = growth.points[-1][1] - self.size if growth.points else 0
-        headers = kernels.batch_headers(data, start, growth.size)
-        offset = growth.next_offset
-        for header in headers:
-            offset -= header[2]
-        for header in headers:
-            offset += header[2]
-            self._raise_timestamp(header[5], offset - 1)
-
-    def _raise_timestamp(self, timestamp: int, offset: int) -> None:
-        if timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = timestamp, offset
 
     def resume(self, offsets: OffsetIndex, times: TimeIndex, next_offset: int) -> None:
         """Go on from the last batch that has an index entry, and starts with `next_offset`.

@@ -39,7 +39,7 @@ def empty_is_archived() -> Iterator[None]:
     original = MergedRecovery.recover
 
     def recover(self: MergedRecovery, bases: list[int]) -> None:
-        sizes = {base: self.fs.size(self.reader.path(base, LOG)) for base in bases}
+        sizes = {base: self.fs.size(self.segments.path(base, LOG)) for base in bases}
         original(self, [base for base in bases if sizes[base] or base == bases[-1]])
 
     with patch.object(MergedRecovery, "recover", recover):

@@ -10,8 +10,8 @@ import pytest
 from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.reader import OffsetNotHeld
 from samelog.store.merged.scrub import mend
-from samelog.store.merged.segment_reader import OffsetNotHeld
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 from tests.store.merged_parts import LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.store.storage import FS, contents, open_merged, sync_merged

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.index import OffsetIndex, TimeIndex
-from samelog.store.merged.segment_reader import append_entries, write_entries
+from samelog.store.merged.segment_files import append_entries, write_entries
 from tests.format.oracle import crc32c
 from tests.store.storage import FS
 

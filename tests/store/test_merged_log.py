@@ -20,7 +20,7 @@ from samelog.format.errors import (
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.segment_reader import OffsetNotHeld
+from samelog.store.merged.reader import OffsetNotHeld
 from samelog.store.merged.truncation import LogStart
 from tests.store.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, TWO, merge, write
 from tests.store.storage import (

@@ -18,7 +18,7 @@ from samelog.store.disk.files import DiskFull, OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.merged import log as merged_log
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.segment_reader import OffsetNotHeld
+from samelog.store.merged.reader import OffsetNotHeld
 from tests.store.full_disk import small_disk
 from tests.store.merged import Oracle
 from tests.store.merged_parts import INDEX_0, LOG_0, ONE, SEGMENTS, THREE, TWO, merge, write

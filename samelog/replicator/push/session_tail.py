@@ -242,4 +242,7 @@ class RunTail:
         return (start + scan.end, scan.last_crc) if scan.batches else None
 
     def _file(self, roll: int) -> File:
-        return self._files.get(roll, os.path.join(self._directory, data_name(self._run, roll)))
+        opened = self._files.find(roll)
+        if opened is not None:
+            return opened
+        return self._files.open(roll, os.path.join(self._directory, data_name(self._run, roll)))

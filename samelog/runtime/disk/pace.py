@@ -22,13 +22,12 @@ REGAINED_AFTER = 512
 class DiskPace:
     """What is known of one disk."""
 
+    __slots__ = ("_wanted", "is_fast")
+
     def __init__(self) -> None:
         self._wanted = GAINED_AFTER
-
-    @property
-    def is_fast(self) -> bool:
+        self.is_fast = False
         """Whether to wait for the next sync."""
-        return self._wanted == 0
 
     def took(self, seconds: float) -> None:
         """A sync is done."""
@@ -38,3 +37,4 @@ class DiskPace:
             self._wanted -= 1
         elif self._wanted:
             self._wanted = max(self._wanted, GAINED_AFTER)
+        self.is_fast = self._wanted == 0

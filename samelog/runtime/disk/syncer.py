@@ -69,32 +69,30 @@ class GroupSync:
 
     async def sync(self, files: Iterable[File]) -> None:
         """Return when all that was written to `files` before is durable. Raises DiskFault."""
+        wanted = list(files)
+        if not wanted:
+            return
+        is_busy = self._waiting or self._round
+        if self._pace.is_fast and len(wanted) <= FEW_FILES and not is_busy:
+            self._sync_here(wanted)
+            return
         loop = asyncio.get_running_loop()
-        request = _Request(list(files), loop.create_future())
-        if not request.files:
-            return
-        if self._pace.is_fast and len(request.files) <= FEW_FILES and not self._is_busy:
-            self._sync_here(request.files)
-            return
+        request = _Request(wanted, loop.create_future())
         if not self._is_attached:
             self._disk.attach(loop, self._answered)
             self._is_attached = True
-        if not self._is_busy:
+        if not is_busy:
             loop.call_soon(self._begin_round)
         self._waiting.append(request)
         await request.done
 
     async def close(self) -> None:
         """Finish what was asked for, then give everything back."""
-        if self._is_busy:
+        if self._waiting or self._round:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
         self._disk.close()
         os.close(self._fd)
-
-    @property
-    def _is_busy(self) -> bool:
-        return bool(self._waiting or self._round)
 
     def _sync_here(self, files: Sequence[File]) -> None:
         """Wait for the disk, because it is fast. Raises DiskFault."""

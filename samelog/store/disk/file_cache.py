@@ -22,22 +22,18 @@ class FileCache:
         self._held: dict[Hashable, File] = {}
         self._read: OrderedDict[Hashable, File] = OrderedDict()
 
-    def get(self, key: Hashable, path: str) -> File:
-        """The file, opened for reading if it is not open. Raises as FileSystem.open."""
+    def find(self, key: Hashable) -> File | None:
+        """The file, if it is open, for whatever."""
         file = self._held.get(key)
-        if file is not None:
-            return file
-        file = self._read.get(key)
-        if file is None:
-            file = self._fs.open(path)
-            self._add(key, file)
-        else:
+        if file is None and (file := self._read.get(key)) is not None:
             self._read.move_to_end(key)
         return file
 
-    def opened(self, key: Hashable) -> File | None:
-        """A file that is open, for whatever."""
-        return self._held.get(key) or self._read.get(key)
+    def open(self, key: Hashable, path: str) -> File:
+        """Open a file for reading that is not open. Raises as FileSystem.open."""
+        file = self._fs.open(path)
+        self._add(key, file)
+        return file
 
     def held(self, key: Hashable) -> File | None:
         """A file that is kept open for writing, if it is."""

@@ -42,7 +42,7 @@ from samelog.store.merged.partition_file import claim, write_partition_file
 from samelog.store.merged.reader import MergedReader
 from samelog.store.merged.recovery import MergedRecovery
 from samelog.store.merged.segment_chain import PendingCheckpoints
-from samelog.store.merged.segment_reader import append_entries, write_entries
+from samelog.store.merged.segment_files import append_entries, write_entries
 from samelog.store.merged.spares import Spares
 from samelog.store.merged.tail import MergedTail
 from samelog.store.merged.truncation import LogStart
@@ -75,7 +75,9 @@ class MergedLog(MergedReader):
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self.spares = Spares(fs, path)
-        self._tail = MergedTail(fs, self._chain, self._reader, self._files) if read_only else None
+        self._tail = (
+            MergedTail(fs, self._chain, self._segment_files, self._files) if read_only else None
+        )
         self._checkpoints = PendingCheckpoints(self._chain.start)
         self._unsynced: set[int] = set()
         """Segments whose files stay open until a sync of them is known to be done."""
@@ -131,7 +133,7 @@ class MergedLog(MergedReader):
     def _recover(self, marks: MergedMarks | None) -> None:
         held = segment_bases(self._fs.list_directory(self.path))
         bases = [base for base in held if base >= self._chain.start.base]
-        recovery = MergedRecovery(self._fs, self._chain, self._reader, marks, self.damaged)
+        recovery = MergedRecovery(self._fs, self._chain, self._segment_files, marks, self.damaged)
         recovery.recover(bases)
         self._checkpoints = PendingCheckpoints(recovery.durable)
         if bases:
@@ -246,7 +248,7 @@ class MergedLog(MergedReader):
         self._check_writable()
         growing = self._chain.growing
         base = growing.base_offset
-        if not self._fs.exists(self._reader.path(base, LOG)):
+        if not self._fs.exists(self._segment_files.path(base, LOG)):
             self._dirty.touch_directory()
         log, index, time_index = (self._hold(base, suffix) for suffix in (LOG, INDEX, TIME_INDEX))
         write_entries(growing.offsets, index)
@@ -258,7 +260,7 @@ class MergedLog(MergedReader):
         """A file open for writing, which stays open until a sync of it is known to be done."""
         file = self._files.held((base, suffix))
         if file is None:
-            file = self._fs.open(self._reader.path(base, suffix), create=True)
+            file = self._fs.open(self._segment_files.path(base, suffix), create=True)
             self._files.hold((base, suffix), file)
         return file
 
@@ -294,8 +296,8 @@ class MergedLog(MergedReader):
         self._writer = None
         self._files.close()
         self._dirty.clear()
-        if self._fs.exists(self._reader.path(self.start_offset, LOG)):
-            self._reader.cut(self.start_offset, 0)
+        if self._fs.exists(self._segment_files.path(self.start_offset, LOG)):
+            self._segment_files.cut(self.start_offset, 0)
         self._chain.start = LogCheckpoint(base_offset, base_offset, 0, checksum)
         self._chain.restart_at(base_offset)
         self._checkpoints = PendingCheckpoints(self._chain.start)
@@ -337,9 +339,9 @@ class MergedLog(MergedReader):
         for base in self._chain.begin_at(start):
             self._unsynced.discard(base)
             for suffix in (LOG, INDEX, TIME_INDEX):
-                self._dirty.forget(self._reader.path(base, suffix))
+                self._dirty.forget(self._segment_files.path(base, suffix))
                 self._files.drop((base, suffix))
-        self._reader.forget()
+        self._segment_files.forget()
         if self.durable_offset < start.offset:
             self._checkpoints = PendingCheckpoints(start)
 
@@ -347,12 +349,12 @@ class MergedLog(MergedReader):
 
     def open_file(self, base: int) -> File | None:
         """A segment's log file, if it is open: it can be read even if its name is gone."""
-        return self._files.opened((base, LOG))
+        return self._files.find((base, LOG))
 
     def look_at_file_again(self, base: int) -> None:
         """Another file has a segment's name now."""
         self._files.drop((base, LOG))
-        self._reader.forget()
+        self._segment_files.forget()
 
     def take_restored(self, base: int, path: str, size: int) -> None:
         """The first `size` bytes of a segment whose name is gone are at `path`, durably: add what
@@ -372,7 +374,7 @@ class MergedLog(MergedReader):
             return self.look_at_file_again(base)
         self._writer = None
         for suffix in (LOG, INDEX, TIME_INDEX):
-            self._dirty.forget(self._reader.path(base, suffix))
+            self._dirty.forget(self._segment_files.path(base, suffix))
             self._files.drop((base, suffix))
         self._dirty.touch(self._open_segment().log.file)
         return None

@@ -1,21 +1,41 @@
-"""What a merged log holds, and reading it.
+"""What a merged log holds, and finding and reading record batches in it.
 
-Invariant: only whole batches with dense offsets are ever handed out.
+Invariant: only whole batches with dense offsets are ever handed out; memory is bounded by one read,
+one batch, and the indexes of a few segments.
 """
 
 from __future__ import annotations
 
-import os
+from struct import Struct
 
-from samelog.format.batch import HEADER_BYTES, read_header
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, read_header
+from samelog.format.compression import decompress
 from samelog.format.directory_files import PartitionFile
+from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.format.file_names import LOG
 from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
+from samelog.store.disk.batch_walk import batch_heads, valid_extent
 from samelog.store.disk.file_cache import FileCache
-from samelog.store.disk.files import FileSystem
+from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.segment_chain import SegmentChain
-from samelog.store.merged.segment_reader import OffsetNotHeld, SegmentReader
+from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.truncation import LogStart
+
+_EPOCH = Struct(">12xi")  # of a batch: partitionLeaderEpoch
+_LENGTH = Struct(">8xi")  # of a batch: batchLength, which does not count its first 12 bytes
+
+
+class OffsetNotHeld(LogFormatError):
+    """An offset is not in this log: archived, or not written yet. Offsets [start, end) are."""
+
+    def __init__(self, path: str, offset: int, start: int, end: int) -> None:
+        super().__init__(path, offset, start, end)
+        self.path, self.offset, self.start, self.end = path, offset, start, end
+
+    def __str__(self) -> str:
+        return f"{self.path}: offset {self.offset} is not in [{self.start}, {self.end})"
 
 
 class MergedReader:
@@ -32,7 +52,7 @@ class MergedReader:
         self._chain = SegmentChain(start)
         self._chain.log_start = whose.log_start
         self._files = FileCache(fs)
-        self._reader = SegmentReader(fs, path, self._chain, self._files, read_only=read_only)
+        self._segment_files = SegmentFiles(fs, path, self._chain, self._files, read_only=read_only)
         self._last_append: tuple[int, int] | None = None
         """(segment, byte) of a batch near the end; None: not known."""
 
@@ -85,15 +105,63 @@ class MergedReader:
         """The running checksums where a segment begins, and where it ends (None: it grows)."""
         return self._chain.checksums(segment_base)
 
-    def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
-        """Whole batches from a batch boundary: at most `limit_bytes`, but at least one if any.
+    # --- by position ---------------------------------------------------------------------------
+
+    def read(self, base: int, byte: int, limit_bytes: int) -> bytes:
+        """Whole batches from a batch boundary of a segment: at most `limit_bytes`, but at least one
+        if there is any.
 
         Raises:
             NoSuchFile: there is no such segment here.
             CorruptLog: no batch starts there.
             DiskFault: the disk fails.
         """
-        return self._reader.read(segment_base, byte, limit_bytes)
+        size = self._chain.size_of(base)
+        if byte >= size:
+            return b""
+        file = self._segment_files.log(base)
+        data = file.pread(min(limit_bytes, size - byte), byte)
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        if scan.end == len(data) and data:
+            return data
+        if scan.end > 0:
+            return data[: scan.end]
+        return self._read_one(file, byte, size)
+
+    def _read_one(self, file: File, byte: int, size: int) -> bytes:
+        header = file.pread(_LENGTH.size, byte)
+        length = _LENGTH.unpack(header)[0] + _LENGTH.size if len(header) == _LENGTH.size else -1
+        if not 0 < length <= min(size - byte, HELD_BATCH_BYTES):
+            raise CorruptLog(file.path, byte, "no record batch starts here")
+        return file.pread(length, byte)
+
+    def batch_at(self, base: int, byte: int) -> int | None:
+        """The CRC field of the batch that starts at a byte of a segment; None if none does. Raises
+        NoSuchFile.
+        """
+        size = self._chain.size_of(base)
+        if not 0 <= byte < size:
+            return None
+        try:
+            return next(batch_heads(self._segment_files.log(base), byte, size)).crc
+        except CorruptLog:
+            return None
+
+    def last_batch(self) -> tuple[int, int, int] | None:
+        """(segment, start, CRC field) of the last batch."""
+        known = self._last_append
+        for base in reversed(self._chain.bases):
+            size = self._chain.size_of(base)
+            if size == 0:
+                continue
+            start = self._segment_files.indexes(base)[0].last[1]
+            if known is not None and known[0] == base:
+                start = max(start, known[1])
+            found = valid_extent(self._segment_files.log(base), start, size, verify_crc=False)
+            return base, found.last_start, found.last_crc
+        return None
+
+    # --- by offset and time --------------------------------------------------------------------
 
     def locate(self, offset: int) -> tuple[int, int]:
         """(segment, byte) of the batch that holds `offset`; the end for the next offset.
@@ -101,41 +169,72 @@ class MergedReader:
         Raises:
             OffsetNotHeld: it is below the start, or above the end.
         """
-        return self._reader.locate(offset)
+        end = self._chain.end
+        if offset == end.offset:
+            return end.base, end.byte
+        first = self._chain.first_offset
+        if not first <= offset < end.offset:
+            raise OffsetNotHeld(self.path, offset, first, end.offset)
+        base = self._chain.base_of(offset)
+        position = self._segment_files.indexes(base)[0].lookup(offset)[1]
+        for head in batch_heads(self._segment_files.log(base), position, self._chain.size_of(base)):
+            if head.last_offset >= offset:
+                return base, head.start
+        raise CorruptLog(
+            self._segment_files.path(base, LOG), position, f"offset {offset} is not behind here"
+        )
 
     def locate_timestamp(self, timestamp: int) -> int:
         """The offset of the first record whose timestamp (ms) is at least this; else the next."""
-        found = self._reader.locate_timestamp(timestamp)
+        found = self.locate_record(timestamp)
         return self.next_offset if found is None else found[0]
 
     def locate_record(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp (ms) is at least this."""
-        return self._reader.locate_timestamp(timestamp)
+        for segment in self._chain.segments():
+            if segment.size and segment.max_timestamp >= timestamp:
+                found = self._locate_in(segment.base_offset, timestamp)
+                if found is not None:
+                    return found
+        return None
+
+    def _locate_in(self, base: int, timestamp: int) -> tuple[int, int] | None:
+        offsets, times = self._segment_files.indexes(base)
+        position = offsets.lookup(times.lookup(timestamp)[1])[1]
+        first = self._chain.first_offset
+        for head in batch_heads(self._segment_files.log(base), position, self._chain.size_of(base)):
+            if head.max_timestamp >= timestamp and head.last_offset >= first:
+                batch = self.read(base, head.start, 1)
+                for record in kernels.decode_records(batch, 0, len(batch), "", 0, decompress):
+                    if record.timestamp >= timestamp and record.offset >= first:
+                        return record.offset, record.timestamp
+        return None
 
     def youngest(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first of the records with the highest timestamp."""
         highest = max((each.max_timestamp for each in self.segments() if each.size), default=None)
-        return None if highest is None else self._reader.locate_timestamp(highest)
+        return None if highest is None else self.locate_record(highest)
 
     def first_timestamp(self, segment_base: int) -> int:
         """The timestamp (ms) of a segment's first record. Raises as `read`."""
         return read_header(self.read(segment_base, 0, HEADER_BYTES)).base_timestamp
 
+    # --- leader epochs ---------------------------------------------------------------------------
+
     def epoch_at(self, offset: int) -> int:
         """The leader epoch of a record. Raises OffsetNotHeld."""
-        return self._reader.epoch_at(offset)
+        base, byte = self.locate(offset)
+        return int(_EPOCH.unpack(self._segment_files.log(base).pread(_EPOCH.size, byte))[0])
 
     def end_of_epoch(self, epoch: int) -> int:
-        """The offset behind the last record of this leader epoch or an earlier one."""
-        return self._reader.end_of_epoch(epoch)
-
-    def last_batch(self) -> tuple[int, int, int] | None:
-        """(segment, start, CRC field) of the last batch."""
-        return self._reader.last_batch(self._last_append)
-
-    def batch_at(self, segment_base: int, byte: int) -> int | None:
-        """The CRC field of the batch that starts there; None if none does. Raises NoSuchFile."""
-        return self._reader.batch_at(segment_base, byte)
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        """The offset behind the last record of this leader epoch or an earlier one. Along a log,
+        epochs never fall.
+        """
+        low, high = self._chain.first_offset, self._chain.growing.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.epoch_at(middle) > epoch:
+                high = middle
+            else:
+                low = middle + 1
+        return low

@@ -19,7 +19,7 @@ from samelog.format.marks import IndexMark, LogCheckpoint, MergedMarks
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.quarantine import keep_copy, restore_prefix, set_aside
 from samelog.store.merged.segment_chain import SegmentChain
-from samelog.store.merged.segment_reader import SegmentReader
+from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.segment_walk import RunningChecksum, resume_from_index, walk_into
 
 
@@ -29,7 +29,7 @@ class MergedRecovery:
 
     fs: FileSystem
     chain: SegmentChain
-    reader: SegmentReader
+    segments: SegmentFiles
     marks: MergedMarks | None
     damaged: list[CorruptLog]
     durable: LogCheckpoint = field(init=False)
@@ -54,7 +54,7 @@ class MergedRecovery:
                 self._end_here(bases[number:], "is missing")
                 return
             sealed, later = known.get(base), bases[number + 1 :]
-            if sealed is not None and self.fs.size(self.reader.path(base, LOG)) == sealed.size:
+            if sealed is not None and self.fs.size(self.segments.path(base, LOG)) == sealed.size:
                 self.chain.add_sealed(sealed)
             elif not self._take_up(base, later, is_sealed=sealed is not None):
                 return
@@ -62,7 +62,7 @@ class MergedRecovery:
 
     def _begin(self, first: int, marks: MergedMarks) -> None:
         """The oldest segments may be missing; the log then begins later."""
-        path = self.reader.path(self.chain.start.base, LOG)
+        path = self.segments.path(self.chain.start.base, LOG)
         if self.chain.begin_later(first, marks.sealed):
             self.damaged.append(CorruptLog(path, 0, f"no segment is left below offset {first}"))
 
@@ -78,7 +78,7 @@ class MergedRecovery:
 
     def _take_up(self, base: int, later: list[int], *, is_sealed: bool) -> bool:
         """Check a segment's bytes, from shortly below the mark on; whether the next one follows."""
-        file = self.fs.open(self.reader.path(base, LOG), writable=True)
+        file = self.fs.open(self.segments.path(base, LOG), writable=True)
         try:
             size = file.size()
             reason = self._walk(file, size)
@@ -110,7 +110,7 @@ class MergedRecovery:
         checksum = RunningChecksum(0, self.chain.checksum)
         if self.marks is not None and self.durable.base == base:
             mark = _index_mark(self.marks, base)
-            resume_from_index(growing, file, self.reader.stored(base), mark, self.durable.byte)
+            resume_from_index(growing, file, self.segments.stored(base), mark, self.durable.byte)
             checksum = RunningChecksum(self.durable.byte, self.durable.checksum)
         reason = walk_into(growing, file, size, checksum)
         self.chain.checksum = checksum.value
@@ -119,7 +119,7 @@ class MergedRecovery:
     def _seal(self) -> None:
         growing = self.chain.growing
         self.chain.seal()
-        self.reader.store_indexes(growing.base_offset, growing.offsets, growing.times)
+        self.segments.store_indexes(growing.base_offset, growing.offsets, growing.times)
 
     def _cut(self, file: File, reason: str | None) -> None:
         end = self.chain.growing.size
@@ -131,7 +131,7 @@ class MergedRecovery:
 
     def _damage(self, base: int, later: list[int], reason: str) -> None:
         """Set a segment and its successors aside; go on behind its intact part, which is kept."""
-        path = self.reader.path(base, LOG)
+        path = self.segments.path(base, LOG)
         aside = set_aside(self.fs, path)
         self._drop(later, set_them_aside=True)
         restore_prefix(self.fs, aside, path, 0)
@@ -145,7 +145,7 @@ class MergedRecovery:
             file.datasync()
         finally:
             file.close()
-        self.fs.sync_directory(self.reader.directory)
+        self.fs.sync_directory(self.segments.directory)
         self.durable = self.chain.end
         self.damaged.append(
             CorruptLog(path, self.durable.byte, f"{reason}; the file is now {aside}")
@@ -154,14 +154,14 @@ class MergedRecovery:
     def _drop(self, bases: list[int], *, set_them_aside: bool) -> None:
         """Take segments out of the log; they follow what is damaged or missing."""
         for base in bases:
-            path = self.reader.path(base, LOG)
+            path = self.segments.path(base, LOG)
             if set_them_aside:
                 aside = set_aside(self.fs, path)
                 reason = f"follows what is damaged or missing; it is now {aside}"
                 self.damaged.append(CorruptLog(path, 0, reason))
             else:
                 self.fs.unlink(path)
-            self.reader.unlink_indexes(base)
+            self.segments.unlink_indexes(base)
 
 
 def _index_mark(marks: MergedMarks, base: int) -> IndexMark:

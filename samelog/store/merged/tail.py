@@ -16,7 +16,7 @@ from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file
 from samelog.store.merged.segment_chain import SegmentChain
-from samelog.store.merged.segment_reader import SegmentReader
+from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.segment_walk import RunningChecksum, resume_from_index, walk_into
 
 
@@ -24,13 +24,13 @@ class MergedTail:
     """Keeps `chain` up to date with the directory."""
 
     def __init__(
-        self, fs: FileSystem, chain: SegmentChain, reader: SegmentReader, files: FileCache
+        self, fs: FileSystem, chain: SegmentChain, segments: SegmentFiles, files: FileCache
     ) -> None:
         self._fs = fs
         self._chain = chain
-        self._reader = reader
+        self._segment_files = segments
         self._files = files
-        self._watch = DirectoryWatch(fs, reader.directory)
+        self._watch = DirectoryWatch(fs, segments.directory)
         self._bases: list[int] = []
 
     def begin(self, marks: MergedMarks | None) -> None:
@@ -52,8 +52,8 @@ class MergedTail:
         base = durable.base
         if base not in self._bases:
             return
-        file = self._reader.file(base)
-        resume_from_index(growing, file, self._reader.stored(base), mark, durable.byte)
+        file = self._segment_files.log(base)
+        resume_from_index(growing, file, self._segment_files.stored(base), mark, durable.byte)
         checksum = RunningChecksum(durable.byte, durable.checksum)
         walk_into(growing, file, durable.byte, checksum)
         self._chain.checksum = checksum.value
@@ -69,12 +69,12 @@ class MergedTail:
         return self._chain.end != before
 
     def _list_names(self) -> None:
-        bases = segment_bases(self._fs.list_directory(self._reader.directory))
+        bases = segment_bases(self._fs.list_directory(self._segment_files.directory))
         self._bases = [base for base in bases if base >= self._chain.start.base]
 
     def _take_start(self) -> None:
         """Something may have been archived since."""
-        path = os.path.join(self._reader.directory, PARTITION_FILE)
+        path = os.path.join(self._segment_files.directory, PARTITION_FILE)
         whose = read_json_file(self._fs, path, PartitionFile)
         if whose is None:
             return
@@ -84,7 +84,7 @@ class MergedTail:
             begin = LogCheckpoint(start, start, 0, whose.start_checksum)
             for base in self._chain.begin_at(begin):
                 self._files.drop((base, LOG))
-            self._reader.forget()
+            self._segment_files.forget()
 
     def _list(self) -> None:
         self._take_start()
@@ -94,7 +94,7 @@ class MergedTail:
         if self._chain.growing.size > 0 and base not in self._bases:
             left = [lower for lower in self._bases if self._chain.start.base <= lower < base]
             self._chain.restart_at(max(left, default=self._chain.start.base))
-            self._reader.forget()
+            self._segment_files.forget()
 
     def _follow(self) -> None:
         """Take up the growing segment's batches, and its successors'."""
@@ -110,7 +110,7 @@ class MergedTail:
         if base not in self._bases:
             return False
         try:
-            file = self._reader.file(base)
+            file = self._segment_files.log(base)
         except NoSuchFile:
             return False
         size = file.size()

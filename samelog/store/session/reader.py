@@ -109,7 +109,7 @@ class InputReader:
 
     def _file(self, run: int, roll: int) -> File:
         key = (run, roll)
-        return self._files.get(key, self._path(data_name(run, roll)))
+        return self._files.find(key) or self._files.open(key, self._path(data_name(run, roll)))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)

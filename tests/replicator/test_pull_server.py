@@ -306,7 +306,7 @@ def test_what_cannot_be_read_is_refused_not_skipped(tmp_path: Path) -> None:
         stream = source.merged[0]
         stream.append(batch(b"a"))
 
-        def fail(segment_base: int, byte: int, limit_bytes: int) -> bytes:
+        def fail(base: int, byte: int, limit_bytes: int) -> bytes:
             raise CorruptLog("log", 7, "is rotten")
 
         stream.log.read = fail  # type: ignore[method-assign]

@@ -16,8 +16,8 @@ import threading
 import time
 
 from samelog import Publisher
+from samelog.admin.client import AdminError, node_status
 from samelog.cli.local_cluster import LocalCluster, LocalNode
-from samelog.replicator.admin_client import AdminError, node_status
 
 LOAD_PER_S = 200
 POLL_S = 0.01

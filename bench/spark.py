@@ -25,13 +25,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from bench.spark_kafka import Unavailable, apache_kafka, connector, produce
 from samelog import Publisher
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import LocalCluster
 from samelog.format import _kernels as kernels
-from samelog.replicator.admin_client import request
 from samelog.spark.source.data_source import SamelogDataSource
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
-from samelog.wire.admin import CreateTopic, TopicCreated
 
 RUNS = 3
 BATCH_BYTES = 64 << 10
@@ -161,7 +161,7 @@ def sink(
 ) -> dict[str, object]:
     """From a local copy to three nodes: a batch query of two tasks, until it is published."""
     write_log(directory, "sunk", binary_values(rows))
-    request(cluster.client_config(), CreateTopic("sunk", 2, {}), TopicCreated)
+    ask(cluster.client_config(), CreateTopic("sunk", 2, {}))
     reader = spark.read.format("samelog").option("directory", directory)
     frame = reader.option("subscribe", "sunk").load().select("value", "partition")
 

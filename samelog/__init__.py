@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from samelog.admin.log_history import log_history
     from samelog.format._kernels import Record
     from samelog.publisher import AsyncPublisher, Publisher
-    from samelog.replicator.log_history import log_history
     from samelog.subscriber import AsyncSubscriber, Subscriber
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _MODULES = {
     "Publisher": "samelog.publisher",
     "Record": "samelog.format._kernels",
     "Subscriber": "samelog.subscriber",
-    "log_history": "samelog.replicator.log_history",
+    "log_history": "samelog.admin.log_history",
 }
 
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from samelog.admin.answers import LogFile, LogHistoryPage
+from samelog.admin.requests import LogHistory
 from samelog.archiver.copies.manifests import formats_in
 from samelog.archiver.digests import Digests
 from samelog.archiver.history import ArchiveHistory
@@ -18,7 +23,6 @@ from samelog.archiver.rounds import rolled_ms
 from samelog.format.errors import LogFormatError
 from samelog.format.history import CopyNote
 from samelog.format.segment import Segment
-from samelog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
 from samelog.wire.errors import FaultCode
 
 PAGE_FILES = 500
@@ -55,10 +59,11 @@ class LogHistoryReader:
 
     def _files(self, request: LogHistory) -> Iterator[LogFile]:
         state = self._machine.state
-        if request.topic and request.topic not in state.names:
+        if request.topic is not UNSET and request.topic not in state.names:
             text = f"there is no topic {request.topic!r}"
             raise HistoryRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
-        begin = request.from_topic, request.from_partition
+        first = request.from_topic if request.from_topic is not UNSET else request.topic
+        begin = "" if first is UNSET else first, request.from_partition
         for name in sorted(state.names):
             topic = state.topics[state.names[name]]
             for number in topic.partition_numbers:
@@ -99,7 +104,7 @@ class LogHistoryReader:
     def _with_copy(self, file: LogFile, note: CopyNote) -> LogFile:
         url = self._machine.state.copy_targets[note.target]
         formats = ",".join(formats_in(note.formats))
-        return file._replace(copied_ms=note.copied_ms, copy_url=url, copy_formats=formats)
+        return replace(file, copied_ms=note.copied_ms, copy_url=url, copy_formats=formats)
 
     def _kept(
         self, of: tuple[str, int], partition: PartitionView, offset: int
@@ -123,7 +128,7 @@ class LogHistoryReader:
 
 
 def _is_wanted(request: LogHistory, of: tuple[str, int]) -> bool:
-    return request.topic in ("", of[0]) and request.partition in (NONE, of[1])
+    return request.topic in (UNSET, of[0]) and request.partition in (UNSET, of[1])
 
 
 def _rolled(partition: PartitionView, segment: Segment) -> int:

@@ -300,8 +300,8 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def _is_live(self, node: LocalNode) -> bool:
-        from samelog.replicator.admin_client import AdminError, node_status
-        from samelog.wire.admin import NodeState
+        from samelog.admin.answers import NodeState
+        from samelog.admin.client import AdminError, node_status
 
         if node.pid is None:
             return False

@@ -10,7 +10,16 @@ import re
 import time
 
 import click
+from msgspec import UNSET
 
+from samelog.admin.answers import (
+    LeadershipMoved,
+    NodeInfo,
+    NodeState,
+    Status,
+)
+from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.output import (
     client_option,
     fail,
@@ -21,21 +30,6 @@ from samelog.cli.output import (
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import parse_address
-from samelog.replicator.admin_client import AdminError, all_statuses, request
-from samelog.wire.admin import (
-    AddNode,
-    GetStatus,
-    LeadershipMoved,
-    MaintenanceSet,
-    MoveLeadership,
-    NodeAdded,
-    NodeInfo,
-    NodeRemoved,
-    NodeState,
-    RemoveNode,
-    SetMaintenance,
-    Status,
-)
 from samelog.wire.plain import to_json
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -112,7 +106,7 @@ def remove(config: ClientConfig, *, name: str, as_json: bool) -> None:
     Example:
       samelog node remove rt-sequencer-2 --config client.toml
     """
-    removed = request(config, RemoveNode(name), NodeRemoved)
+    removed = ask(config, RemoveNode(name))
     if as_json:
         print_json(removed)
     else:
@@ -139,7 +133,7 @@ def maintenance(
     if end == (duration is not None):
         raise click.UsageError("either --for DURATION or --end")
     seconds = 0 if duration is None else seconds_in(duration)
-    answer = request(config, SetMaintenance(name, seconds), MaintenanceSet)
+    answer = ask(config, SetMaintenance(name, seconds))
     if as_json:
         print_json(answer)
     elif answer.until_ms:
@@ -166,11 +160,11 @@ def transfer(config: ClientConfig, *, name: str | None, leader: str | None, as_j
       samelog node transfer --from rt-sequencer-0 --config client.toml
     """
     if leader is not None:
-        status = request(config, GetStatus(), Status)
+        status = ask(config, GetStatus())
         if status.leader != leader or sum(node.voter for node in status.nodes) == 1:
             _nothing_to_move(status.leader or "", as_json=as_json)
             return
-    answer = request(config, MoveLeadership(name), LeadershipMoved)
+    answer = ask(config, MoveLeadership(UNSET if name is None else name))
     if as_json:
         print_json(answer)
     else:
@@ -230,7 +224,7 @@ def _check_address(address: str) -> None:
 
 
 def _added(config: ClientConfig, body: AddNode, wait_s: float, *, as_json: bool) -> None:
-    added = request(config, body, NodeAdded)
+    added = ask(config, body)
     if wait_s:
         wait_voter(config, body, wait_s)
     if as_json:
@@ -251,7 +245,7 @@ def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 
 def _known(config: ClientConfig) -> dict[str, NodeInfo]:
     try:
-        return {node.name: node for node in request(config, GetStatus(), Status).nodes}
+        return {node.name: node for node in ask(config, GetStatus()).nodes}
     except AdminError:
         return {}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog.cli.output import fail, talk
 from samelog.cli.reload import NodeReload, take_over
+from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
 from samelog.kafka.service import KafkaService, ListenerFault
@@ -25,6 +26,7 @@ from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
+from samelog.sequencer.host import Host
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.store import RaftStoreError
 from samelog.sequencer.serving import serve_node
@@ -58,17 +60,21 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     fs, stop = OsFileSystem(), asyncio.Event()
     tls = ReloadingContext(config.tls, own=NODE_PREFIX + config.name)
     loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
+    administration = HttpApplication(api, is_local=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload.load)
 
+    running: Node | None = None
+
     def changed() -> None:
         start_log(reload.config.log_level)
-        if api.node is not None:
-            take_over(api.node, reload)
+        if running is not None:
+            take_over(running, reload)
 
     def make(place: NodePlace | None) -> Node:
-        node = Node(
+        nonlocal running
+        running = node = Node(
             reload.config,
             fs=fs,
             clock=SystemClock(),
@@ -76,6 +82,7 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
             rng=random.Random(),
             bootstrap=bootstrap,
             place=place,
+            host=Host(open_http=administration.open),
         )
         if config.kafka.listeners:
             node.services.append(KafkaService(node))
@@ -94,12 +101,14 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     if http is not None:
         await http.start()  # before the node: its probes are to be answered while it starts
         talk(f"node {config.name} answers HTTP on {http.address}")
+    await administration.start()
     try:
         await serve_node(
             config, make, stop, fs=fs, tls=tls, bootstrap=bootstrap, on_started=started
         )
     finally:
         watch.close()
+        await administration.close()
         if http is not None:
             await http.close()
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from samelog.admin.answers import Status
+from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.requests import VoidRecords
 from samelog.cli.output import client_option, fail, json_option, print_json, talk
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import AdminError, all_statuses, request
-from samelog.wire.admin import RecordsVoided, Status, VoidRecords
 
 
 class Copy(NamedTuple):
@@ -57,7 +58,7 @@ def command(config: ClientConfig, as_json: bool, **options: Any) -> None:
             print_json(_found(copies, first, behind, done=False))
         fail(f"{lost} are on no node. Nothing is done; to give them up: --confirm {topic}")
     asked = VoidRecords(topic, partition, first, behind, options["without"])
-    request(config, asked, RecordsVoided)
+    ask(config, asked)
     if as_json:
         print_json(_found(copies, first, behind, done=True))
     else:

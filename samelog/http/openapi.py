@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 import samelog
+from samelog.admin.table import Operation, WhoMayAsk
+from samelog.http.answer_schemas import REFERENCE, AnswerSchemas, JsonSchema
 from samelog.http.problem import CONTENT_TYPE
-from samelog.http.routes import Access, Api, Route, Text
-from samelog.http.shapes import REFERENCE, Schema, Shapes
+from samelog.http.routes import HttpApi, PlainText
 
 VERSION = "3.1.0"
 ALWAYS = (
@@ -24,9 +25,9 @@ ALWAYS = (
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 OF_A_BODY = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-PROBLEM: Schema = {
+PROBLEM: JsonSchema = {
     "type": "object",
-    "description": "RFC 9457; what else there is says more: code, remedy, leader.",
+    "description": "RFC 9457; what else there is says more: code, remedy, leader, leader_address.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
@@ -38,76 +39,89 @@ PROBLEM: Schema = {
 }
 
 
-def openapi(api: Api) -> dict[str, Any]:
+def openapi(api: HttpApi) -> dict[str, Any]:
     """The document."""
-    shapes = Shapes()
+    schemas = AnswerSchemas()
     paths: dict[str, dict[str, Any]] = {}
     for route in api.routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shapes)
+        row = route.operation
+        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, schemas)
+        schemas.named |= nested_schemas(row)
     return {
         "openapi": VERSION,
         "info": {"title": api.title, "version": samelog.__version__},
         "paths": paths,
-        "components": {"schemas": {**shapes.named, "Problem": PROBLEM}},
+        "components": {"schemas": {**schemas.named, "Problem": PROBLEM}},
     }
 
 
-def _operation(route: Route, shapes: Shapes) -> dict[str, Any]:
-    asked = schema_of_asked(route)
+def _operation(row: Operation, schemas: AnswerSchemas) -> dict[str, Any]:
+    request = request_schema(row)
     parameters = [
         {
             "name": name,
-            "in": "path" if name in route.in_path else "query",
-            "required": name in asked["required"],
+            "in": "path" if name in row.in_path else "query",
+            "required": name in request["required"],
             "schema": schema,
         }
-        for name, schema in asked["properties"].items()
-        if name in route.in_path or route.method == "GET"
+        for name, schema in request["properties"].items()
+        if name in row.in_path or row.method == "GET"
     ]
-    operation: dict[str, Any] = {
-        "operationId": route.name,
-        "summary": route.summary,
-        "description": f"May be asked by: {route.access.value}.",
+    found: dict[str, Any] = {
+        "operationId": row.name,
+        "summary": row.summary,
+        "description": f"May be asked by: {row.who_may.value}.",
         "parameters": parameters,
-        "responses": _responses(route, shapes),
+        "responses": _responses(row, schemas),
     }
-    if route.method == "POST":
-        operation["requestBody"] = _body(route, asked)
-    return operation
+    if row.method == "POST":
+        found["requestBody"] = _body(row, request)
+    return found
 
 
-def schema_of_asked(route: Route) -> Schema:
-    """The schema of a route's struct, inlined, with `properties` and `required`."""
-    schema = msgspec.json.schema(route.asked)
-    found: Schema = schema["$defs"][route.asked.__name__]
+def request_schema(row: Operation) -> JsonSchema:
+    """The schema of an operation's request, with `properties` and `required`."""
+    found = _components(row)[row.request.__name__]
     return {**found, "required": found.get("required", [])}
 
 
-def _body(route: Route, asked: Schema) -> dict[str, Any]:
-    names = [name for name in asked["properties"] if name not in route.in_path]
+def nested_schemas(row: Operation) -> dict[str, JsonSchema]:
+    """The schemas of what stands in an operation's request, by name."""
+    found = _components(row)
+    del found[row.request.__name__]
+    return found
+
+
+def _components(row: Operation) -> dict[str, JsonSchema]:
+    _, found = msgspec.json.schema_components([row.request], ref_template=REFERENCE + "{name}")
+    return found
+
+
+def _body(row: Operation, request: JsonSchema) -> dict[str, Any]:
+    names = [name for name in request["properties"] if name not in row.in_path]
     schema = {
         "type": "object",
-        "properties": {name: asked["properties"][name] for name in names},
-        "required": [name for name in names if name in asked["required"]],
+        "properties": {name: request["properties"][name] for name in names},
+        "required": [name for name in names if name in request["required"]],
         "additionalProperties": False,
     }
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _responses(route: Route, shapes: Shapes) -> dict[str, Any]:
-    if route.answer is Text:
+def _responses(row: Operation, schemas: AnswerSchemas) -> dict[str, Any]:
+    if row.answer is PlainText:
         content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     else:
-        content = {"application/json": {"schema": shapes.of(route.answer)}}
-    told = {str(int(status)): _problem(status) for status in problems_of(route)}
+        content = {"application/json": {"schema": schemas.of(row.answer)}}
+    told = {str(int(status)): _problem(status) for status in problems_of(row)}
     return {"200": {"description": "What was asked.", "content": content}, **told}
 
 
-def problems_of(route: Route) -> list[HTTPStatus]:
+def problems_of(row: Operation) -> list[HTTPStatus]:
     """What else than success a request may come to."""
-    body = OF_A_BODY if route.method == "POST" else ()
-    known = {*ALWAYS, *body, *route.problems}
-    return sorted(known - ({HTTPStatus.FORBIDDEN} if route.access is Access.ANYBODY else set()))
+    body = OF_A_BODY if row.method == "POST" else ()
+    known = {*ALWAYS, *body, *row.refusals}
+    return sorted(known - ({HTTPStatus.FORBIDDEN} if row.who_may is WhoMayAsk.ANYBODY else set()))
 
 
 def _problem(status: HTTPStatus) -> dict[str, Any]:

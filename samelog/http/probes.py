@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from samelog.http.asked import Nothing
+from samelog.admin.requests import AdminRequest
+from samelog.admin.table import Operation, WhoMayAsk
 from samelog.http.metrics.collector import Metrics
 from samelog.http.openapi import openapi
-from samelog.http.problem import Problem
-from samelog.http.routes import Access, Api, Asked, Route, Text
+from samelog.http.problem import HttpProblem
+from samelog.http.routes import HttpApi, PlainText, Route
 
 
 class Alive(NamedTuple):
@@ -30,28 +31,50 @@ class Ready(NamedTuple):
     status: str
 
 
-def probe_routes(api: Api, not_ready: Callable[[], str], metrics: Metrics) -> tuple[Route, ...]:
+class GetHealth(AdminRequest[Alive], frozen=True):
+    """Is the process alive?"""
+
+
+class GetReadiness(AdminRequest[Ready], frozen=True):
+    """Can it serve?"""
+
+
+class GetMetrics(AdminRequest[PlainText], frozen=True):
+    """What monitoring reads."""
+
+
+class GetDescription(AdminRequest[dict[str, Any]], frozen=True):
+    """What can be asked."""
+
+
+ANYBODY, ANY_IDENTITY = WhoMayAsk.ANYBODY, WhoMayAsk.ANY_IDENTITY
+HEALTH = Operation("GET", "/healthz", "Is the event loop alive?", ANYBODY, GetHealth)
+READINESS = Operation("GET", "/readyz", "Can it serve? 503: why not.", ANYBODY, GetReadiness)
+METRICS = Operation("GET", "/metrics", "For Prometheus.", ANY_IDENTITY, GetMetrics)
+DESCRIPTION = Operation("GET", "/openapi.json", "This table.", ANY_IDENTITY, GetDescription)
+
+
+def probe_routes(api: HttpApi, not_ready: Callable[[], str], metrics: Metrics) -> tuple[Route, ...]:
     """`not_ready`: why the process cannot serve; empty if it can."""
 
-    async def healthz(asked: Asked) -> Alive:
+    async def health(request: GetHealth, identity: str) -> Alive:
         return Alive("alive")
 
-    async def readyz(asked: Asked) -> Ready:
+    async def readiness(request: GetReadiness, identity: str) -> Ready:
         reason = not_ready()
         if reason:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+            raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         return Ready("ready")
 
-    async def description(asked: Asked) -> dict[str, Any]:
+    async def exported(request: GetMetrics, identity: str) -> PlainText:
+        return PlainText(await metrics.text(), CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def description(request: GetDescription, identity: str) -> dict[str, Any]:
         return openapi(api)
 
-    async def exported(asked: Asked) -> Text:
-        return Text(await metrics.text(), CONTENT_TYPE_PLAIN_0_0_4)
-
-    alive, can, what = "Is the event loop alive?", "Can it serve? 503: why not.", "This table."
     return (
-        Route("GET", "/healthz", alive, Access.ANYBODY, Nothing, Alive, healthz),
-        Route("GET", "/readyz", can, Access.ANYBODY, Nothing, Ready, readyz),
-        Route("GET", "/metrics", "For Prometheus.", Access.KNOWN, Nothing, Text, exported),
-        Route("GET", "/openapi.json", what, Access.KNOWN, Nothing, dict[str, Any], description),
+        Route(HEALTH, health),
+        Route(READINESS, readiness),
+        Route(METRICS, exported),
+        Route(DESCRIPTION, description),
     )

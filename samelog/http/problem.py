@@ -11,27 +11,14 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from samelog.admin.table import STATUS_OF
 from samelog.wire.errors import FaultCode
 
 CONTENT_TYPE = "application/problem+json"
-STATUS_OF = {
-    FaultCode.NOT_AUTHORISED: HTTPStatus.FORBIDDEN,
-    FaultCode.INVALID_NAME: HTTPStatus.BAD_REQUEST,
-    FaultCode.OUT_OF_RANGE: HTTPStatus.UNPROCESSABLE_ENTITY,
-    FaultCode.UNKNOWN_TOPIC: HTTPStatus.NOT_FOUND,
-    FaultCode.UNKNOWN_GROUP: HTTPStatus.NOT_FOUND,
-    FaultCode.NOT_A_MEMBER: HTTPStatus.NOT_FOUND,
-    FaultCode.ALREADY_EXISTS: HTTPStatus.CONFLICT,
-    FaultCode.CHANGE_PENDING: HTTPStatus.CONFLICT,
-    FaultCode.GROUP_IN_USE: HTTPStatus.CONFLICT,
-    FaultCode.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
-    FaultCode.NOT_LEADER: HTTPStatus.MISDIRECTED_REQUEST,
-    FaultCode.TIMEOUT: HTTPStatus.GATEWAY_TIMEOUT,
-}
 RETRY_AFTER_S = 1
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """A request that is not answered as it was meant; `members` say more of it."""
 
     def __init__(self, status: HTTPStatus, detail: str, **members: str) -> None:
@@ -41,13 +28,13 @@ class Problem(Exception):
         self.members = {key: value for key, value in members.items() if value}
 
 
-def problem_of(code: FaultCode, message: str, remedy: str) -> Problem:
+def problem_of(code: FaultCode, message: str, remedy: str = "", **members: str) -> HttpProblem:
     """A refusal of the cluster."""
     status = STATUS_OF.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
-    return Problem(status, message, code=code.name.lower(), remedy=remedy)
+    return HttpProblem(status, message, code=code.name.lower(), remedy=remedy, **members)
 
 
-def problem_response(problem: Problem) -> web.Response:
+def problem_response(problem: HttpProblem) -> web.Response:
     """What the client gets."""
     status = problem.status
     body = {"type": "about:blank", "title": status.phrase, "status": int(status)}

@@ -8,55 +8,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from samelog.admin.requests import AdminRequest
+from samelog.admin.table import Operation, WhoMayAsk
 from samelog.http import sidecar_views as views
-from samelog.http.asked import Nothing
 from samelog.http.metrics.collector import Gather
 from samelog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
 from samelog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
 from samelog.http.probes import probe_routes
-from samelog.http.routes import Access, Asked, Route
+from samelog.http.routes import Route
 
 if TYPE_CHECKING:
     from samelog.publisher.sidecar import PublisherSidecar
     from samelog.subscriber.sidecar import SubscriberSidecar
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What one kind of sidecar has of its own: metrics, and why it is not ready."""
+class GetShipping(AdminRequest[views.Shipping], frozen=True):
+    """How shipping goes."""
 
+
+class GetCopying(AdminRequest[views.Copying], frozen=True):
+    """How copying goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarKind:
+    """What one kind of sidecar has of its own: the request for its status and the answer, metrics,
+    and why it is not ready.
+    """
+
+    request: type[AdminRequest[Any]]
+    status: Callable[[], object]
     table: tuple[Metric, ...]
     samples: Gather
     not_ready: Callable[[], str]
 
 
 class SidecarApi:
-    """Implements routes.Api."""
+    """Implements routes.HttpApi."""
 
-    def __init__(
-        self, title: str, side: Side, *, answer: type, look: Callable[[], object], kind: Kind
-    ) -> None:
-        """`look` gives an `answer`: the sidecar's status."""
-        self.title = title
+    def __init__(self, title: str, side: Side, kind: SidecarKind) -> None:
+        self.title, self.cluster = title, side.config.cluster
         self.delays = side.delays
         self.is_started = False
         """Whether the Kafka listener, if there is one, is open."""
         self._kind = kind
 
-        async def handle(asked: Asked) -> object:
-            return look()
+        async def status(request: object, identity: str) -> object:
+            return kind.status()
 
         metrics = sidecar_metrics(side, kind.table, kind.samples, self.not_ready)
-        status = Route("GET", "/status", "How it goes.", Access.LOOK, Nothing, answer, handle)
-        self.routes = (*probe_routes(self, self.not_ready, metrics), status)
+        row = Operation("GET", "/status", "How it goes.", WhoMayAsk.READER, kind.request)
+        self.routes = (*probe_routes(self, self.not_ready, metrics), Route(row, status))
 
     def not_ready(self) -> str:
         """Why it cannot serve; empty if it can."""
         return self._kind.not_ready() if self.is_started else "the sidecar is starting"
 
-    def may_look(self, identity: str) -> bool:
+    def may_read(self, identity: str) -> bool:
         """Every identity of the authority may: there are no grants at a sidecar."""
         return True
 
@@ -76,15 +86,14 @@ def publisher_api(
         return sidecar.directory.fault or listener_fault()
 
     budget = side.config.publisher.budget_bytes
-    kind = Kind(PUBLISHER, lambda: shipping(sidecar, budget), fault)
-    title = "samelog publisher sidecar"
-    return SidecarApi(
-        title,
-        side,
-        answer=views.Shipping,
-        look=lambda: views.shipping(sidecar, fault(), side.config_problem()),
-        kind=kind,
+    kind = SidecarKind(
+        GetShipping,
+        lambda: views.shipping(sidecar, fault(), side.config_problem()),
+        PUBLISHER,
+        lambda: shipping(sidecar, budget),
+        fault,
     )
+    return SidecarApi("samelog publisher sidecar", side, kind)
 
 
 def subscriber_api(sidecar: SubscriberSidecar, side: Side) -> SidecarApi:
@@ -99,12 +108,11 @@ def subscriber_api(sidecar: SubscriberSidecar, side: Side) -> SidecarApi:
         missing = ", ".join(topic for topic in sidecar.topics if topic not in there)
         return f"no copy yet of {missing}" if missing else ""
 
-    kind = Kind(SUBSCRIBER, lambda: copying(sidecar), not_ready)
-    title = "samelog subscriber sidecar"
-    return SidecarApi(
-        title,
-        side,
-        answer=views.Copying,
-        look=lambda: views.copying(sidecar, side.config_problem()),
-        kind=kind,
+    kind = SidecarKind(
+        GetCopying,
+        lambda: views.copying(sidecar, side.config_problem()),
+        SUBSCRIBER,
+        lambda: copying(sidecar),
+        not_ready,
     )
+    return SidecarApi("samelog subscriber sidecar", side, kind)

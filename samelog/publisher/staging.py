@@ -20,22 +20,19 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from samelog.config.tables.client import ClientConfig
-from samelog.publisher.errors import NotStaged
-from samelog.publisher.publisher import Publisher
-from samelog.replicator.admin_client import AdminError, request
-from samelog.store.disk.files import OsFileSystem
-from samelog.store.session.directory import SessionDirectory
-from samelog.wire.admin_stage import (
+from samelog.admin.client import AdminError, ask
+from samelog.admin.requests import (
+    AdminRequest,
     DropStage,
     HoldStage,
     PublishStage,
-    StageDropped,
     StagedRun,
-    StageHeld,
-    StagePublished,
-    StageRequest,
 )
+from samelog.config.tables.client import ClientConfig
+from samelog.publisher.errors import NotStaged
+from samelog.publisher.publisher import Publisher
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import SessionDirectory
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode
 
@@ -43,7 +40,7 @@ TIMEOUT_S = 60.0
 RETRY_S = 0.05
 ASK_AGAIN = (FaultCode.NOT_READY, FaultCode.NOT_LEADER, FaultCode.TIMEOUT, None)
 """`None`: no node answered; all these requests may be repeated."""
-AnswerT = TypeVar("AnswerT", StageHeld, StagePublished, StageDropped)
+AnswerT = TypeVar("AnswerT")
 
 
 class StagedWriter:
@@ -111,7 +108,7 @@ class StagedWriter:
             record.run_id,
             tuple(RunEnd(*name, place.roll, place.byte) for name, place in sorted(ends.items())),
         )
-        _ask(self._config, HoldStage(self._stage, (found,)), StageHeld, timeout)
+        _ask(self._config, HoldStage(self._stage, (found,)), self._stage, timeout)
         return found
 
 
@@ -134,25 +131,25 @@ def publish_stage(
     Raises NotStaged: not within `timeout` seconds, and it may yet be; or refused, and it is not.
     """
     body = PublishStage(stage, writer, batch, tuple(runs))
-    return _ask(config, body, StagePublished, timeout).is_new
+    return _ask(config, body, stage, timeout).is_new
 
 
 def drop_stage(
     config: ClientConfig, *, stage: str, runs: Sequence[StagedRun], timeout: float = TIMEOUT_S
 ) -> None:
     """Give up what these runs hold; what is published stays. Raises NotStaged."""
-    _ask(config, DropStage(stage, tuple(runs)), StageDropped, timeout)
+    _ask(config, DropStage(stage, tuple(runs)), stage, timeout)
 
 
 def _ask(
-    config: ClientConfig, body: StageRequest, answer: type[AnswerT], timeout: float
+    config: ClientConfig, request: AdminRequest[AnswerT], stage: str, timeout: float
 ) -> AnswerT:
     """Ask until there is an answer that stands: these requests may be repeated."""
     deadline = time.monotonic() + timeout
     while True:
         try:
-            return request(config, body, answer)
+            return ask(config, request)
         except AdminError as error:
             if error.code not in ASK_AGAIN or time.monotonic() > deadline:
-                raise NotStaged(f"stage {body.stage!r}: {error}") from error
+                raise NotStaged(f"stage {stage!r}: {error}") from error
         time.sleep(RETRY_S)

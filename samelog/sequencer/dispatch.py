@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection, Handler
-from samelog.sequencer.admin.server import AdminServer
 from samelog.sequencer.cluster.peers import PeerServer
 from samelog.sequencer.state.commands import Member
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -62,8 +61,6 @@ class Dispatcher:
                 self._welcome()
                 reader = PullServer(self._connection, hello, self._node.source, self._node.rights)
                 return self._node.connections.pulling(reader)
-            case Role.ADMIN:
-                return self._admin()
 
     def _peer(self, hello: Hello) -> Handler:
         name = hello.node or ""
@@ -96,10 +93,6 @@ class Dispatcher:
         started = self._node.replica.machine.state.started
         self._welcome(is_fresh=member.number not in started)
         return Dispatcher(self._node, self._connection)
-
-    def _admin(self) -> Handler:
-        self._welcome()
-        return AdminServer(self._node, self._connection)
 
     def _deny(self, what: str) -> None:
         raise ProtocolFault(

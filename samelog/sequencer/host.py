@@ -17,6 +17,7 @@ from samelog.archiver.copies.process import ProcessCopier, SegmentCopier
 from samelog.runtime.disk.syncer import GroupSync, Syncer
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.histogram import Histogram
+from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.watch import FileWatch
 
 
@@ -72,7 +73,8 @@ def linux_boot() -> str:
 class Host:
     """`new_syncer(directory)`, `watch(paths, on_change)`, `disk_usage(path)`, `in_thread(work)`,
     `boot()`: what identifies the host's present boot, empty if nothing does; `new_copier()`: what
-    copies segments elsewhere.
+    copies segments elsewhere; `open_http()`: the protocol of an administrator's connection to the
+    node's own port, None: there are none.
     """
 
     new_syncer: Callable[[str], NodeSyncer] = GroupSync
@@ -81,6 +83,7 @@ class Host:
     in_thread: InThread = asyncio.to_thread
     boot: Callable[[], str] = linux_boot
     new_copier: Callable[[], SegmentCopier] = ProcessCopier
+    open_http: OpenProtocol | None = None
 
 
 REAL_HOST = Host()

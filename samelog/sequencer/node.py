@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from samelog.admin.answers import NodeState
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Fsync, NodeConfig
@@ -68,7 +69,6 @@ from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.store.disk.files import FileSystem
 from samelog.wire import peer_messages as peer
-from samelog.wire.admin import NodeState
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +301,7 @@ class Node:
         replica.on_run_changed = self._run_changed
         replica.on_role_changed = self._role_changed
         replica.on_installed = self._installed
-        replica.on_reset = lambda command: carry_out(self, command)
+        replica.on_reset = lambda command: carry_out(self.raft, self.reporter, command)
         replica.on_members_changed = self._members_changed
         intake.on_durable = self.reporter.state
         intake.on_received = self._received
@@ -322,8 +322,9 @@ class Node:
         self._pending_at_start = []
         self._housekeeper.watch_disk()
         self.watched = WatchedFiles(self._host, self.config.tls, self._tls, self.archive.policy)
+        http = self._host.open_http
         self._server = await serve(
-            self.config.listen, self._tls, lambda connection: Dispatcher(self, connection)
+            self.config.listen, self._tls, lambda link: Dispatcher(self, link), open_http=http
         )
         self.group.pump()
         for run in (self.group.run_ticks, self.group.run_saver, self.intake.run_syncer):

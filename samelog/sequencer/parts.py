@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from samelog.admin.answers import NodeState
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
@@ -32,7 +33,6 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.admin import NodeState
 
 
 @dataclass(slots=True)

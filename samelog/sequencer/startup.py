@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from samelog.admin.answers import NodeState
 from samelog.sequencer.state.commands import NodeStarted
-from samelog.wire.admin import NodeState
 
 if TYPE_CHECKING:
     from samelog.sequencer.node import Node

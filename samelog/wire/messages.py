@@ -23,7 +23,6 @@ import msgspec
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
-from samelog.wire.admin import AdminRequest, AdminResponse
 from samelog.wire.bounds import (
     Handle,
     Identifier,
@@ -65,7 +64,6 @@ class Role(IntEnum):
     PUSH = 1
     PULL = 2
     RAFT = 3
-    ADMIN = 4
 
 
 @unique
@@ -365,23 +363,6 @@ class LogArchived(Message, frozen=True, tag=36):
     checksum: Unsigned32
 
 
-# --- administration -----------------------------------------------------------------------------
-
-
-class Request(Message, frozen=True, tag=50):
-    """An administrator's question; `id` is the client's and comes back in the Response."""
-
-    id: Place63
-    body: AdminRequest
-
-
-class Response(Message, frozen=True, tag=51):
-    """The answer to the Request of the same id."""
-
-    id: Place63
-    body: AdminResponse
-
-
 AnyMessage: TypeAlias = (
     Hello
     | Welcome
@@ -414,8 +395,6 @@ AnyMessage: TypeAlias = (
     | MemberList
     | HistoryAsked
     | HistoryTold
-    | Request
-    | Response
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from samelog.admin.answers import LogFile, NodeState
+from samelog.admin.requests import LogHistory
 from samelog.sequencer.node import Node
-from samelog.wire.admin import NodeState
-from samelog.wire.admin_archive import LogFile, LogHistory
 from tests.archiver.test_truncation import archive, sizes, write
 from tests.sequencer.cluster import Session, make_node, run_with, until
 

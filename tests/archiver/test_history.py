@@ -6,10 +6,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
+from samelog.admin.requests import LogHistory
 from samelog.format.history import ArchivedFile
 from samelog.sequencer.node import Node
-from samelog.wire.admin_archive import LogHistory
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, archive, write
 from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
@@ -75,7 +76,7 @@ def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         while page.more:
             last = page.files[-1]
             place = last.topic, last.partition, last.next_offset
-            page = nodes[0].archive.log_history.page(LogHistory("", -1, *place))
+            page = nodes[0].archive.log_history.page(LogHistory(UNSET, UNSET, *place))
             found, pages = found + list(page.files), pages + 1
         assert [file.first_offset for file in found] == [0, 1, 2, 3, 4, 5]
         assert [file.archived_ms for file in found] == [1, 1, 1, -1, -1, -1]

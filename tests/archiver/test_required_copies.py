@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from samelog.admin.answers import CopyProgress
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.copies import queue
 from samelog.archiver.copies.copying import read_manifest
@@ -111,7 +112,7 @@ def test_jobs_are_done_in_order_and_found() -> None:
         assert queue.copy_of(jobs[0]) is None
         await until(lambda: all(map(queue.copy_of, jobs)), "all copied")
         assert copier.asked == ["0/0", "0/1", "0/2"]
-        assert (len(news), queue.state("u")[:3]) == (3, ("u", 3, 0))
+        assert (len(news), queue.state("u")) == (3, CopyProgress("u", 3, 0))
         queue.replace_jobs(jobs[1:])
         assert queue.copy_of(jobs[0]) is None  # archived: nobody asks any more
         await until(lambda: copier.is_closed, "let go of")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.answers import ArchivePlan, NodeState
+from samelog.admin.requests import PlanArchive
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.archiver.policy import Policy
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
-from samelog.sequencer.admin.archive import serve_archive
+from samelog.sequencer.admin.archiving import plan_archive
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopic
 from samelog.sequencer.state.types import Rejection
-from samelog.wire.admin import NodeState
-from samelog.wire.admin_archive import ArchivePlan, PlanArchive
 from tests.sequencer.cluster import (
     Session,
     batch,
@@ -181,7 +181,7 @@ def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path) -> None:
 
         await until(lambda: all(map(is_named, nodes)), "every node names it")
         assert "archiving policies differ" in status.trouble(leader)
-        plan = serve_archive(leader, PlanArchive())
+        plan = plan_archive(leader, PlanArchive())
         assert isinstance(plan, ArchivePlan)
         assert (plan.policy, len(plan.differing)) == ("", 1)
         for node in nodes:

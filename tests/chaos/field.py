@@ -6,7 +6,6 @@ Invariant: leaving a field ends every process it started, and undoes every fault
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import subprocess
@@ -19,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from samelog.admin.answers import NodeState, Status
+from samelog.admin.client import AdminError, node_status
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
-from samelog.replicator.admin_client import AdminError, ask_node
-from samelog.wire.admin import GetStatus, NodeState, Status
 from tests.chaos.load import TOPIC
 from tests.chaos.nodes import NICE, ChaosNode, wait
 from tests.chaos.notes import Kind, last_count, read_notes
@@ -228,20 +227,12 @@ class Field:
     # --- looking ----------------------------------------------------------------------------------
 
     def status(self, node: ChaosNode) -> Status | None:
-        """What a node says, None when it says nothing at once."""
-
-        async def ask() -> Status:
-            async with asyncio.timeout(STATUS_S):
-                answer = await ask_node(self.cluster.client_config(), node.address, GetStatus())
-            if not isinstance(answer, Status):
-                raise AdminError(f"{node.name} answered {type(answer).__name__}")
-            return answer
-
+        """What a node says, None when it says nothing."""
         if node.pid is None:
             return None
         try:
-            return asyncio.run(ask())
-        except (AdminError, TimeoutError):
+            return node_status(self.cluster.client_config(), node.address, STATUS_S)
+        except AdminError:
             return None
 
     def is_live(self, node: ChaosNode) -> bool:

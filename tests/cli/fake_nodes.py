@@ -7,74 +7,72 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from samelog.admin.answers import AdminAnswer
+from samelog.admin.requests import AdminRequest
+from samelog.admin.table import OPERATIONS
 from samelog.config.pki.authority import CertificateRole, IssuedFiles, create_authority, issue
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
+from samelog.http.application import HttpApplication
+from samelog.http.http_connection import HttpConnection
+from samelog.http.problem import HttpProblem
+from samelog.http.routes import Route
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.runtime.network.transport import Connection, Server, serve
-from samelog.wire.admin import AdminRequest, AdminResponse
+from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage, Hello, Request, Response, Welcome
-from samelog.wire.messages import Role as HelloRole
 
 CLUSTER = "fake"
-Answer = AdminResponse | Exception | None
-"""None: never answer. An exception ends the connection."""
+Answer = AdminAnswer | Exception | None
+"""None: never answer. HttpProblem: a refusal; any other exception cuts the connection."""
 ResultT = TypeVar("ResultT")
 
 
 class FakeNode:
-    """Answers Hello, then every request with `answer`. Implements transport.Handler."""
+    """Answers every request of the table with `answer`. Implements routes.HttpApi."""
+
+    title, cluster = "a fake node", CLUSTER
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.asked: list[AdminRequest] = []
-        self.hellos: list[Hello] = []
-        self.answer: Callable[[AdminRequest], Answer] = lambda body: None
+        self.asked: list[AdminRequest[Any]] = []
+        self.answer: Callable[[AdminRequest[Any]], Answer] = lambda request: None
         self.address = Address("127.0.0.1", 1)
+        self.connections: list[asyncio.Protocol] = []
+        self.routes = tuple(Route(operation, self._handle) for operation in OPERATIONS)
+        self.application = HttpApplication(self, is_local=False)
 
-    def open(self, connection: Connection) -> _Conversation:
-        """A new connection."""
-        return _Conversation(self, connection)
+    def may_read(self, identity: str) -> bool:
+        return identity == "samelog://admin/test"
 
+    def may_change(self, identity: str) -> bool:
+        return self.may_read(identity)
 
-class _Conversation:
-    def __init__(self, node: FakeNode, connection: Connection) -> None:
-        self._node = node
-        self._connection = connection
+    def open(self) -> asyncio.Protocol:
+        """A new connection's protocol."""
+        self.connections.append(self.application.open())
+        return self.connections[-1]
 
-    def on_message(self, message: AnyMessage) -> None:
-        if isinstance(message, Hello):
-            self._node.hellos.append(message)
-            if message.role is not HelloRole.ADMIN or message.cluster != CLUSTER:
-                raise ProtocolFault(FaultCode.WRONG_CLUSTER, "not this cluster")
-            self._connection.send(Welcome(CLUSTER, self._node.name, 1 << 20, 1 << 20))
-        elif isinstance(message, Request):
-            self._answer(message)
-
-    def _answer(self, request: Request) -> None:
-        self._node.asked.append(request.body)
-        answer = self._node.answer(request.body)
-        if isinstance(answer, Exception):
+    async def _handle(self, request: AdminRequest[Any], identity: str) -> object:
+        self.asked.append(request)
+        answer = self.answer(request)
+        if isinstance(answer, HttpProblem):
             raise answer
-        if answer is not None:
-            self._connection.send(Response(request.id, answer))
+        if answer is not None and not isinstance(answer, Exception):
+            return answer
+        if isinstance(answer, Exception):
+            for each in self.connections:
+                if isinstance(each, HttpConnection):
+                    each.force_close()
+        await asyncio.Event().wait()
+        return None
 
-    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        raise ProtocolFault(FaultCode.PROTOCOL, "DATA")
 
-    def on_raft(self, payload: memoryview) -> None:
-        raise ProtocolFault(FaultCode.PROTOCOL, "RAFT")
-
-    def on_writable(self) -> None:
-        pass
-
-    def on_closed(self, error: Exception | None) -> None:
-        pass
+def no_replication(connection: Connection) -> Handler:
+    raise ProtocolFault(FaultCode.PROTOCOL, "only administration is faked")
 
 
 class FakeCluster:
@@ -103,11 +101,16 @@ class FakeCluster:
         self._thread.start()
         for node in self.nodes:
             files = self._files(issue(self._pki, CertificateRole.NODE, node.name))
-            server = self._call(serve(Address("127.0.0.1", 0), ReloadingContext(files), node.open))
+            server = self._call(self._serve(node, files))
             node.address = Address("127.0.0.1", server.port)
             self._servers.append(server)
         Path(self.client_file).write_text(to_toml(self.config))
         return self
+
+    async def _serve(self, node: FakeNode, files: TlsFiles) -> Server:
+        await node.application.start()
+        tls, address = ReloadingContext(files), Address("127.0.0.1", 0)
+        return await serve(address, tls, no_replication, open_http=node.open)
 
     def stop(self, index: int) -> None:
         """Close a node's port and connections."""
@@ -123,6 +126,7 @@ class FakeCluster:
     ) -> None:
         for index in range(len(self._servers)):
             self.stop(index)
+            self._call(self.nodes[index].application.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

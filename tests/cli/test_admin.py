@@ -10,32 +10,33 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
+from msgspec.structs import asdict
 
-from samelog.cli.main import main
-from samelog.replicator import admin_client
-from samelog.replicator.admin_client import AdminError, all_statuses, node_status, request
-from samelog.wire.admin import (
-    AdminRequest,
-    CreateTopic,
-    DeleteTopic,
-    DescribeTopic,
-    Failed,
-    ListTopics,
+from samelog.admin import client as admin_client
+from samelog.admin.answers import (
     NodeInfo,
     NodeState,
-    NotLeader,
     PartitionInfo,
-    RetireSession,
     SessionInfo,
     SessionRetired,
     Status,
-    TopicCreated,
-    TopicDeleted,
     TopicDescription,
     TopicInfo,
     Topics,
 )
-from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.admin.client import AdminError, all_statuses, ask, node_status
+from samelog.admin.requests import (
+    AdminRequest,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    RetireSession,
+)
+from samelog.cli.main import main
+from samelog.http.problem import HttpProblem, problem_of
+from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
@@ -66,16 +67,22 @@ def run_json(cluster: FakeCluster, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
+def not_leader(leader: str = "", address: str = "") -> HttpProblem:
+    """What a node says that does not lead."""
+    known = {"leader": leader, "leader_address": address}
+    return problem_of(FaultCode.NOT_LEADER, "it does not lead", **known)
+
+
 def answer_all(cluster: FakeCluster, answer: Answer) -> None:
     for node in cluster.nodes:
         node.answer = lambda body: answer
 
 
 def test_create(cluster: FakeCluster) -> None:
-    answer_all(cluster, TopicCreated(FLIGHTS))
+    answer_all(cluster, FLIGHTS)
     arguments = ["topic", "create", "flights", "--partitions", "2"]
     created = run_json(cluster, *arguments, "--setting", "segment.bytes=65536")
-    assert created == FLIGHTS._asdict()
+    assert created == asdict(FLIGHTS)
     settings = {"segment.bytes": "65536"}
     assert cluster.nodes[0].asked == [CreateTopic("flights", 2, settings)]
     result = run(cluster, *arguments)
@@ -84,13 +91,13 @@ def test_create(cluster: FakeCluster) -> None:
 
 
 def test_list_describe_delete(cluster: FakeCluster) -> None:
-    answer_all(cluster, Topics((FLIGHTS, FLIGHTS._replace(name="a"))))
+    answer_all(cluster, Topics((FLIGHTS, structs.replace(FLIGHTS, name="a"))))
     assert [topic["name"] for topic in run_json(cluster, "topic", "list")] == ["a", "flights"]
     assert "segment.bytes=65536" in run(cluster, "topic", "list").stdout
     answer_all(cluster, TopicDescription(FLIGHTS, (PARTITION,)))
     assert run_json(cluster, "topic", "describe", "flights")["partitions"][0]["end_offset"] == 120
     assert "4096" in run(cluster, "topic", "describe", "flights").stdout
-    answer_all(cluster, TopicDeleted(FLIGHTS.topic_id))
+    answer_all(cluster, FLIGHTS)
     assert run_json(cluster, "topic", "delete", "flights")["topic_id"] == FLIGHTS.topic_id
     assert [type(body) for body in cluster.nodes[0].asked] == [
         *(ListTopics, ListTopics),
@@ -108,7 +115,7 @@ def test_retire_a_session(cluster: FakeCluster) -> None:
 
 
 def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> None:
-    answer_all(cluster, Failed(FaultCode.ALREADY_EXISTS, "there is one", "choose another name"))
+    answer_all(cluster, problem_of(FaultCode.ALREADY_EXISTS, "there is one", "choose another name"))
     result = run(cluster, "topic", "create", "flights")
     assert result.exit_code == 1
     assert result.stderr == "samelog: there is one (choose another name)\n"
@@ -121,53 +128,53 @@ def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> 
 )
 def test_a_wrong_command_line_asks_nobody(cluster: FakeCluster, arguments: list[str]) -> None:
     assert run(cluster, "topic", *arguments).exit_code == 2
-    assert cluster.nodes[0].hellos == []
+    assert cluster.nodes[0].connections == []
 
 
 def test_a_dead_node_is_passed_over(cluster: FakeCluster) -> None:
     cluster.stop(0)
-    answer_all(cluster, TopicCreated(FLIGHTS))
-    assert request(cluster.config, CreateTopic("flights", 2, {}), TopicCreated).topic == FLIGHTS
+    answer_all(cluster, FLIGHTS)
+    assert ask(cluster.config, CreateTopic("flights", 2, {})) == FLIGHTS
     assert len(cluster.nodes[1].asked) == 1
 
 
 def test_the_hint_to_the_leader_is_followed(cluster: FakeCluster) -> None:
-    cluster.nodes[0].answer = lambda body: NotLeader("n2", "elsewhere")
+    cluster.nodes[0].answer = lambda body: not_leader("n2", "elsewhere")
     cluster.nodes[2].answer = lambda body: Topics(())
-    assert request(cluster.config, ListTopics(), Topics).topics == ()
+    assert ask(cluster.config, ListTopics()).topics == ()
     assert cluster.nodes[1].asked == []
 
 
 def test_waits_for_a_leader(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_client, "TIMEOUT_S", 60.0)  # it is the count that ends the wait
 
-    def later(body: AdminRequest) -> Answer:
-        return Topics(()) if len(cluster.nodes[0].asked) > 3 else NotLeader(None, None)
+    def later(body: AdminRequest[Any]) -> Answer:
+        return Topics(()) if len(cluster.nodes[0].asked) > 3 else not_leader()
 
-    not_ready = Failed(FaultCode.NOT_READY, "starting", "")
+    not_ready = problem_of(FaultCode.NOT_READY, "starting")
     answer_all(cluster, not_ready)
     cluster.nodes[0].answer = later
-    assert request(cluster.config, ListTopics(), Topics).topics == ()
+    assert ask(cluster.config, ListTopics()).topics == ()
 
 
 def test_gives_up_when_no_leader_comes(cluster: FakeCluster) -> None:
-    answer_all(cluster, NotLeader(None, None))
+    answer_all(cluster, not_leader())
     with pytest.raises(AdminError, match=r"no node answers: .* knows no leader"):
-        request(cluster.config, ListTopics(), Topics)
+        ask(cluster.config, ListTopics())
 
 
 def test_a_change_is_never_asked_for_twice(cluster: FakeCluster) -> None:
-    answer_all(cluster, ProtocolFault(FaultCode.INTERNAL, "crashed"))
-    with pytest.raises(AdminError, match=r"crashed.*it may have been done all the same"):
-        request(cluster.config, DeleteTopic("flights"), TopicDeleted)
+    answer_all(cluster, ConnectionError("crashed"))
+    with pytest.raises(AdminError, match=r"without response; it may have been done all the same"):
+        ask(cluster.config, DeleteTopic("flights"))
     assert [len(node.asked) for node in cluster.nodes] == [1, 0, 0]
 
 
 def test_a_question_that_only_reads_is_asked_elsewhere(cluster: FakeCluster) -> None:
     answer_all(cluster, Topics((FLIGHTS,)))
-    cluster.nodes[0].answer = lambda body: ProtocolFault(FaultCode.INTERNAL, "crashed")
+    cluster.nodes[0].answer = lambda body: ConnectionError("crashed")
     cluster.nodes[1].answer = lambda body: None
-    assert request(cluster.config, ListTopics(), Topics).topics == (FLIGHTS,)
+    assert ask(cluster.config, ListTopics()).topics == (FLIGHTS,)
     assert [len(node.asked) for node in cluster.nodes] == [1, 1, 1]
 
 
@@ -175,16 +182,18 @@ def test_a_node_of_another_name_or_cluster_is_not_asked(cluster: FakeCluster) ->
     answer_all(cluster, Topics(()))
     config = replace(cluster.config, node_names=("n2", "n0", "n1"))
     with pytest.raises(AdminError, match="the peer is samelog://node/n0, wanted is"):
-        request(config, ListTopics(), Topics)
-    with pytest.raises(AdminError, match="not this cluster"):
-        request(replace(cluster.config, cluster="other"), ListTopics(), Topics)
+        ask(config, ListTopics())
+    with pytest.raises(AdminError, match="this is cluster 'fake', not 'other'"):
+        ask(replace(cluster.config, cluster="other"), ListTopics())
     assert [node.asked for node in cluster.nodes] == [[], [], []]
 
 
 def test_an_answer_to_another_question_is_refused(cluster: FakeCluster) -> None:
-    answer_all(cluster, TopicDeleted("a"))
-    with pytest.raises(AdminError, match="answered TopicDeleted, not Topics"):
-        request(cluster.config, ListTopics(), Topics)
+    answer_all(cluster, FLIGHTS)
+    with pytest.raises(
+        AdminError, match="did not answer ListTopics: Object missing required field `topics`"
+    ):
+        ask(cluster.config, ListTopics())
 
 
 def status_of(name: str, *, commit_index: int = 7, checksum: int = 0xABCD) -> Status:
@@ -193,7 +202,7 @@ def status_of(name: str, *, commit_index: int = 7, checksum: int = 0xABCD) -> St
         NodeInfo(f"n{number}", f"h:{number}", NodeState.LIVE, "", 1, commit_index, "follower")
         for number in range(3)
     )
-    partition = PARTITION._replace(checksum=checksum)
+    partition = structs.replace(PARTITION, checksum=checksum)
     session = SessionInfo("ewr", "samelog://publisher/ewr", 4, is_open=True, unmerged_bytes=512)
     return Status("fake", name, "n1", 3, commit_index, nodes, (partition,), (session,))
 

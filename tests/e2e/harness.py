@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from samelog import Publisher, Record, Subscriber
+from samelog.admin.answers import NodeState, Status
+from samelog.admin.client import AdminError, node_status
 from samelog.cli.local_cluster import LocalCluster, LocalNode
-from samelog.replicator.admin_client import AdminError, node_status
-from samelog.wire.admin import NodeState, Status
 
 DEADLINE_S = 40.0
 POLL_S = 0.05

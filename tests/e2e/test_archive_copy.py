@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from samelog import Record, Subscriber, log_history
+from samelog.admin.answers import CopyProgress
+from samelog.admin.client import ask
+from samelog.admin.requests import PlanArchive
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.archiver.copies.restoring import find_copied_log, manifests_of
 from samelog.archiver.copies.targets import open_target
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.format.file_names import segment_bases
-from samelog.replicator.admin_client import request
 from samelog.store.merged.check import check_all, find_copies
-from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.object_store import ENVIRONMENT, object_store, url_of
@@ -95,9 +96,9 @@ def copied(target: str) -> dict[int, set[str]]:
     return {each.first_offset: set(each.files) for each in found}
 
 
-def state(world: World) -> CopyState:
+def state(world: World) -> CopyProgress:
     """How copying goes, as the leader says."""
-    return request(world.cluster.client_config(), PlanArchive(), ArchivePlan).copies
+    return ask(world.cluster.client_config(), PlanArchive()).copies
 
 
 def facts(records: list[Record]) -> list[tuple[object, ...]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.client import AdminError, node_status
 from samelog.cli.local_cluster import LocalNode
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
@@ -19,7 +20,6 @@ from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.publisher.errors import PublisherError
-from samelog.replicator.admin_client import AdminError, node_status
 from tests.e2e.harness import World, wait_for
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from samelog.admin.client import AdminError, ask
+from samelog.admin.requests import GetStatus
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.replicator.admin_client import AdminError, request
-from samelog.wire.admin import GetStatus, Status
 from tests.e2e.harness import wait_for
 
 
 def is_allowed(cluster: LocalCluster) -> bool:
     try:
-        request(cluster.client_config(), GetStatus(), Status)
+        ask(cluster.client_config(), GetStatus())
     except AdminError:
         return False
     return True
@@ -21,7 +21,7 @@ def is_allowed(cluster: LocalCluster) -> bool:
 
 def detail(cluster: LocalCluster) -> str:
     """What the node says is wrong with it."""
-    [node] = request(cluster.client_config(), GetStatus(), Status).nodes
+    [node] = ask(cluster.client_config(), GetStatus()).nodes
     return node.detail
 
 

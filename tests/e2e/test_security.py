@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.format import _kernels as kernels
-from samelog.wire.admin import NodeState
 from tests.e2e.harness import World, wait_for
 from tests.format.bombs import BOMBS
 from tests.replicator.session_files import SessionFiles

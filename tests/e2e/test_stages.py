@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic, StagedRun
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
-from samelog.replicator.admin_client import request
-from samelog.wire.admin import CreateTopic, TopicCreated
-from samelog.wire.admin_stage import StagedRun
 from tests.e2e.harness import World, wait_for
 
 PARTITIONS = 3
@@ -20,7 +19,7 @@ COPIES = itertools.count()
 
 @pytest.fixture
 def staged(world: World) -> World:
-    request(world.cluster.client_config(), CreateTopic("t", PARTITIONS, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("t", PARTITIONS, {}))
     return world
 
 

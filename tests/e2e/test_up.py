@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from samelog.admin.answers import NodeState, Status
+from samelog.admin.client import AdminError, all_statuses
 from samelog.config.load import load_client
-from samelog.replicator.admin_client import AdminError, all_statuses
-from samelog.wire.admin import NodeState, Status
 from tests.e2e.harness import wait_for
 
 

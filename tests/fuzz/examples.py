@@ -31,7 +31,6 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire import messages as wire
-from samelog.wire.admin import GetStatus
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import InputPosition, Report
 from tests.consensus.group import Group
@@ -80,7 +79,6 @@ def wire_messages() -> list[wire.AnyMessage]:
         wire.RollSealed(1, 0, 500),
         wire.OpenMerged(2, "flights", None, 0, wire.Start.EARLIEST),
         Report(1, (InputPosition(1, 0, 0, 9),), (), ()),
-        wire.Request(1, GetStatus()),
     ]
 
 

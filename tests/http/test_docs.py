@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from samelog.admin.table import Operation
 from samelog.config.load import load_node
 from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Metric
 from samelog.http.node_api import NodeApi
-from samelog.http.openapi import openapi, problems_of, schema_of_asked
+from samelog.http.openapi import openapi, problems_of, request_schema
 from samelog.http.routes import Route
 from tests.config.test_kafka import load
 from tests.tables import with_tables, write_tables
@@ -27,12 +28,12 @@ def _api(directory: Path) -> NodeApi:
     return NodeApi(load_node(load(directory, "")), lambda: False)
 
 
-def _asked(route: Route) -> str:
-    asked = schema_of_asked(route)
+def _fields(row: Operation) -> str:
+    request = request_schema(row)
     fields = []
-    for name, schema in asked["properties"].items():
+    for name, schema in request["properties"].items():
         text = schema.get("description", "")
-        need = "" if name in asked["required"] else " (may be left out)"
+        need = "" if name in request["required"] else " (may be left out)"
         fields.append(f"`{name}`{need}{': ' + text if text else ''}".rstrip("."))
     return "; ".join(fields) or "–"
 
@@ -40,13 +41,13 @@ def _asked(route: Route) -> str:
 def requests(api: NodeApi) -> str:
     """The routes as a table."""
     rows = ["| request | what | who may | fields | problems |", "|---|---|---|---|---|"]
-    for route in api.routes:
+    for row in (route.operation for route in api.routes):
         cells = [
-            f"{route.method} `{route.path}`",
-            route.summary,
-            route.access.value,
-            _asked(route),
-            " ".join(str(int(status)) for status in problems_of(route)),
+            f"{row.method} `{row.path}`",
+            row.summary,
+            row.who_may.value,
+            _fields(row),
+            " ".join(str(int(status)) for status in problems_of(row)),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([*rows, ""])
@@ -63,9 +64,11 @@ def answers(api: NodeApi) -> str:
             lines.append(f"- {method.upper()} `{path}`: {_type(schema)}")
     lines += ["", "| type | fields |", "|---|---|"]
     for name, schema in sorted(document["components"]["schemas"].items()):
-        fields = ", ".join(
-            f"`{field}` {_type(kind)}" for field, kind in schema["properties"].items()
-        )
+        properties = schema.get("properties")
+        if properties is None:  # an array of so many
+            fields = f"[{', '.join(map(_type, schema['prefixItems']))}]"
+        else:
+            fields = ", ".join(f"`{field}` {_type(kind)}" for field, kind in properties.items())
         lines.append(f"| **{name}**: {schema['description']} | {fields} |")
     return "\n".join([*lines, ""])
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from samelog.admin.answers import NodeState
+from samelog.admin.requests import GetRaftStatus, MoveLeadership
 from samelog.config.load import load_node
-from samelog.http.asked import Leadership, Nothing
 from samelog.http.node_api import NodeApi
-from samelog.http.problem import Problem
+from samelog.http.problem import HttpProblem
 from samelog.http.routes import Route
 from samelog.sequencer.node import Node
-from samelog.wire.admin import NodeState
 from tests.config.test_kafka import load
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
 
@@ -28,7 +28,7 @@ def api_of(node: Node) -> NodeApi:
 
 
 def route(api: NodeApi, path: str) -> Route:
-    return next(each for each in api.routes if each.path == path)
+    return next(each for each in api.routes if each.operation.path == path)
 
 
 async def values(api: NodeApi) -> dict[tuple[str, str], float]:
@@ -61,11 +61,13 @@ def test_three_nodes_in_one_process(tmp_path: Path) -> None:
             while await lags(apis[leader.config.name]) != dict.fromkeys(apis, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         api = apis[follower.config.name]
-        with pytest.raises(Problem, match=f"does not lead: ask {leader.config.name}") as problem:
-            await route(api, "/leadership").handle(Leadership())
+        with pytest.raises(
+            HttpProblem, match=f"does not lead: ask {leader.config.name}"
+        ) as problem:
+            await route(api, "/leadership").handle(MoveLeadership(), "")
         assert problem.value.status is HTTPStatus.MISDIRECTED_REQUEST
         assert problem.value.members["leader"] == leader.config.name
-        members: Any = await route(apis[leader.config.name], "/raft").handle(Nothing())
+        members: Any = await route(apis[leader.config.name], "/raft").handle(GetRaftStatus(), "")
         assert {each.progress for each in members.members} == {"", "replicate"}
         check_readiness(api, follower)
 
@@ -92,10 +94,11 @@ def test_a_process_without_a_node_is_alive_and_not_ready(tmp_path: Path) -> None
         api = NodeApi(config, lambda: stopping)
         assert (await values(api))["samelog_ready", ""] == 0
         for path in ("/status", "/sessions", "/latest-position"):
-            with pytest.raises(Problem, match="place in the cluster: samelog node add") as problem:
-                await route(api, path).handle(route(api, path).asked())
+            request, told = route(api, path).operation.request(), "in the cluster: samelog node add"
+            with pytest.raises(HttpProblem, match=told) as problem:
+                await route(api, path).handle(request, "")
             assert problem.value.status is HTTPStatus.SERVICE_UNAVAILABLE
-        assert not api.may_look("samelog://client/admin")
+        assert not api.may_read("samelog://client/admin")
         stopping = True
         assert api.not_ready() == "the node stops"
 

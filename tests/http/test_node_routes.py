@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from samelog import Publisher, Subscriber
+from samelog.admin import client, requests
+from samelog.admin.client import AdminError
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from samelog.config.values import Address
 from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
-from samelog.replicator.admin_client import AdminError, request
-from samelog.wire import admin
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
@@ -170,11 +170,11 @@ def written_down(node: LocalNode) -> list[str]:
 def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node: LocalNode) -> None:
     before = len(written_down(node))
     config = cluster.client_config()
-    created = request(config, admin.CreateTopic("audited", 1, {}), admin.TopicCreated)
-    assert created.topic.name == "audited"
+    created = client.ask(config, requests.CreateTopic("audited", 1, {}))
+    assert created.name == "audited"
     with pytest.raises(AdminError):
-        request(config, admin.RetireSession("nobody"), admin.SessionRetired)
-    request(config, admin.ListTopics(), admin.Topics)
+        client.ask(config, requests.RetireSession("nobody"))
+    client.ask(config, requests.ListTopics())
     kafka = AdminClient({"bootstrap.servers": config.kafka_bootstrap})
     for name, result in kafka.create_topics([NewTopic("audited", 1), NewTopic("b", 1)]).items():
         assert (result.exception(20) is None) == (name == "b")
@@ -187,8 +187,8 @@ def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node:
     ]
     own, anonymous = "samelog://client/local", "samelog://user/anonymous"
     assert found == [
-        (own, "CreateTopic", "done"),
-        (own, "RetireSession", "failed: no session 'nobody'"),
+        (own, "POST /topics", "done"),
+        (own, "POST /sessions/nobody/retire", "failed: no session 'nobody'"),
         (anonymous, "CreateTopics", "failed: topic 'audited' exists already"),
         (anonymous, "DeleteTopics", "done"),
         (anonymous, "DeleteGroups", "failed: group_id_not_found"),
@@ -434,6 +434,10 @@ def test_the_description_fits_what_is_answered(node: LocalNode) -> None:
         @settings(max_examples=5)
         @given(case=operation.as_strategy())
         def check(case: Any) -> None:
+            if case.path == "/topics" and case.method == "POST":
+                case.body["partitions"] = 1
+            if case.path.startswith("/stages/"):
+                case.body["runs"] = []  # of unknown ones 503 says that they may yet begin
             if case.path == "/reset":
                 case.body["hard"] = False
             if case.path == "/leadership":

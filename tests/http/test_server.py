@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
+from samelog.admin.requests import AdminRequest
+from samelog.admin.table import Operation, WhoMayAsk
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address
 from samelog.format.errors import InvariantError
-from samelog.http import connection
-from samelog.http import server as served
-from samelog.http.asked import Nothing
+from samelog.http import application as served
+from samelog.http import http_connection as connection
+from samelog.http.answer_schemas import AnswerSchemas
 from samelog.http.metrics.collector import Metrics
 from samelog.http.openapi import openapi
 from samelog.http.probes import probe_routes
-from samelog.http.problem import Problem
-from samelog.http.routes import Access, Asked, Route
+from samelog.http.problem import HttpProblem
+from samelog.http.routes import Route
 from samelog.http.server import HttpFault, HttpServer
-from samelog.http.shapes import Shapes
 from samelog.runtime.network.tls import open_client_context
 from tests.runtime.pki import Authority
 
@@ -39,21 +40,29 @@ class Done(NamedTuple):
     done: bool
 
 
-class OneApi:
-    """Implements routes.Api: `/look` and `/change` do what the test says."""
+class Look(AdminRequest[Done], frozen=True):
+    """Looks."""
 
-    title = "a test"
+
+class Change(AdminRequest[Done], frozen=True):
+    """Changes."""
+
+
+class OneApi:
+    """Implements routes.HttpApi: `/look` and `/change` do what the test says."""
+
+    title, cluster = "a test", "tested"
 
     def __init__(self, act: Callable[[], Awaitable[object]] | None = None) -> None:
-        async def handle(asked: Asked) -> object:
+        async def handle(request: object, identity: str) -> object:
             return Done(done=True) if act is None else await act()
 
-        look = Route("GET", "/look", "Look.", Access.LOOK, Nothing, Done, handle)
-        change = Route("POST", "/change", "Change.", Access.CHANGE, Nothing, Done, handle)
+        look = Route(Operation("GET", "/look", "Look.", WhoMayAsk.READER, Look), handle)
+        change = Route(Operation("POST", "/change", "Change.", WhoMayAsk.ADMIN, Change), handle)
         self.problem = ""
         self.routes = (*probe_routes(self, lambda: self.problem, Metrics({}, ())), look, change)
 
-    def may_look(self, identity: str) -> bool:
+    def may_read(self, identity: str) -> bool:
         return identity == ADMIN
 
     def may_change(self, identity: str) -> bool:
@@ -196,7 +205,7 @@ async def _breaks() -> object:
 
 
 async def _refuses() -> object:
-    raise Problem(HTTPStatus.CONFLICT, "not now", remedy="later", code="")
+    raise HttpProblem(HTTPStatus.CONFLICT, "not now", remedy="later", code="")
 
 
 @pytest.mark.parametrize(("act", "status"), [(_fails, 500), (_breaks, 500), (_refuses, 409)])
@@ -220,6 +229,39 @@ def test_defects_are_logged_and_not_told(
         assert (problem["remedy"], "code" in problem) == ("later", False)
     else:
         assert "GET /look failed" in caplog.text
+
+
+@pytest.mark.parametrize(("ends", "result"), [(True, "done"), (False, "may be done all the same")])
+def test_a_change_is_written_down_when_its_client_has_gone(
+    ends: bool, result: str, caplog: pytest.LogCaptureFixture, authority: Authority
+) -> None:
+    admin = authority.issue("admin", ADMIN)
+
+    async def main() -> None:
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def act() -> object:
+            asked.set()
+            await go_on.wait()
+            return Done(done=True)
+
+        context = client_of(admin, show=True)
+        async with serving(OneApi(act), MUTUAL, authority.node("n0"), context) as ask:
+            change = asyncio.create_task(ask("POST", "/change"))
+            await asked.wait()
+            change.cancel()
+            await asyncio.wait([change])
+            if ends:
+                go_on.set()
+                async with asyncio.timeout(20):
+                    while not caplog.messages:  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(0)
+
+    with caplog.at_level(logging.INFO, "samelog.audit"):
+        asyncio.run(main())
+    [line] = [each for each in caplog.messages if "audit" in each]
+    assert ADMIN in line
+    assert result in line
 
 
 def test_what_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,12 +340,12 @@ def test_the_description_has_every_route() -> None:
 
 
 def test_two_types_of_one_name_are_a_mistake() -> None:
-    shapes = Shapes()
-    shapes.of(Done)
+    schemas = AnswerSchemas()
+    schemas.of(Done)
     with pytest.raises(TypeError, match="two types are called Done"):
-        shapes.of(another_done())
+        schemas.of(another_done())
     with pytest.raises(TypeError, match="no schema"):
-        shapes.of(object())
+        schemas.of(object())
 
 
 def another_done() -> type:

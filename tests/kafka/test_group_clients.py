@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from samelog.replicator.admin_client import request
-from samelog.wire.admin import CreateTopic, TopicCreated
-from samelog.wire.admin_groups import DescribeGroup, GroupDescription
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic, DescribeGroup
 from tests.e2e.harness import World, wait_for
 from tests.kafka.features import each, shows
 from tests.kafka.group_clients import CLIENTS, Confluent, Reader
@@ -34,7 +33,7 @@ class Topic:
         self.group = f"group-of-{self.name}"
         self.readers: list[Reader] = []
         self.written = 0
-        request(world.cluster.client_config(), CreateTopic(self.name, PARTITIONS, {}), TopicCreated)
+        ask(world.cluster.client_config(), CreateTopic(self.name, PARTITIONS, {}))
 
     def write(self, count: int = 300) -> None:
         """Write so many more records, into all partitions."""
@@ -234,7 +233,7 @@ def test_the_consumer_protocol(topic: Topic) -> None:
     topic.wait_divided([first])
     topic.wait_read()
     config = topic.world.cluster.client_config()
-    told = request(config, DescribeGroup(topic.group), GroupDescription)
+    told = ask(config, DescribeGroup(topic.group))
     assert (told.group.state, told.group.members) == ("Stable", 1)
     assert sorted(told.members[0].partitions) == [(topic.name, n) for n in range(PARTITIONS)]
     second, third = topic.read(options=NEW), topic.read(options=NEW)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.format import _kernels as kernels
@@ -19,7 +20,6 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.joining import find_place
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
-from samelog.wire.admin import NodeState
 
 DEADLINE_S = 20.0
 SNAPSHOT_INTERVAL_S = 0.5

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.answers import NodeState
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopic
-from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
 BATCH = batch(b"x" * 40_000)

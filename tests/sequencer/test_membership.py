@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.answers import NodeState
 from samelog.consensus.errors import NotLeader
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.node import Node
-from samelog.wire.admin import NodeState
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
     Session,
@@ -134,7 +134,8 @@ def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> No
 
 
 def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
-    from samelog.sequencer.admin.status import status
+    from samelog.admin.requests import GetStatus
+    from samelog.sequencer.admin.status import cluster_status
     from samelog.sequencer.state.commands import SetMaintenance
 
     async def body(nodes: list[Node]) -> None:
@@ -144,7 +145,7 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: P
         await until(lambda: not old.group.is_leader, "another leads")
         leader = await leader_of(nodes)
         await until(lambda: bool(leader.replica.machine.state.maintenance), "all know")
-        states = {info.name: info.state for info in status(leader).nodes}
+        states = {info.name: info.state for info in cluster_status(leader, GetStatus()).nodes}
         assert states.pop(old.config.name) is NodeState.MAINTENANCE
         assert set(states.values()) == {NodeState.LIVE}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
@@ -20,7 +21,6 @@ from samelog.sequencer.cluster.recovery import begin_anew, look
 from samelog.sequencer.node import Node
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.files import OsFileSystem
-from samelog.wire.admin import NodeState
 from tests.sequencer.cluster import (
     Session,
     batch,

@@ -6,10 +6,11 @@ import os
 import uuid
 from pathlib import Path
 
+from samelog.admin.answers import NodeState
+from samelog.admin.requests import ResetCluster
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin.resets import reset_cluster
 from samelog.sequencer.node import Node
-from samelog.wire.admin import NodeState, ResetCluster
 from tests.sequencer.cluster import (
     Session,
     batch,

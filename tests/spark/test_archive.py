@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.cli.main import main
-from samelog.replicator.admin_client import request
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, UnknownTopic
 from samelog.spark.jobs.republish import Wanted
 from samelog.spark.options import parse_options
-from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import records_in
 from tests.e2e.harness import World
 from tests.spark.archives import Archive, flip, only
@@ -170,7 +170,7 @@ def test_records_are_published_again_once_though_the_job_dies(
     spark: SparkSession, world: World, archive: Archive, tmp_path: Path
 ) -> None:
     only(archive, PARQUET)
-    request(world.cluster.client_config(), CreateTopic("again", 1, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("again", 1, {}))
     newer = archive.manifest(1)
     there = newer.read_bytes()
     newer.unlink()
@@ -193,7 +193,7 @@ def test_records_are_published_again_once_though_the_job_dies(
 def test_what_cannot_be_published_again_is_said(
     spark: SparkSession, world: World, archive: Archive, tmp_path: Path
 ) -> None:
-    request(world.cluster.client_config(), CreateTopic("small", 1, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("small", 1, {}))
     ended = republish(world, archive, "nowhere", tmp_path / "c")
     assert ended.exit_code == 1
     assert "nowhere" in ended.output

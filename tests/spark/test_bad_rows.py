@@ -9,20 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.format.errors import InvalidName
-from samelog.replicator.admin_client import request
 from samelog.spark.errors import NotReadable, SourceError
 from samelog.spark.logs.nodes import Nodes
 from samelog.spark.sink.options import SinkOptions
 from samelog.spark.sink.sink import SamelogBatchWriter, TaskWriters
-from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World
 from tests.spark.cluster import config
 
 
 @pytest.fixture(scope="module")
 def nodes(world: World) -> Iterator[Nodes]:
-    request(world.cluster.client_config(), CreateTopic("bad-rows", 2, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("bad-rows", 2, {}))
     with closing(Nodes(config(world), timeout_s=10)) as made:
         yield made
 

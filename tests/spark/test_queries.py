@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.archiver.copies.targets import open_target
-from samelog.replicator.admin_client import request
 from samelog.spark import register
 from samelog.spark.lag import Lag, LagListener
 from samelog.spark.payload.columns import kafka_schema
-from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.archiver.test_copying import COPIED, copy_typed
 from tests.e2e import harness
 from tests.e2e.harness import World
@@ -120,7 +120,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
     """Its executors are processes of their own, which read from the nodes. It is killed with them
     after some batches, wherever it is; another driver goes on.
     """
-    request(world.cluster.client_config(), CreateTopic("far", 2, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("far", 2, {}))
     for partition in range(2):
         publish(world, "far", 0, 200, partition=partition)
     output, checkpoint = str(tmp_path / "output"), str(tmp_path / "checkpoint")

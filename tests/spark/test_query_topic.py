@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.cli.main import main
-from samelog.replicator.admin_client import request
 from samelog.spark.errors import BadOption
 from samelog.spark.pipelines import query_topic
 from samelog.spark.pipelines.query_definition import parse_tables
 from samelog.spark.pipelines.running import follow
-from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World, wait_for
 
 pytestmark = pytest.mark.timeout(400)
@@ -78,7 +78,7 @@ def test_rows_of_a_filter_are_published_once(
 def test_joins_and_windows_as_arrow(spark: SparkSession, world: World, tmp_path: Path) -> None:
     publish(world, "trips", *map(flight, range(120)))
     publish(world, "airports", b'{"faa": "EWR", "name": "Newark"}', b'{"faa": "JFK", "name": "K"}')
-    request(world.cluster.client_config(), CreateTopic("hours", 1, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("hours", 1, {}))
     text = f"""
         [query]
         topic = "hours"

@@ -10,10 +10,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from samelog.replicator.admin_client import request
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic, DeleteTopic, DescribeGroup
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
-from samelog.wire.admin import CreateTopic, DeleteTopic, TopicCreated, TopicDeleted
-from samelog.wire.admin_groups import DescribeGroup, GroupDescription
 from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
 from tests.spark.local import Journal, batch_reader, rows, source, values
@@ -72,7 +71,7 @@ def test_times_are_looked_up_by_the_nodes(world: World) -> None:
 
 
 def test_partitions_and_patterns(world: World) -> None:
-    request(world.cluster.client_config(), CreateTopic("many-1", 3, {}), TopicCreated)
+    ask(world.cluster.client_config(), CreateTopic("many-1", 3, {}))
     for partition in range(3):
         publish(world, "many-1", 0, 5 + partition, partition=partition)
     reader = batch_reader(config=config(world), subscribePattern="many-.*")
@@ -118,8 +117,8 @@ def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> N
     journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]
     admin = world.cluster.client_config()
-    request(admin, DeleteTopic("anew"), TopicDeleted)
-    request(admin, CreateTopic("anew", 1, {}), TopicCreated)
+    ask(admin, DeleteTopic("anew"))
+    ask(admin, CreateTopic("anew", 1, {}))
     with pytest.raises(DataLoss, match=r"the topic with id .* is gone"):
         journal.read(1)
     journal.restart()
@@ -149,9 +148,7 @@ def test_positions_are_those_of_a_group(world: World) -> None:
     publish(world, "group", 10, 14)
     journal.reader.commit(journal.last)
     journal.reader.stop()
-    found = request(
-        world.cluster.client_config(), DescribeGroup("spark-etl"), GroupDescription
-    ).partitions
+    found = ask(world.cluster.client_config(), DescribeGroup("spark-etl")).partitions
     assert [(p.topic, p.partition, p.committed, p.lag) for p in found] == [("group", 0, 10, 4)]
 
 
@@ -192,8 +189,8 @@ def test_no_certificate_on_an_executor(world: World, tmp_path: Path) -> None:
 def test_a_topics_own_schema_is_that_of_its_values(world: World) -> None:
     client = world.cluster.client_config()
     schema = {"value_schema": '{"name": "string", "size": "int32"}'}
-    request(client, CreateTopic("own", 1, schema), TopicCreated)
-    request(client, CreateTopic("unsaid", 1, {}), TopicCreated)
+    ask(client, CreateTopic("own", 1, schema))
+    ask(client, CreateTopic("unsaid", 1, {}))
     typed = {"config": config(world), "valueFormat": "json"}
     assert str(source(**typed, subscribe="own").schema()).startswith(
         "`name` STRING, `size` INT, `k"

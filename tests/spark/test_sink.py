@@ -14,9 +14,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from samelog.replicator.admin_client import request
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
 from samelog.spark.errors import BadOption
-from samelog.wire.admin import CreateTopic, TopicCreated
 from tests.e2e.harness import World, wait_for
 from tests.spark.local import source
 from tests.subscriber.merged import numbers
@@ -29,7 +29,7 @@ ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 def create(world: World, *topics: str) -> None:
     for topic in topics:
         body = CreateTopic(topic, PARTITIONS, {})
-        request(world.cluster.client_config(), body, TopicCreated)
+        ask(world.cluster.client_config(), body)
 
 
 def publish(world: World, topic: str, start: int, stop: int) -> None:

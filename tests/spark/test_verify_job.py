@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from samelog.admin.log_history import log_history
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.cli.commands.spark import command
-from samelog.replicator.log_history import log_history
 from samelog.spark.jobs.copied_rows import runs_of
 from samelog.spark.jobs.findings import (
     Checked,

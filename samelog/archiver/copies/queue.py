@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from samelog.admin.answers import CopyProgress
 from samelog.archiver.copies.manifests import SEGMENTS, CopyFault, CopyJob, Manifest, SourceFault
 from samelog.archiver.copies.process import SegmentCopier
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
-from samelog.wire.admin_archive import CopyState
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +92,14 @@ class CopyQueue:
         """Why copying waits; empty if it does not."""
         return "; ".join(each.why for each in self._failed.values())
 
-    def state(self, target: str) -> CopyState:
+    def state(self, target: str) -> CopyProgress:
         """For an operator."""
         job, why, counts = self._current, self.trouble, (self._copied, len(self._waiting))
         if job is None:
-            return CopyState(target, *counts, problem=why[:TEXT_CHARACTERS])
+            return CopyProgress(target, *counts, problem=why[:TEXT_CHARACTERS])
         total = job.size * (1 + len(job.formats))  # a copy is read back, and rarely larger
         read, file = min(self._read, total), job.log.file(SEGMENTS, job.base)
-        return CopyState(target, *counts, file, read, total, why[:TEXT_CHARACTERS])
+        return CopyProgress(target, *counts, file, read, total, why[:TEXT_CHARACTERS])
 
     # --- copying ----------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
+from samelog.admin.answers import CopyProgress
 from samelog.archiver.copies.manifests import CopiedLog, CopyJob, Manifest, formats_of
 from samelog.archiver.copies.queue import CopyQueue
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
@@ -20,7 +23,6 @@ from samelog.archiver.parts import ArchiverParts
 from samelog.archiver.plan import ArchiveProposal
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
-from samelog.wire.admin_archive import CopyState
 
 
 class RequiredCopies:
@@ -99,7 +101,7 @@ class RequiredCopies:
         percent = 100 * found.done_bytes // max(1, found.total_bytes)
         return f"copies before archiving: {found.file}, {percent} %; {found.waiting} wait"
 
-    def state(self) -> CopyState:
+    def state(self) -> CopyProgress:
         """For an operator."""
         found = self.queue.state(self.target or "")
-        return found._replace(problem=self.trouble[:500])
+        return replace(found, problem=self.trouble[:500])

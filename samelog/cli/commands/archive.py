@@ -6,11 +6,13 @@ Invariant: nothing here archives anything.
 from __future__ import annotations
 
 import click
+from msgspec.structs import astuple
 
+from samelog.admin.answers import CopyProgress
+from samelog.admin.client import ask
+from samelog.admin.requests import PlanArchive
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import request
-from samelog.wire.admin_archive import ArchivePlan, CopyState, PlanArchive
 
 
 @click.group()
@@ -34,7 +36,7 @@ def plan(config: ClientConfig, as_json: bool) -> None:
       samelog archive plan --config client.toml
       samelog archive plan --config client.toml --json
     """
-    found = request(config, PlanArchive(), ArchivePlan)
+    found = ask(config, PlanArchive())
     if as_json:
         print_json(found)
         return
@@ -47,10 +49,10 @@ def plan(config: ClientConfig, as_json: bool) -> None:
         talk(f"{name}: a consumer group holds more")
     _talk_of_copies(found.copies)
     columns = ("topic", "partition", "from", "to", "files", "bytes", "rule")
-    print_table(columns, found.planned)
+    print_table(columns, [astuple(each) for each in found.planned])
 
 
-def _talk_of_copies(copies: CopyState) -> None:
+def _talk_of_copies(copies: CopyProgress) -> None:
     if copies.target:
         counts = f"{copies.copied} copied, {copies.waiting} wait"
         talk(f"segments are copied to {copies.target} first: {counts}")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import click
 
+from samelog.admin.answers import Status
+from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.requests import ResetCluster
 from samelog.cli.output import client_option, fail, json_option, print_json, talk
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import AdminError, all_statuses, request
-from samelog.wire.admin import ClusterReset, ResetCluster, Status
 
 LOOK_S = 0.2
 
@@ -72,7 +73,7 @@ def reset(
         raise click.UsageError("--soft or --hard?")
     if not yes:
         fail(_warning(config, hard=not soft))
-    done = request(config, ResetCluster(not soft, uuid.uuid4().hex), ClusterReset)
+    done = ask(config, ResetCluster(not soft, uuid.uuid4().hex))
     away = _wait(config, done.index, wait_s)
     if as_json:
         logs = {each.topic: each.log_id for each in done.topics}

@@ -8,23 +8,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import click
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
+from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
+from samelog.admin.client import ask
+from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
 from samelog.cli.output import client_option, json_option, print_json, print_table
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.subscription import assigned_partitions
-from samelog.replicator.admin_client import request
-from samelog.wire.admin_groups import (
-    DescribeGroup,
-    GroupDescription,
-    GroupPartition,
-    Groups,
-    ListGroups,
-    MemberInfo,
-    ResetGroup,
-    ResetTo,
-)
 
 OFFSET_MAX = (1 << 62) - 1
+ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
 
 
 @click.group()
@@ -49,11 +44,13 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
     Example:
       samelog group list --config client.toml
     """
-    groups = sorted(request(config, ListGroups(), Groups).groups)
+    groups = sorted(ask(config, ListGroups()).groups, key=lambda each: each.group)
+    infos = [{name: getattr(each, name) for name in GroupInfo.__struct_fields__} for each in groups]
     if as_json:
-        print_json(groups)
+        print_json(infos)
     else:
-        print_table(("group", "state", "type", "protocol", "members", "generation"), groups)
+        columns = ("group", "state", "type", "protocol", "members", "generation")
+        print_table(columns, [tuple(info.values()) for info in infos])
 
 
 @command.command()
@@ -70,7 +67,7 @@ def describe(config: ClientConfig, group: str, as_json: bool) -> None:
     Example:
       samelog group describe billing --config client.toml
     """
-    _show(request(config, DescribeGroup(group), GroupDescription), as_json=as_json)
+    _show(ask(config, DescribeGroup(group)), as_json=as_json)
 
 
 @command.command()
@@ -113,16 +110,20 @@ def reset(
     """
     if (to is not None) + (moment is not None) + (shift is not None) != 1:
         raise click.UsageError("one of --to, --to-datetime and --shift-by is needed")
-    body = ResetGroup(group, topic, partition, *_target(to, moment, shift))
-    _show(request(config, body, GroupDescription), as_json=as_json)
+    where, offset = _target(to, moment, shift)
+    chosen = UNSET if partition is None else partition
+    body = ResetGroup(group, topic, where, partition=chosen, offset=offset)
+    _show(ask(config, body), as_json=as_json)
 
 
-def _target(to: str | None, moment: str | None, shift: int | None) -> tuple[ResetTo, int]:
+def _target(
+    to: str | None, moment: str | None, shift: int | None
+) -> tuple[ResetTo, int | UnsetType]:
     if to is not None:
-        return _place(to)
+        return _end_or_offset(to)
     if moment is not None:
-        return ResetTo.TIME, _milliseconds(moment)
-    return ResetTo.SHIFT, max(-OFFSET_MAX, min(OFFSET_MAX, shift or 0))
+        return "time", _milliseconds(moment)
+    return "shift", max(-OFFSET_MAX, min(OFFSET_MAX, shift or 0))
 
 
 def _milliseconds(text: str) -> int:
@@ -136,13 +137,14 @@ def _milliseconds(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _place(text: str) -> tuple[ResetTo, int]:
+def _end_or_offset(text: str) -> tuple[ResetTo, int | UnsetType]:
     if text.isascii() and text.isdigit() and int(text) < 1 << 63:
-        return ResetTo.OFFSET, int(text)
-    if text not in ("earliest", "latest"):
-        message = f"{text!r} is neither earliest nor latest nor an offset"
-        raise click.BadParameter(message, param_hint="--to")
-    return ResetTo[text.upper()], 0
+        return "offset", int(text)
+    for end in ENDS:
+        if text == end:
+            return end, UNSET
+    message = f"{text!r} is neither earliest nor latest nor an offset"
+    raise click.BadParameter(message, param_hint="--to")
 
 
 def _show(found: GroupDescription, *, as_json: bool) -> None:
@@ -174,7 +176,7 @@ def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[obje
     return (each.topic, each.partition, each.begin, each.end, committed, each.lag, owner)
 
 
-def _member_row(member: MemberInfo) -> tuple[object, ...]:
+def _member_row(member: GroupMemberInfo) -> tuple[object, ...]:
     return (member.member_id, member.instance_id or "", member.client_id, member.client_host)
 
 
@@ -191,14 +193,14 @@ def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dic
     ]
     partitions = [
         {
-            **each._asdict(),
+            **asdict(each),
             "committed": None if each.committed < 0 else each.committed,
             "committed_at": _time(each.committed_at_ms),
             "member_id": owners.get((each.topic, each.partition)),
         }
         for each in found.partitions
     ]
-    return {**found.group._asdict(), "members": members, "partitions": partitions}
+    return {**asdict(found.group), "members": members, "partitions": partitions}
 
 
 def _time(at_ms: int) -> str | None:

@@ -11,18 +11,18 @@ from typing import NoReturn
 
 import click
 
+from samelog.admin.client import ask
+from samelog.admin.requests import AddNode, ReadmitNode
 from samelog.cli.membership import wait_option, wait_voter
 from samelog.cli.output import client_option, fail, json_option, print_json, talk
 from samelog.cli.recover_void import command as void
 from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
-from samelog.replicator.admin_client import request
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.recovery import Finding, begin_anew, look
 from samelog.sequencer.raft.store import RaftStoreError
 from samelog.store.disk.files import DiskFault, OsFileSystem
-from samelog.wire.admin import AddNode, NodeAdded, ReadmitNode
 
 node_option = click.option(
     "--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml"
@@ -62,7 +62,7 @@ def node(config: ClientConfig, *, name: str, wait_s: float, as_json: bool) -> No
     Example:
       samelog recover node rt-sequencer-1 --config client.toml --wait 60
     """
-    added = request(config, ReadmitNode(name), NodeAdded)
+    added = ask(config, ReadmitNode(name))
     if wait_s:
         wait_voter(config, AddNode(name, ""), wait_s)
     if as_json:

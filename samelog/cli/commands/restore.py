@@ -10,6 +10,10 @@ from datetime import UTC, datetime
 
 import click
 
+from samelog.admin.answers import LogFile
+from samelog.admin.client import ask
+from samelog.admin.log_history import log_history
+from samelog.admin.requests import DescribeTopic
 from samelog.archiver.copies.copying import read_manifest
 from samelog.archiver.copies.manifests import FORMATS, CopiedLog, CopyFault, RestoreRange, choose
 from samelog.archiver.copies.restoring import (
@@ -30,11 +34,7 @@ from samelog.cli.output import (
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.format.names import check_topic_name
-from samelog.replicator.admin_client import request
-from samelog.replicator.log_history import log_history
 from samelog.store.disk.files import OsFileSystem
-from samelog.wire.admin import DescribeTopic, TopicDescription
-from samelog.wire.admin_archive import LogFile
 
 
 def parse_time(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -122,7 +122,7 @@ def by_history(
     config: ClientConfig, topic: str, partition: int, wanted: RestoreRange, *, url: str | None
 ) -> list[SegmentCopy]:
     """The copies of a range, as the cluster's history knows them. Raises CopyFault, AdminError."""
-    described = request(config, DescribeTopic(topic), TopicDescription)
+    described = ask(config, DescribeTopic(topic))
     place = CopiedLog(config.cluster, topic, described.topic.topic_id, partition)
     files = [
         file for file in log_history(config, topic, partition=partition) if file.copied_ms >= 0

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
+from samelog.admin.answers import SessionInfo
+from samelog.admin.client import ask
+from samelog.admin.requests import GetStatus, RetireSession
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import request
-from samelog.wire.admin import GetStatus, RetireSession, SessionInfo, SessionRetired, Status
 
 
 @click.group()
@@ -34,7 +35,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
     Example:
       samelog session list --config client.toml
     """
-    sessions = sorted(request(config, GetStatus(), Status).sessions)
+    sessions = sorted(ask(config, GetStatus()).sessions, key=lambda each: each.session)
     if as_json:
         print_json(sessions)
         return
@@ -44,7 +45,8 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
 
 def _row(session: SessionInfo) -> tuple[object, ...]:
     is_open = "yes" if session.is_open else "no"
-    return (*session[:3], is_open, session.unmerged_bytes, session.dedup_id)
+    name = session.session, session.identity, session.run
+    return (*name, is_open, session.unmerged_bytes, session.dedup_id)
 
 
 @command.command()
@@ -61,7 +63,7 @@ def retire(config: ClientConfig, name: str, as_json: bool) -> None:
     Example:
       samelog session retire ewr --config client.toml
     """
-    session = request(config, RetireSession(name), SessionRetired).session
+    session = ask(config, RetireSession(name)).session
     if as_json:
         print_json({"session": session})
     else:

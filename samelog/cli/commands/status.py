@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from samelog.admin.answers import NodeState, PartitionInfo, Status
+from samelog.admin.client import AdminError, all_statuses
 from samelog.cli.output import client_option, fail, json_option, print_json, print_table
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import AdminError, all_statuses
-from samelog.wire.admin import NodeState, PartitionInfo, Status
 from samelog.wire.plain import to_json
 
 Answer = Status | AdminError

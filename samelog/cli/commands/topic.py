@@ -9,23 +9,11 @@ from collections.abc import Sequence
 
 import click
 
+from samelog.admin.answers import PartitionInfo, TopicInfo
+from samelog.admin.client import ask
+from samelog.admin.requests import AlterTopic, CreateTopic, DeleteTopic, DescribeTopic, ListTopics
 from samelog.cli.output import client_option, json_option, print_json, print_table, talk
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import request
-from samelog.wire.admin import (
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    DescribeTopic,
-    ListTopics,
-    PartitionInfo,
-    TopicAltered,
-    TopicCreated,
-    TopicDeleted,
-    TopicDescription,
-    TopicInfo,
-    Topics,
-)
 
 
 @click.group()
@@ -58,7 +46,7 @@ def create(
       samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
     """
     body = CreateTopic(name, partitions, _settings(settings, "--setting"))
-    topic = request(config, body, TopicCreated).topic
+    topic = ask(config, body)
     if as_json:
         print_json(topic)
     else:
@@ -75,7 +63,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
     Example:
       samelog topic list --config client.toml
     """
-    topics = sorted(request(config, ListTopics(), Topics).topics)
+    topics = sorted(ask(config, ListTopics()).topics, key=lambda topic: topic.name)
     if as_json:
         print_json(topics)
     else:
@@ -94,7 +82,7 @@ def describe(config: ClientConfig, name: str, as_json: bool) -> None:
     Example:
       samelog topic describe flights --config client.toml
     """
-    found = request(config, DescribeTopic(name), TopicDescription)
+    found = ask(config, DescribeTopic(name))
     if as_json:
         print_json(found)
         return
@@ -127,7 +115,7 @@ def alter(
     if not settings and not unset:
         raise click.UsageError("nothing to change: name --set or --unset")
     body = AlterTopic(name, _settings(settings, "--set"), unset)
-    topic = request(config, body, TopicAltered).topic
+    topic = ask(config, body)
     if as_json:
         print_json(topic)
     else:
@@ -145,7 +133,7 @@ def delete(config: ClientConfig, name: str, as_json: bool) -> None:
     Example:
       samelog topic delete flights --config client.toml
     """
-    topic_id = request(config, DeleteTopic(name), TopicDeleted).topic_id
+    topic_id = ask(config, DeleteTopic(name)).topic_id
     if as_json:
         print_json({"name": name, "topic_id": topic_id})
     else:

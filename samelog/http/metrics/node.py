@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from samelog.admin.answers import NodeState
+from samelog.config.tables.node import NodeConfig
 from samelog.http.metrics import common
 from samelog.http.metrics.collector import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
-from samelog.http.node_views import group_lags, inputs_by_session, name_of, reading
 from samelog.runtime.network.tls import NODE_PREFIX
-from samelog.wire.admin import NodeState
-
-if TYPE_CHECKING:
-    from samelog.config.tables.node import NodeConfig
-    from samelog.sequencer.node import Node
+from samelog.sequencer.admin.groups import group_lags
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.readers import read_partitions
+from samelog.sequencer.admin.sessions import inputs_by_session
+from samelog.sequencer.admin.topics import partition_name
 
 SYNCED = ("merged", "raft", "session")
 """What the node's syncers make durable, in their order."""
 
 
 def node_metrics(
-    config: NodeConfig, node: Callable[[], Node | None], not_ready: Callable[[], str]
+    config: NodeConfig, node: Callable[[], ServedNode | None], not_ready: Callable[[], str]
 ) -> Metrics:
     """Those of a process that runs a node, or waits to."""
     files = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
@@ -36,9 +36,9 @@ def node_metrics(
 
     def config_problem() -> str:
         found = node()
-        return "" if found is None else found.status.config_problem
+        return "" if found is None else found.member.status.config_problem
 
-    def of_node(look: Callable[[Node], Iterator[Sample]]) -> Gather:
+    def of_node(look: Callable[[ServedNode], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:
             known = node()
             return iter(()) if known is None else look(known)
@@ -56,40 +56,40 @@ def node_metrics(
     return Metrics(by_name(COMMON, NODE), gathers)
 
 
-def _state(node: Node) -> Iterator[Sample]:
+def _state(node: ServedNode) -> Iterator[Sample]:
     for state in NodeState:
-        yield "samelog_node_state", (state.name.lower(),), node.status.state is state
-    for number, member in tuple(node.members.all.items()):
-        if number != node.number:
-            yield "samelog_peer_connected", (member.name,), node.is_there(number)
-    kinds = Counter(event.kind for event in node.replica.machine.state.events)
+        yield "samelog_node_state", (state.value,), node.member.status.state is state
+    for number, member in tuple(node.peers.members.all.items()):
+        if number != node.peers.number:
+            yield "samelog_peer_connected", (member.name,), node.peers.is_there(number)
+    kinds = Counter(event.kind for event in node.logs.machine.state.events)
     for kind, count in kinds.items():
         yield "samelog_events", (kind,), count
-    yield from common.loop_delay(node.measures.loop_delay)
-    yield from common.kafka(node.measures.kafka)
+    yield from common.loop_delay(node.member.measures.loop_delay)
+    yield from common.kafka(node.member.measures.kafka)
 
 
-def _traffic(node: Node) -> Iterator[Sample]:
-    yield "samelog_received_bytes_total", (), node.intake.traffic.total_bytes
-    yield "samelog_received_records_total", (), node.intake.traffic.total_records
-    yield "samelog_merged_bytes_total", (), node.merging.merged_bytes
-    yield "samelog_sent_bytes_total", (), node.connections.sent_bytes
-    yield "samelog_sent_records_total", (), node.measures.sent_records
-    yield "samelog_connections", ("publisher",), len(node.connections.pushes)
-    yield "samelog_connections", ("reader",), len(node.connections.pulls)
+def _traffic(node: ServedNode) -> Iterator[Sample]:
+    yield "samelog_received_bytes_total", (), node.logs.intake.traffic.total_bytes
+    yield "samelog_received_records_total", (), node.logs.intake.traffic.total_records
+    yield "samelog_merged_bytes_total", (), node.logs.merging.merged_bytes
+    yield "samelog_sent_bytes_total", (), node.member.connections.sent_bytes
+    yield "samelog_sent_records_total", (), node.member.measures.sent_records
+    yield "samelog_connections", ("publisher",), len(node.member.connections.pushes)
+    yield "samelog_connections", ("reader",), len(node.member.connections.pulls)
 
 
-def _latencies(node: Node) -> Iterator[Sample]:
-    yield "samelog_append_to_merged_seconds", (), node.measures.append_to_merged
-    yield "samelog_append_to_read_seconds", (), node.measures.append_to_read
-    yield "samelog_raft_commit_seconds", (), node.group.commit_times
+def _latencies(node: ServedNode) -> Iterator[Sample]:
+    yield "samelog_append_to_merged_seconds", (), node.member.measures.append_to_merged
+    yield "samelog_append_to_read_seconds", (), node.member.measures.append_to_read
+    yield "samelog_raft_commit_seconds", (), node.raft.group.commit_times
     for name, syncer in zip(SYNCED, node.syncers, strict=True):
         yield "samelog_fsync_seconds", (name,), syncer.durations
 
 
-def _partitions(node: Node) -> Iterator[Sample]:
-    for number, merged in tuple(node.merging.partitions.items()):
-        known = node.replica.machine.state.partitions.get(number)
+def _partitions(node: ServedNode) -> Iterator[Sample]:
+    for number, merged in tuple(node.logs.merging.partitions.items()):
+        known = node.logs.machine.state.partitions.get(number)
         if known is None:
             continue
         name, log = (merged.topic, str(merged.index)), merged.log
@@ -100,19 +100,19 @@ def _partitions(node: Node) -> Iterator[Sample]:
         yield "samelog_archive_log_start_offset", name, known.log_start
 
 
-def _sessions(node: Node) -> Iterator[Sample]:
-    known = node.replica.machine.state.sessions
-    node.intake.traffic.keep(known)
-    there = {server.session for server in node.connections.pushes}
-    offset_s = node.clock.wall_ms() / 1000 - node.clock.now()
-    received = node.intake.received_at
-    for name, entries in inputs_by_session(node).items():
-        meter = node.intake.traffic.sessions.get(name)
-        unmerged = sum(map(node.sessions.unmerged_bytes, entries))
+def _sessions(node: ServedNode) -> Iterator[Sample]:
+    known = node.logs.machine.state.sessions
+    node.logs.intake.traffic.keep(known)
+    there = {server.session for server in node.member.connections.pushes}
+    offset_s = node.member.clock.wall_ms() / 1000 - node.member.clock.now()
+    received = node.logs.intake.received_at
+    for name, entries in inputs_by_session(node.logs.machine).items():
+        meter = node.logs.intake.traffic.sessions.get(name)
+        unmerged = sum(map(node.logs.sessions.unmerged_bytes, entries))
         last = max((received.get(entry.number, 0.0) for entry in entries), default=0.0)
         total = 0 if meter is None else meter.total
         yield "samelog_session_received_bytes_total", (name,), total
-        records = node.intake.traffic.records[name]
+        records = node.logs.intake.traffic.records[name]
         yield "samelog_session_received_records_total", (name,), records
         yield "samelog_session_unmerged_bytes", (name,), unmerged
         yield "samelog_session_connected", (name,), name in there
@@ -120,12 +120,12 @@ def _sessions(node: Node) -> Iterator[Sample]:
             yield "samelog_session_last_received_timestamp_seconds", (name,), last + offset_s
 
 
-def _nodes_lag(node: Node) -> Iterator[Sample]:
-    ends = {n: each.next_offset for n, each in node.replica.machine.state.partitions.items()}
-    for number, member in tuple(node.members.all.items()):
-        view = node.coordinator.views.get(number)
-        if number == node.number:
-            durable = node.merging.merged_durable()
+def _nodes_lag(node: ServedNode) -> Iterator[Sample]:
+    ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
+    for number, member in tuple(node.peers.members.all.items()):
+        view = node.raft.coordinator.views.get(number)
+        if number == node.peers.number:
+            durable = node.logs.merging.merged_durable()
         elif view is not None and view.merged_durable:
             durable = view.merged_durable
         else:
@@ -134,54 +134,54 @@ def _nodes_lag(node: Node) -> Iterator[Sample]:
         yield "samelog_node_lag_records", (member.name,), lag
 
 
-def _subscribers(node: Node) -> Iterator[Sample]:
+def _subscribers(node: ServedNode) -> Iterator[Sample]:
     slowest: dict[tuple[str, str, str], int] = {}
-    for server in tuple(node.connections.pulls):
-        for each in reading(server):
+    for server in tuple(node.member.connections.pulls):
+        for each in read_partitions(server):
             key = str(server.link.identity), each.topic, str(each.partition)
             slowest[key] = max(each.lag_bytes, slowest.get(key, 0))
     for key, lag in slowest.items():
         yield "samelog_subscriber_lag_bytes", key, lag
 
 
-def _groups(node: Node) -> Iterator[Sample]:
-    for name, group in tuple(node.replica.machine.state.groups.by_id.items()):
+def _groups(node: ServedNode) -> Iterator[Sample]:
+    for name, group in tuple(node.logs.machine.state.groups.by_id.items()):
         yield "samelog_group_members", (name,), len(group.members) + len(group.consumers)
-        for number, lag in tuple(group_lags(node, group)):
-            topic, index = name_of(node, number)
+        for number, lag in tuple(group_lags(node.logs, group)):
+            topic, index = partition_name(node.logs.machine, number)
             yield "samelog_group_lag_records", (name, topic, str(index)), lag
 
 
-def _raft(node: Node) -> Iterator[Sample]:
-    raft = node.group.raft
+def _raft(node: ServedNode) -> Iterator[Sample]:
+    raft = node.raft.group.raft
     yield "samelog_raft_term", (), raft.term
-    yield "samelog_raft_is_leader", (), raft.leader == node.number
+    yield "samelog_raft_is_leader", (), raft.leader == node.peers.number
     yield "samelog_raft_has_leader", (), raft.leader is not None
     yield "samelog_raft_may_vote", (), raft.may_vote
-    yield "samelog_raft_elections_total", (), node.group.elections
+    yield "samelog_raft_elections_total", (), node.raft.group.elections
     yield "samelog_raft_voters", (), len(raft.voters)
     yield "samelog_raft_commit_index", (), raft.commit_index
-    yield "samelog_raft_applied_index", (), node.replica.applied_index
+    yield "samelog_raft_applied_index", (), node.raft.replica.applied_index
     yield "samelog_raft_log_entries", (), raft.last_index - raft.first_index + 1
     yield "samelog_raft_uncommitted_entries", (), raft.last_index - raft.commit_index
-    yield "samelog_raft_unsaved_batches", (), node.group.unsaved
+    yield "samelog_raft_unsaved_batches", (), node.raft.group.unsaved
 
 
-def _troubles(node: Node) -> Iterator[Sample]:
-    pending = node.merging.pending()
-    partitions = tuple(node.merging.partitions.items())
-    wanted = [node.repair.wanted(number) for number, _ in partitions]
+def _troubles(node: ServedNode) -> Iterator[Sample]:
+    pending = node.logs.merging.pending()
+    partitions = tuple(node.logs.merging.partitions.items())
+    wanted = [node.logs.repair.wanted(number) for number, _ in partitions]
     yield "samelog_merge_queue_instructions", (), len(pending)
     yield "samelog_merge_queue_bytes", (), sum(merge.size for merge in pending)
-    yield "samelog_intake_stopped", (), node.intake.stopped is not None
-    yield "samelog_divergences_total", (), node.merging.divergences
+    yield "samelog_intake_stopped", (), node.logs.intake.stopped is not None
+    yield "samelog_divergences_total", (), node.logs.merging.divergences
     yield "samelog_partitions_halted", (), sum(each.fault is not None for _, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
     yield "samelog_damaged_files", (), len(tuple(node.scrubber.troubles))
-    yield "samelog_damaged_inputs", (), len(node.coordinator.damaged_inputs())
+    yield "samelog_damaged_inputs", (), len(node.raft.coordinator.damaged_inputs())
 
 
-def _archive(node: Node) -> Iterator[Sample]:
+def _archive(node: ServedNode) -> Iterator[Sample]:
     archive = node.archive
     copies = archive.copies.state()
     yield "samelog_archive_held_partitions", (), len(archive.rounds.held)

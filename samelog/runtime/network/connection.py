@@ -1,4 +1,6 @@
-"""One framed connection over TLS: callbacks only, no task and no copy per frame.
+"""One connection over TLS: callbacks only, no task and no copy per frame.
+
+What it carries is frames, or, where the client asked for HTTP, the bytes of a `ByteStream`.
 
 Payloads are handed on as memoryviews into the receive buffer, valid during the call. Every wait
 for the peer has a deadline (`peer_watch`), kept by one timer. The work per turn of the event loop
@@ -36,9 +38,10 @@ from samelog.runtime.errors import (
 )
 from samelog.runtime.faults import fault_of, handshake_fault, lost, make_fault
 from samelog.runtime.log import format_event
+from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
 from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
 from samelog.runtime.network.receive_buffer import ReceiveBuffer
-from samelog.runtime.network.tls import Identity, identity_of
+from samelog.runtime.network.tls import HTTP_ALPN, Identity, identity_of
 from samelog.runtime.network.tls_session import PIECE_BYTES, TlsSession
 from samelog.wire.errors import FaultCode, ProtocolFault, WireError
 from samelog.wire.frames import (
@@ -101,8 +104,8 @@ class Endpoint(Protocol):
     def arrived(self, connection: Connection) -> None:
         """The TCP connection is there, the peer unknown. Raises ConnectFault to refuse it."""
 
-    def opened(self, connection: Connection) -> Handler:
-        """The peer is known: admit it, or raise."""
+    def opened(self, connection: Connection) -> Handler | ByteStream:
+        """The peer is known: admit it, or raise. A ByteStream: no frames are spoken."""
 
     def ended(self, connection: Connection, error: Exception | None) -> None:
         """It is over and its socket closed; `error` is a ConnectFault if it never opened."""
@@ -140,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = _scratch.memory
         self._buffer = ReceiveBuffer()
         self._state = _State.OPENING
-        self._handler: Handler | None = None
+        self._handler: Handler | ByteStream | None = None
         self._error: Exception | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -162,6 +165,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._state is _State.OPEN
 
     @property
+    def is_http(self) -> bool:
+        """Whether the peer, which is known, has asked for HTTP."""
+        return self._tls.ssl_object.selected_alpn_protocol() == HTTP_ALPN
+
+    @property
     def last_received(self) -> float:
         """Event-loop time when bytes last came."""
         return self._watch.last_received
@@ -180,6 +188,16 @@ class Connection(asyncio.BufferedProtocol):
         """Send whole record batches for a position; `data` is free again on return."""
         if self._state is _State.OPEN:
             self._write(encode_data_header(handle, file, byte, len(data)), data)
+
+    def send_bytes(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes that are no frames."""
+        if self._state is _State.OPEN:
+            self._write(b"", data)
+
+    def open_stream(self, open_protocol: OpenProtocol) -> ByteStream:
+        """Let another protocol than that of frames speak here from now on."""
+        self._watch.unwatched(self._loop.time())
+        return ByteStream(self, self._transport, self._tls.ssl_object, open_protocol())
 
     def pause_reading(self) -> None:
         """Take nothing from the peer until `resume_reading`; its deadlines stand still."""
@@ -205,6 +223,11 @@ class Connection(asyncio.BufferedProtocol):
             self._end(None)
         else:
             self._end(ProtocolFault(fault.code, fault.message, fault.remedy), fault)
+
+    def abort(self) -> None:
+        """End the connection, whatever waits to be sent."""
+        self._end(None)
+        self._transport.abort()
 
     async def wait_ended(self) -> None:
         """Return when the connection is over and its socket closed."""
@@ -254,6 +277,8 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """More than the high-water mark waits to be sent."""
         self._has_room = self.writable = False
+        if self._state is _State.OPEN and isinstance(self._handler, ByteStream):
+            self._handler.on_full()
 
     def resume_writing(self) -> None:
         """Less than the low-water mark waits to be sent."""
@@ -281,7 +306,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._state is _State.OPENING and self._tls.handshake():
                 self._open()
             if self._state is _State.OPEN:
-                self._read()
+                if self._handler.__class__ is ByteStream:
+                    self._read_bytes()
+                else:
+                    self._read()
         except ssl.SSLError as error:
             is_late = self._watch.has_talked
             self._end(lost(error) if is_late else handshake_fault(error, self.peername))
@@ -316,6 +344,15 @@ class Connection(asyncio.BufferedProtocol):
             watch.last_frame = now
             if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
+        if not going_on:
+            self._end(ConnectionLost("the peer closed the connection"))
+
+    def _read_bytes(self) -> None:
+        if self._reading_paused:
+            return
+        data, going_on = self._tls.read_bytes()
+        if data:
+            cast(ByteStream, self._handler).on_bytes(data)
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
 
@@ -358,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- sending ------------------------------------------------------------------------------
 
-    def _write(self, header: bytes, payload: bytes | memoryview) -> None:
+    def _write(self, header: bytes, payload: bytes | bytearray | memoryview) -> None:
         self._watch.last_sent = self._loop.time()
         size = len(payload)
         if size <= JOIN_BYTES:
@@ -402,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.OPENING and error is not None:
             error = handshake_fault(error, self.peername)
         self._error = error
-        if fault is not None:
+        if fault is not None and not self.is_http:
             self.send(fault)
         self._enter(_State.CLOSING)
         self._buffer = ReceiveBuffer()

@@ -32,6 +32,7 @@ class _Phase(Enum):
     FIRST_FRAME = auto()
     TALKING = auto()
     PAUSED = auto()
+    UNWATCHED = auto()
     CLOSING = auto()
 
 
@@ -74,6 +75,10 @@ class PeerWatch:
         self._enter(self._resumed, now)
         self.last_frame = self.last_received = now
 
+    def unwatched(self, now: float) -> None:
+        """What is spoken is not made of frames: whoever speaks it keeps its own deadlines."""
+        self._enter(_Phase.UNWATCHED, now)
+
     def closing(self, now: float) -> None:
         """This side has said its last; the peer is to close."""
         self._enter(_Phase.CLOSING, now)
@@ -84,7 +89,7 @@ class PeerWatch:
 
     def ping_due(self, now: float) -> bool:
         """Whether nothing was sent for so long that the peer might worry."""
-        talking = self._phase not in (_Phase.HANDSHAKE, _Phase.CLOSING)
+        talking = self._phase in (_Phase.FIRST_FRAME, _Phase.TALKING, _Phase.PAUSED)
         return talking and now >= self.last_sent + self._deadlines.ping_s
 
     def next_check(self, now: float) -> float:
@@ -109,5 +114,5 @@ class PeerWatch:
                 return [(idle, "silent for too long"), (frame, "no whole frame in time")]
             case _Phase.CLOSING:
                 return [(self._phase_start + limits.close_s, "not closed in time")]
-            case _Phase.PAUSED:
+            case _Phase.PAUSED | _Phase.UNWATCHED:
                 return []

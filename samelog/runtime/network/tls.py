@@ -1,9 +1,10 @@
 """Mutual TLS: contexts from PEM files, and who the other side is.
 
-TLS 1.3 only, both sides verified, ALPN `samelog/1`, no session tickets (a resumed session would
-skip the check of the certificate). The identity is a SAN: the first URI `samelog://<role>/<name>`,
-else the first DNS name as `dns:<name>`; never the CN. Peers are verified by authority and
-identity, not by host name: addresses change, names do not.
+TLS 1.3 only, both sides verified, no session tickets (a resumed session would skip the check of the
+certificate). ALPN says what is spoken: `samelog/1`, or `http/1.1` for administration. The identity
+is a SAN: the first URI `samelog://<role>/<name>`, else the first DNS name as `dns:<name>`; never
+the CN. Peers are verified by authority and identity, not by host name: addresses change, names do
+not.
 
 Invariant: a context made here never accepts a peer without a certificate of our authority; files
 that cannot be used never replace ones that can.
@@ -31,6 +32,8 @@ from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
 from samelog.runtime.network.crl import REMEDY, check_revocations
 
 ALPN = "samelog/1"
+HTTP_ALPN = "http/1.1"
+"""What a client says that asks a node's own port for administration."""
 NODE_PREFIX = "samelog://node/"
 
 Identity = NewType("Identity", str)
@@ -46,14 +49,19 @@ _DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
     """The listening side's context. Raises TlsFault, naming the file and what to do."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, files, ALPN, HTTP_ALPN)
     context.num_tickets = 0
     return context
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
     """The connecting side's context. Raises TlsFault, naming the file and what to do."""
-    return _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    return _context(ssl.PROTOCOL_TLS_CLIENT, files, ALPN)
+
+
+def http_client_context(files: TlsFiles) -> ssl.SSLContext:
+    """The context of who asks a node's own port over HTTP. Raises TlsFault."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, files, HTTP_ALPN)
 
 
 def open_context(
@@ -101,10 +109,10 @@ def hand_on(context: ssl.SSLContext, newest: Callable[[], ssl.SSLContext]) -> No
     context.sni_callback = meet
 
 
-def identity_of(ssl_object: ssl.SSLObject, *, server_side: bool) -> Identity:
+def identity_of(ssl_object: ssl.SSLObject | ssl.SSLSocket, *, server_side: bool) -> Identity:
     """Who the peer of a finished handshake is. Raises IdentityFault."""
     protocol = ssl_object.selected_alpn_protocol()
-    if protocol != ALPN:
+    if protocol not in (ALPN, HTTP_ALPN):
         raise IdentityFault(
             ConnectProblem.WRONG_PROTOCOL,
             f"the peer speaks {protocol!r}, not {ALPN!r}",
@@ -205,12 +213,12 @@ class ReloadingContext:
         return contexts
 
 
-def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+def _context(protocol: int, files: TlsFiles, *alpn: str) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols([ALPN])
+    context.set_alpn_protocols(alpn)
     _check_key_is_private(files.key)
     _load_authority(context, files)
     _load_own(context, files)

@@ -66,6 +66,20 @@ class TlsSession:
             buffer.stop += used
         return True
 
+    def read_bytes(self) -> tuple[bytes, bool]:
+        """All that was fed, decrypted; False when the peer has ended its side. Raises
+        ssl.SSLError.
+        """
+        parts = []
+        try:
+            while part := self._ssl.read(PIECE_BYTES):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(parts), True
+        except ssl.SSLZeroReturnError:
+            pass
+        return b"".join(parts), False
+
     def say_goodbye(self) -> None:
         """Tell the peer that this side sends no more."""
         # The peer's own goodbye is not waited for, and a broken session needs none.

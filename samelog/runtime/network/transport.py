@@ -20,6 +20,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.errors import ConnectFault, ConnectProblem
 from samelog.runtime.faults import handshake_fault, lost
 from samelog.runtime.log import RateLimitedLog
+from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
 from samelog.runtime.network.connection import Connection, Handler, OpenHandler
 from samelog.runtime.network.peer_watch import Deadlines
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
@@ -153,11 +154,14 @@ async def serve(
     tls: ReloadingContext,
     open_handler: OpenHandler,
     *,
+    open_http: OpenProtocol | None = None,
     limits: ServerLimits = DEFAULT_LIMITS,
     deadlines: Deadlines = DEFAULT_DEADLINES,
 ) -> Server:
-    """Listen; port 0: any free one. Raises OSError when the address cannot be had."""
-    server = Server(tls, open_handler, limits, deadlines)
+    """Listen; port 0: any free one. `open_http`: who answers clients that ask for HTTP; None:
+    they are refused. Raises OSError when the address cannot be had.
+    """
+    server = Server(tls, open_handler, open_http, limits=limits, deadlines=deadlines)
     await server.start(address)
     return server
 
@@ -171,12 +175,14 @@ class Server:
         self,
         tls: ReloadingContext,
         open_handler: OpenHandler,
+        open_http: OpenProtocol | None,
+        *,
         limits: ServerLimits,
         deadlines: Deadlines,
     ) -> None:
         self.deadlines = deadlines
         self._tls = tls
-        self._open_handler = open_handler
+        self._open_handler, self._open_http = open_handler, open_http
         self._limits = limits
         self._listener: asyncio.Server | None = None
         self._connections: dict[Connection, str] = {}
@@ -235,7 +241,7 @@ class Server:
             connection, self._opening[host], limits.handshakes_per_host, "a host's handshakes"
         )
 
-    def opened(self, connection: Connection) -> Handler:
+    def opened(self, connection: Connection) -> Handler | ByteStream:
         """Admit a peer that is known now. Raises what is to be its Fault."""
         self._forget_opening(connection)
         identity = connection.identity
@@ -243,7 +249,11 @@ class Server:
         if self._identities[identity] > self._limits.connections_per_identity:
             message = f"{identity} has {self._limits.connections_per_identity} connections already"
             raise ProtocolFault(FaultCode.TOO_MANY, message, "close some, or raise the limit")
-        return self._open_handler(connection)
+        if not connection.is_http:
+            return self._open_handler(connection)
+        if self._open_http is None:
+            raise ProtocolFault(FaultCode.PROTOCOL, "HTTP is not spoken here")
+        return connection.open_stream(self._open_http)
 
     def ended(self, connection: Connection, error: Exception | None) -> None:
         """Forget a connection; say why, if it was refused (INFO: one that just went away)."""

@@ -6,77 +6,113 @@ reset only while it has no members; what is answered is committed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import assert_never
 
+from msgspec import UNSET
+
+from samelog.admin import requests
+from samelog.admin.answers import (
+    GroupDescription,
+    GroupInfo,
+    GroupMemberInfo,
+    GroupPartition,
+    GroupRow,
+    Groups,
+)
 from samelog.format.errors import LogFormatError
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, ConsumerMember, Offset
 from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
-from samelog.wire import admin_groups as wire
 from samelog.wire.errors import FaultCode
 
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
+NAME_CHARACTERS = 1024
 
 
-async def serve_groups(node: Node, request: wire.GroupRequest) -> wire.GroupResponse:
-    """Do what is asked. Raises ChangeRefused or TimeoutError."""
-    await node.proposer.catch_up()
-    match request:
-        case wire.ListGroups():
-            groups = node.replica.machine.state.groups.by_id
-            return wire.Groups(tuple(_info(name, group) for name, group in groups.items()))
-        case wire.DescribeGroup():
-            return _describe(node, request.group)
-        case wire.ResetGroup():
-            await _reset(node, request)
-            return _describe(node, request.group)
+async def list_groups(node: ServedNode, request: requests.ListGroups) -> Groups:
+    """All groups, and how far they are behind. Raises TimeoutError."""
+    await node.raft.proposer.catch_up()
+    known = node.logs.machine.state.groups.by_id
+    return Groups(tuple(_row(node.logs, name, group) for name, group in known.items()))
 
 
-def _info(name: str, group: Group) -> wire.GroupInfo:
-    return wire.GroupInfo(
+async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
+    """One group. Raises ChangeRefused, TimeoutError."""
+    await node.raft.proposer.catch_up()
+    return _describe(node.logs, request.group)
+
+
+async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDescription:
+    """Have its offsets set. Raises ChangeRefused, TimeoutError."""
+    await node.raft.proposer.catch_up()
+    await _reset(node, request)
+    return _describe(node.logs, request.group)
+
+
+def group_lags(logs: LogParts, group: Group) -> Iterator[tuple[int, int]]:
+    """(partition's number, records that are there and not committed)."""
+    for number, known in group.offsets.items():
+        partition = logs.machine.state.partitions.get(number)
+        merged = logs.merging.partitions.get(number)
+        if partition is not None and merged is not None:
+            begin = max(known.offset, merged.log.start_offset)
+            yield number, max(0, partition.next_offset - begin)
+
+
+def _row(logs: LogParts, name: str, group: Group) -> GroupRow:
+    return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(logs, group)))
+
+
+def _facts(name: str, group: Group) -> tuple[str, str, str, str, int, int]:
+    """The fields of a GroupInfo."""
+    return (
         name,
         group.state_name,
-        group.protocol_type[:1024],
-        (group.protocol or "")[:1024],
+        group.protocol_type[:NAME_CHARACTERS],
+        (group.protocol or "")[:NAME_CHARACTERS],
         len(group.members) + len(group.consumers),
         group.generation,
     )
 
 
-def _describe(node: Node, name: str) -> wire.GroupDescription:
-    group = node.replica.machine.state.groups.by_id.get(name)
+def _describe(logs: LogParts, name: str) -> GroupDescription:
+    group = logs.machine.state.groups.by_id.get(name)
     if group is None:
-        raise ChangeRefused(
-            FaultCode.UNKNOWN_GROUP, f"there is no group {name!r}", "samelog group list"
-        )
+        text = f"there is no group {name!r}"
+        raise ChangeRefused(FaultCode.UNKNOWN_GROUP, text, "samelog group list")
     members = tuple(
-        wire.MemberInfo(
+        GroupMemberInfo(
             each.member_id, each.instance_id, each.client_id, each.client_host, each.assignment
         )
         for each in group.members.values()
     )
-    consumers = tuple(_consumer(node, each) for each in group.consumers.values())
-    partitions = sorted(_partition(node, number, known) for number, known in group.offsets.items())
-    return wire.GroupDescription(_info(name, group), members + consumers, tuple(partitions))
+    consumers = tuple(_consumer(logs.machine, each) for each in group.consumers.values())
+    partitions = [_partition(logs, number, known) for number, known in group.offsets.items()]
+    partitions.sort(key=lambda each: (each.topic, each.partition))
+    info = GroupInfo(*_facts(name, group))
+    return GroupDescription(info, members + consumers, tuple(partitions))
 
 
-def _consumer(node: Node, member: ConsumerMember) -> wire.MemberInfo:
+def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
-    state = node.replica.machine.state
+    state = machine.state
     living = (state.partitions[n] for n in member.assigned if n in state.partitions)
-    places = tuple((state.topics[each.topic_id].name, each.index) for each in living)
-    return wire.MemberInfo(
-        member.member_id, member.instance_id, member.client_id, member.client_host, b"", places
+    names = tuple((state.topics[each.topic_id].name, each.index) for each in living)
+    return GroupMemberInfo(
+        member.member_id, member.instance_id, member.client_id, member.client_host, b"", names
     )
 
 
-def _partition(node: Node, number: int, known: Offset) -> wire.GroupPartition:
-    state = node.replica.machine.state
+def _partition(logs: LogParts, number: int, known: Offset) -> GroupPartition:
+    state = logs.machine.state
     partition = state.partitions[number]
-    begin, end = _span(node, number)
-    return wire.GroupPartition(
+    begin, end = _span(logs, number)
+    return GroupPartition(
         state.topics[partition.topic_id].name,
         partition.index,
         begin,
@@ -88,62 +124,63 @@ def _partition(node: Node, number: int, known: Offset) -> wire.GroupPartition:
     )
 
 
-def _span(node: Node, number: int) -> tuple[int, int]:
+def _span(logs: LogParts, number: int) -> tuple[int, int]:
     """The offsets of a partition that are there: the first, and the one behind the last."""
-    merged = node.merging.partitions.get(number)
+    merged = logs.merging.partitions.get(number)
     begin = 0 if merged is None else merged.log.start_offset
-    return begin, node.replica.machine.state.partitions[number].next_offset
+    return begin, logs.machine.state.partitions[number].next_offset
 
 
-async def _reset(node: Node, request: wire.ResetGroup) -> None:
-    topic = node.replica.machine.topic_named(request.topic)
-    if topic is None:
-        message = f"there is no topic {request.topic!r}"
-        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, message, "samelog topic list")
+async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
+    topic = find_topic(node, request.topic)
     numbers = topic.partition_numbers
-    if request.partition is not None:
+    if request.partition is not UNSET:
         numbers = numbers[request.partition : request.partition + 1]
         if not numbers:
             last = topic.partitions - 1
             message = f"{request.topic!r} has no partition {request.partition}"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, f"they are 0 to {last}")
-    now_ms = node.clock.wall_ms()
-    offsets = [(number, _target(node, number, request, now_ms)) for number in numbers]
+    now_ms = node.member.clock.wall_ms()
+    offsets = [(number, _target(node.logs, number, request, now_ms)) for number in numbers]
     command = CommitOffsets([(request.group, offsets)], only_empty=True)
-    outcome = await node.proposer.propose(command)
+    outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.GROUP_IN_USE, outcome.message, "stop its consumers first")
 
 
-def _target(node: Node, number: int, request: wire.ResetGroup, now_ms: int) -> Offset:
-    begin, end = _span(node, number)
+def _target(logs: LogParts, number: int, request: requests.ResetGroup, now_ms: int) -> Offset:
+    begin, end = _span(logs, number)
+    asked = 0 if request.offset is UNSET else request.offset
     match request.to:
-        case wire.ResetTo.EARLIEST:
+        case "earliest":
             offset = begin
-        case wire.ResetTo.LATEST:
+        case "latest":
             offset = end
-        case wire.ResetTo.TIME:
-            offset = _at_time(node, number, request.offset)
-        case wire.ResetTo.SHIFT:
-            offset = max(begin, min(end, _committed(node, number, request) + request.offset))
+        case "time":
+            offset = _at_time(logs, number, asked)
+        case "shift":
+            offset = max(begin, min(end, _committed(logs, number, request.group) + asked))
+        case "offset":
+            offset = asked
         case _:
-            offset = request.offset
+            assert_never(request.to)
     if not begin <= offset <= end:
-        message = f"partition {_index(node, number)} has the offsets {begin} to {end}, not {offset}"
+        name = f"partition {_index(logs, number)}"
+        message = f"{name} has the offsets {begin} to {end}, not {offset}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
     return Offset(offset, -1, "", now_ms)
 
 
-def _index(node: Node, number: int) -> int:
-    return node.replica.machine.state.partitions[number].index
+def _index(logs: LogParts, number: int) -> int:
+    return logs.machine.state.partitions[number].index
 
 
-def _at_time(node: Node, number: int, timestamp_ms: int) -> int:
+def _at_time(logs: LogParts, number: int, timestamp_ms: int) -> int:
     """The offset of the first record of that time or a later one; the end if there is none."""
-    end = node.replica.machine.state.partitions[number].next_offset
-    merged = node.merging.partitions.get(number)
+    end = logs.machine.state.partitions[number].next_offset
+    merged = logs.merging.partitions.get(number)
     if merged is None or merged.fault is not None or merged.log.next_offset < end:
-        message = f"this node does not have all of partition {_index(node, number)} yet"
+        message = f"this node does not have all of partition {_index(logs, number)} yet"
         raise ChangeRefused(FaultCode.NOT_READY, message, "ask again")
     try:
         found = merged.log.locate_record(timestamp_ms)
@@ -152,12 +189,10 @@ def _at_time(node: Node, number: int, timestamp_ms: int) -> int:
     return end if found is None else found[0]
 
 
-def _committed(node: Node, number: int, request: wire.ResetGroup) -> int:
-    group = node.replica.machine.state.groups.by_id.get(request.group)
+def _committed(logs: LogParts, number: int, name: str) -> int:
+    group = logs.machine.state.groups.by_id.get(name)
     known = None if group is None else group.offsets.get(number)
     if known is None or known.offset < 0:
-        message = (
-            f"group {request.group!r} has committed nothing in partition {_index(node, number)}"
-        )
+        message = f"group {name!r} has committed nothing in partition {_index(logs, number)}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, "set it to an offset")
     return known.offset

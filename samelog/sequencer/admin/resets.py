@@ -6,36 +6,42 @@ Raft log, those that are away when they come back; asked twice with one id it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
 
+from msgspec import UNSET
+
+from samelog.admin import requests
+from samelog.admin.answers import ClusterReset, ResetTopic
 from samelog.consensus import NotLeader
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.cluster.reporter import Reporter
+from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
-from samelog.wire import admin
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
 
-async def reset_cluster(node: Node, request: admin.ResetCluster) -> admin.ClusterReset:
-    """Do what is asked. Raises NotLeader or TimeoutError."""
-    if not node.group.is_leader:
-        raise NotLeader(node.group.raft.leader)
-    now_ms = node.clock.wall_ms()
+async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> ClusterReset:
+    """Have it committed. Raises NotLeader or TimeoutError."""
+    group, replica = node.raft.group, node.raft.replica
+    if not group.is_leader:
+        raise NotLeader(group.raft.leader)
+    now_ms = node.member.clock.wall_ms()
+    reset_id = uuid.uuid4().hex if request.reset_id is UNSET else request.reset_id
     command: ResetCommand = (
-        HardReset(request.reset_id, now_ms, node.group.raft.term)
+        HardReset(reset_id, now_ms, group.raft.term)
         if request.hard
-        else SoftReset(request.reset_id, now_ms)
+        else SoftReset(reset_id, now_ms)
     )
-    await node.proposer.propose(command)  # rejected only if it is done
-    state = node.replica.machine.state
-    topics = tuple(admin.ResetTopic(each.name, each.log_id) for each in state.topics.values())
-    return admin.ClusterReset(node.replica.applied_index, topics if request.hard else ())
+    await node.raft.proposer.propose(command)  # rejected only if it is done
+    topics = node.logs.machine.state.topics.values() if request.hard else ()
+    return ClusterReset(
+        replica.applied_index, tuple(ResetTopic(each.name, each.log_id) for each in topics)
+    )
 
 
-def carry_out(node: Node, command: ResetCommand) -> None:
-    """One is applied here."""
+def carry_out(raft: RaftParts, reporter: Reporter, command: ResetCommand) -> None:
+    """A reset is applied on this node."""
     if isinstance(command, SoftReset):
-        node.snapshotter.begin_anew()
+        raft.snapshotter.begin_anew()
     else:
-        node.coordinator.logs_begun_anew()
-        node.reporter.state_again()
+        raft.coordinator.logs_begun_anew()
+        reporter.state_again()

@@ -5,52 +5,53 @@ Invariant: reading the status changes nothing and costs no I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
+from samelog.admin.requests import GetRaftStatus, GetStatus
+from samelog.admin.views import RaftMember, RaftStatus
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.sessions import session_info
+from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.state.commands import Member
-from samelog.sequencer.state.types import Session, Topic
-from samelog.wire import admin
 
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
+TEXT_CHARACTERS = 1000
+UNKNOWN = -1
 
 
-def status(node: Node) -> admin.Status:
+def cluster_status(node: ServedNode, request: GetStatus) -> Status:
     """The cluster as this node sees it."""
-    raft = node.group.raft
-    state = node.replica.machine.state
-    return admin.Status(
-        cluster=node.config.cluster,
-        node=node.config.name,
-        leader=None if raft.leader is None else node.members.name(raft.leader),
+    raft, state, members = node.raft.group.raft, node.logs.machine.state, node.peers.members
+    return Status(
+        cluster=node.member.config.cluster,
+        node=node.member.config.name,
+        leader=None if raft.leader is None else members.name(raft.leader),
         term=raft.term,
         commit_index=raft.commit_index,
-        nodes=tuple(node_info(node, member) for member in node.members.all.values()),
+        nodes=tuple(node_info(node, member) for member in members.all.values()),
         partitions=tuple(partition_info(node, number) for number in state.partitions),
         sessions=tuple(session_info(node, session) for session in state.sessions.values()),
-        events=tuple(admin.EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
+        events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
     )
 
 
-def node_info(node: Node, member: Member) -> admin.NodeInfo:
+def node_info(node: ServedNode, member: Member) -> NodeInfo:
     """One member; of the others, only whether they are connected is known here."""
-    view = node.coordinator.views.get(member.number)
+    view = node.raft.coordinator.views.get(member.number)
     connected = view is not None and view.connected
-    own = member.number == node.number
-    until_ms = node.replica.machine.state.maintenance.get(member.name, 0)
+    own = member.number == node.peers.number
+    until_ms = node.logs.machine.state.maintenance.get(member.name, 0)
     if own:
-        state = node.status.state
+        state = node.member.status.state
     else:
-        state = admin.NodeState.LIVE if connected else admin.NodeState.OFFLINE
-    if until_ms > node.clock.wall_ms():
-        state = admin.NodeState.MAINTENANCE
-    return admin.NodeInfo(
+        state = NodeState.LIVE if connected else NodeState.OFFLINE
+    if until_ms > node.member.clock.wall_ms():
+        state = NodeState.MAINTENANCE
+    return NodeInfo(
         member.name,
         member.address,
         state,
         _detail(node) if own else "",
-        node.directory.record.boot if own else 0 if view is None else view.boot,
-        node.replica.applied_index if own else 0,
+        node.member.directory.record.boot if own else 0 if view is None else view.boot,
+        node.raft.replica.applied_index if own else 0,
         _role(node, member) if own or connected else "",
         member.number,
         member.voter,
@@ -58,85 +59,75 @@ def node_info(node: Node, member: Member) -> admin.NodeInfo:
     )
 
 
-def _detail(node: Node) -> str:
+def _detail(node: ServedNode) -> str:
     """What is wrong, and what takes long."""
-    return "; ".join(filter(None, [trouble(node), node.archive.copies.progress]))[:1000]
+    texts = trouble(node), node.archive.copies.progress
+    return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
 
 
-def trouble(node: Node) -> str:
+def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
-    troubles = []
-    if not node.directory.record.may_vote:
+    archive, troubles = node.archive, []
+    if not node.member.directory.record.may_vote:
         troubles.append("may not vote: its directory was lost")
-    if node.group.raft.is_doubtful:
+    if node.raft.group.raft.is_doubtful:
         troubles.append("may lack entries that it acknowledged before its host went down")
-    if node.intake.stopped is not None:
-        troubles.append(f"intake stopped: {node.intake.stopped}")
-    for number, reason in node.coordinator.damaged_inputs().items():
+    if node.logs.intake.stopped is not None:
+        troubles.append(f"intake stopped: {node.logs.intake.stopped}")
+    for number, reason in node.raft.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
-    if node.status.config_problem:
-        troubles.append(f"configuration not taken: {node.status.config_problem}")
-    if node.archive.policy.problem:
-        troubles.append(f"archiving policy not taken: {node.archive.policy.problem}")
-    if others := node.archive.disagreements():
+    if node.member.status.config_problem:
+        troubles.append(f"configuration not taken: {node.member.status.config_problem}")
+    if archive.policy.problem:
+        troubles.append(f"archiving policy not taken: {archive.policy.problem}")
+    if others := archive.disagreements():
         troubles.append(f"archiving policies differ: {', '.join(others)}")
-    if node.archive.rounds.held:
-        names = ", ".join(node.archive.rounds.held)
+    if archive.rounds.held:
+        names = ", ".join(archive.rounds.held)
         troubles.append(f"not archived, as consumer groups hold it: {names}")
-    if node.archive.copies.trouble:
-        troubles.append(f"not archived, as it is not copied: {node.archive.copies.trouble}")
+    if archive.copies.trouble:
+        troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
     troubles += node.file_guard.troubles
     troubles += node.scrubber.troubles
-    return "; ".join(troubles)[:1000]
+    return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 
-def _role(node: Node, member: Member) -> str:
-    raft = node.group.raft
+def _role(node: ServedNode, member: Member) -> str:
+    raft = node.raft.group.raft
     if not member.voter:
         return "learner"
-    if member.number == node.number:
+    if member.number == node.peers.number:
         return raft.role.value
     return "leader" if raft.leader == member.number else "follower"
 
 
-def topic_info(topic: Topic) -> admin.TopicInfo:
-    """A topic."""
-    return admin.TopicInfo(topic.name, topic.log_id, topic.partitions, topic.settings)
-
-
-def partition_info(node: Node, number: int) -> admin.PartitionInfo:
-    """A partition's cursors and files on this node."""
-    partition = node.replica.machine.state.partitions[number]
-    merged = node.merging.partitions[number]
-    segments = merged.log.segments()
-    return admin.PartitionInfo(
-        topic=merged.topic,
-        partition=partition.index,
-        start_offset=merged.log.start_offset,
-        end_offset=merged.log.next_offset,
-        durable_offset=merged.log.durable_offset,
-        segments=len(segments),
-        size_bytes=sum(segment.size for segment in segments),
-        checksum=merged.log.checksum,
-        committed_offset=partition.next_offset,
-        merged_offset=node.coordinator.cursors.get(number, 0),
-        halted="" if merged.fault is None else merged.fault.message,
-        wanted_offset=node.repair.wanted(number),
+def raft_status(node: ServedNode, request: GetRaftStatus) -> RaftStatus:
+    """How the Raft group is, as this node sees it."""
+    raft, members = node.raft.group.raft, node.peers.members
+    return RaftStatus(
+        raft.role.value,
+        raft.term,
+        None if raft.leader is None else members.name(raft.leader),
+        raft.may_vote,
+        raft.first_index,
+        raft.last_index,
+        raft.durable_index,
+        raft.commit_index,
+        node.raft.replica.applied_index,
+        tuple(_raft_member(node, number) for number in members.all),
     )
 
 
-def session_info(node: Node, session: Session) -> admin.SessionInfo:
-    """A session, and what this node holds of it but has not merged."""
-    run = session.runs[-1] if session.runs else None
-    unmerged = sum(
-        node.sessions.unmerged_bytes(entry)
-        for entry in node.replica.machine.inputs_of(session.name)
-    )
-    return admin.SessionInfo(
-        session=session.name,
-        identity=session.identity,
-        run=0 if run is None else run.number,
-        is_open=run is not None and not run.closed,
-        unmerged_bytes=unmerged,
-        dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
+def _raft_member(node: ServedNode, number: int) -> RaftMember:
+    group, member = node.raft.group, node.peers.members.all[number]
+    own, known = number == node.peers.number and group.is_leader, group.raft.progress(number)
+    match = group.raft.durable_index if own else UNKNOWN if known is None else known.match
+    return RaftMember(
+        member.name,
+        number,
+        member.address,
+        member.voter,
+        node.peers.is_there(number),
+        match,
+        "" if known is None else known.state.name.lower(),
     )

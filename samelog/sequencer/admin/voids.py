@@ -6,42 +6,38 @@ named as lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from samelog.admin import requests
+from samelog.admin.answers import RecordsVoided
 from samelog.consensus import NotLeader
 from samelog.format.batch import HEADER_BYTES, read_header
-from samelog.sequencer.admin.status import partition_info
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.topics import find_topic, partition_info
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.commands import VoidRecords
 from samelog.sequencer.state.types import Rejection
-from samelog.wire import admin
 from samelog.wire.errors import FaultCode
 
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
-
-async def void_records(node: Node, request: admin.VoidRecords) -> admin.RecordsVoided:
-    """Do what is asked. Raises ChangeRefused, NotLeader or TimeoutError."""
-    if not node.group.is_leader:
-        raise NotLeader(node.group.raft.leader)
-    topic = node.replica.machine.topic_named(request.topic)
-    if topic is None or request.partition >= topic.partitions:
+async def void_records(node: ServedNode, request: requests.VoidRecords) -> RecordsVoided:
+    """Have it committed. Raises ChangeRefused, NotLeader or TimeoutError."""
+    if not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
+    topic = find_topic(node, request.topic)
+    if request.partition >= topic.partitions:
         text = f"there is no {request.topic}-{request.partition}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
     number = topic.partition_numbers[request.partition]
     _check_own(node, number, request)
     _check_others(node, number, request)
-    command = _command(node, number, request)
-    outcome = await node.proposer.propose(command)
+    outcome = await node.raft.proposer.propose(_command(node, number, request))
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
-    return admin.RecordsVoided(request.first_offset, request.next_offset)
+    return RecordsVoided(request.first_offset, request.next_offset)
 
 
-def _command(node: Node, number: int, request: admin.VoidRecords) -> VoidRecords:
+def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> VoidRecords:
     """Where the void goes is decided here, for all copies alike."""
-    log = node.merging.partitions[number].log
+    log = node.logs.merging.partitions[number].log
     epoch, timestamp = 0, -1
     last = log.last_batch()
     if last is not None:
@@ -54,25 +50,25 @@ def _command(node: Node, number: int, request: admin.VoidRecords) -> VoidRecords
         log.end()[0],
         epoch,
         timestamp,
-        node.clock.wall_ms(),
+        node.member.clock.wall_ms(),
     )
 
 
-def _check_own(node: Node, number: int, request: admin.VoidRecords) -> None:
+def _check_own(node: ServedNode, number: int, request: requests.VoidRecords) -> None:
     """This node must wait for just these records."""
     info = partition_info(node, number)
     if info.end_offset != request.first_offset or request.next_offset > info.wanted_offset:
-        text = f"{node.config.name} has offsets up to {info.end_offset}, and misses " + (
+        text = f"{node.member.config.name} has offsets up to {info.end_offset}, and misses " + (
             f"those up to {info.wanted_offset}" if info.wanted_offset else "none for good"
         )
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "samelog status")
 
 
-def _check_others(node: Node, number: int, request: admin.VoidRecords) -> None:
+def _check_others(node: ServedNode, number: int, request: requests.VoidRecords) -> None:
     """No other node may have more; one that is away may, unless it is named as lost."""
-    for member in node.members.all.values():
-        view = node.coordinator.views.get(member.number)
-        if member.number == node.number or member.name in request.without:
+    for member in node.peers.members.all.values():
+        view = node.raft.coordinator.views.get(member.number)
+        if member.number == node.peers.number or member.name in request.without:
             continue
         if view is None or not view.connected:
             text = f"{member.name} is away, and may have these records"

@@ -14,6 +14,9 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from samelog.admin import requests
+from samelog.admin.answers import StageDropped, StageHeld, StagePublished
+from samelog.admin.requests import DropStage, HoldStage, StagedRun
 from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
@@ -25,7 +28,6 @@ from samelog.sequencer.raft.group import ProposalLost
 from samelog.sequencer.state.commands import CloseRun, PublishStage, Range
 from samelog.sequencer.state.stage_state import refused_batch
 from samelog.sequencer.state.types import Input, Rejection
-from samelog.wire import admin_stage as wire
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
@@ -67,12 +69,12 @@ class Staging:
 
     # --- asked by writers -------------------------------------------------------------------------
 
-    async def hold(self, request: wire.HoldStage) -> wire.StageHeld:
+    async def hold(self, request: HoldStage) -> StageHeld:
         """Wait until a majority holds the runs durably. Raises NotLeader, ChangeRefused."""
         await self._wait_held(self._inputs(request))
-        return wire.StageHeld()
+        return StageHeld()
 
-    async def publish(self, request: wire.PublishStage) -> wire.StagePublished:
+    async def publish(self, request: requests.PublishStage) -> StagePublished:
         """Publish a batch. Raises NotLeader, ChangeRefused."""
         self._lead()
         machine = self._node.replica.machine
@@ -83,19 +85,19 @@ class Staging:
             ranges = await self._cut(inputs)
             refusal = await self._publish(request, ranges)
         if refusal is None:
-            return wire.StagePublished(is_new=True)
+            return StagePublished(is_new=True)
         if refusal.code != "STAGE_PUBLISHED":
             raise ChangeRefused(_CODES.get(refusal.code, FaultCode.NOT_READY), refusal.message)
-        await self.drop(wire.DropStage(request.stage, request.runs))
-        return wire.StagePublished(is_new=False)
+        await self.drop(DropStage(request.stage, request.runs))
+        return StagePublished(is_new=False)
 
-    async def drop(self, request: wire.DropStage) -> wire.StageDropped:
+    async def drop(self, request: DropStage) -> StageDropped:
         """End the runs of a stage, those that are there. Raises NotLeader."""
         self._lead()
         for run in request.runs:
             self._check_stage(request.stage, run)
             await self._close(run.session, run.run_id)
-        return wire.StageDropped()
+        return StageDropped()
 
     async def _close(self, session: str, run_id: str) -> None:
         """End a run that is held; nothing is planned of it."""
@@ -110,20 +112,20 @@ class Staging:
         if not self._node.group.is_leader:
             raise NotLeader(self._node.group.raft.leader)
 
-    def _check_stage(self, stage: str, run: wire.StagedRun) -> None:
+    def _check_stage(self, stage: str, run: StagedRun) -> None:
         known = self._node.replica.machine.run_of(run.session, run.run_id)
         if known is not None and known.stage != stage:
             text = f"run {run.run_id} of {run.session!r} is not staged for {stage!r}"
             raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
 
-    def _inputs(self, request: wire.HoldStage | wire.PublishStage) -> list[StagedInput]:
+    def _inputs(self, request: HoldStage | requests.PublishStage) -> list[StagedInput]:
         """The inputs that are named. Raises NotLeader, ChangeRefused."""
         self._lead()
         for run in request.runs:
             self._check_open(request.stage, run)
         return [self._input(run, *end) for run in request.runs for end in run.ends]
 
-    def _check_open(self, stage: str, run: wire.StagedRun) -> None:
+    def _check_open(self, stage: str, run: StagedRun) -> None:
         """Raises ChangeRefused for a run that is closed, or not known."""
         self._check_stage(stage, run)
         known = self._node.replica.machine.run_of(run.session, run.run_id)
@@ -134,7 +136,7 @@ class Staging:
             text = f"run {run.run_id} of {run.session!r} is closed"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "stage the records again")
 
-    def _input(self, run: wire.StagedRun, topic: str, index: int, *end: int) -> StagedInput:
+    def _input(self, run: StagedRun, topic: str, index: int, *end: int) -> StagedInput:
         machine = self._node.replica.machine
         known = machine.topic_named(topic)
         partition = None if known is None else machine.partition_of(known.topic_id, index)
@@ -184,7 +186,7 @@ class Staging:
         return found
 
     async def _publish(
-        self, request: wire.PublishStage, ranges: dict[int, list[Range]]
+        self, request: requests.PublishStage, ranges: dict[int, list[Range]]
     ) -> Rejection | None:
         """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
         for _ in range(ATTEMPTS):
@@ -203,7 +205,7 @@ class Staging:
         raise ChangeRefused(FaultCode.NOT_READY, "nothing could be planned just now", "ask again")
 
     async def _propose(
-        self, request: wire.PublishStage, ranges: Mapping[int, Sequence[Range]]
+        self, request: requests.PublishStage, ranges: Mapping[int, Sequence[Range]]
     ) -> PublishStage | Rejection:
         runs = [(run.session, run.run_id) for run in request.runs]
         name = request.stage, request.writer, request.batch

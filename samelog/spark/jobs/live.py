@@ -11,11 +11,12 @@ from contextlib import closing
 from itertools import chain
 from typing import NamedTuple
 
+from samelog.admin.answers import LogFile
+from samelog.admin.log_history import log_history
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import LOG, segment_name
-from samelog.replicator.log_history import log_history
 from samelog.spark.errors import SourceError
 from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
 from samelog.spark.jobs.plans import Plan
@@ -31,7 +32,6 @@ from samelog.spark.logs.remote_logs import RemoteLogs
 from samelog.spark.plan.catalogue import Bounds, TopicState
 from samelog.spark.plan.offsets import PartitionName, Range
 from samelog.subscriber.tail_reader import Chunk
-from samelog.wire.admin_archive import LogFile
 
 TIMEOUT_S = 30.0
 

@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from samelog.admin.client import ask
+from samelog.admin.requests import DescribeTopic
 from samelog.config.load import load_client
-from samelog.replicator.admin_client import request
 from samelog.spark.errors import BadOption, SourceError, UnknownTopic
 from samelog.spark.logs.archived_logs import ArchivedLogs
 from samelog.spark.options import Archive
 from samelog.spark.plan.offsets import PartitionName, parse
-from samelog.wire.admin import DescribeTopic, TopicDescription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,7 @@ def _check_target(job: Republishing) -> None:
     if found is None:
         raise UnknownTopic(f"the archive {job.archive.url} has no copy of {wanted.topic}")
     last = max(found.partitions) if wanted.partition is None else wanted.partition
-    described = request(load_client(job.config), DescribeTopic(job.target), TopicDescription)
+    described = ask(load_client(job.config), DescribeTopic(job.target))
     count = len(described.partitions)
     if last >= count:
         raise BadOption(

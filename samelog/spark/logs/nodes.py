@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from samelog.admin.client import AdminError, ask
+from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, ConfigError
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
-from samelog.replicator.admin_client import AdminError, request
 from samelog.replicator.pull.range_pull import RangePull, Wanted
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.errors import RuntimeFault, TlsFault
@@ -29,7 +30,6 @@ from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.offsets import Range
 from samelog.subscriber.tail_reader import Chunk, chunk_of
-from samelog.wire.admin import ListTopics, Topics
 from samelog.wire.errors import FaultCode, WireError
 from samelog.wire.messages import MergedStartsAt, Start
 
@@ -138,7 +138,7 @@ class Nodes:
     def topics(self) -> list[str]:
         """The names of all topics, which only administrators are told. Raises NotReadable."""
         try:
-            found = request(self.config, ListTopics(), Topics)
+            found = ask(self.config, ListTopics())
         except AdminError as error:
             raise NotReadable(
                 f"subscribePattern needs the names of all topics: {error}; or name the topics with "

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from samelog.admin.client import AdminError, ask
+from samelog.admin.requests import ListTopics
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA, parse_schema
 from samelog.config.load import load_client
 from samelog.config.values import ConfigError
-from samelog.replicator.admin_client import AdminError, request
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.access import config_path
 from samelog.spark.options import Options, Selection
-from samelog.wire.admin import ListTopics, Topics
 
 TYPES: Mapping[str, str] = {
     "bool": "BOOLEAN",
@@ -40,7 +40,7 @@ def own_schema(options: Options) -> str | None:
     if path is None:
         return None
     try:
-        found = request(load_client(path), ListTopics(), Topics).topics
+        found = ask(load_client(path), ListTopics()).topics
     except (AdminError, ConfigError) as error:
         raise NotReadable(
             f"the topics' own {VALUE_SCHEMA} cannot be looked up: {error}; give the option "

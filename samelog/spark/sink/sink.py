@@ -24,13 +24,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from samelog.admin.requests import StagedRun
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
 from samelog.spark.errors import BadOption, UnknownTopic
 from samelog.spark.logs.access import config_path, shared_nodes
 from samelog.spark.logs.remote_logs import RemoteLogs
 from samelog.spark.options import Access, ReadMode
 from samelog.spark.sink.rows import pieces
-from samelog.wire.admin_stage import StagedRun
 
 if TYPE_CHECKING:
     import pyarrow as pa

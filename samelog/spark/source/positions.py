@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 
+from samelog.admin.client import AdminError, ask
+from samelog.admin.requests import ResetGroup
 from samelog.config.load import load_client
-from samelog.replicator.admin_client import AdminError, request
 from samelog.spark.plan.offsets import Offsets, PartitionName
-from samelog.wire.admin_groups import GroupDescription, ResetGroup, ResetTo
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,10 @@ class Positions:
 
     def _send(self, name: PartitionName, offset: int) -> None:
         try:
-            change = ResetGroup(self._group, name.topic, name.partition, ResetTo.OFFSET, offset)
-            request(self._config, change, GroupDescription)
+            change = ResetGroup(
+                self._group, name.topic, "offset", partition=name.partition, offset=offset
+            )
+            ask(self._config, change)
         except AdminError as error:
             log.warning("the position of %s in group %s is not told: %s", name, self._group, error)
         else:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic, ListTopics
 from samelog.cli.output import CommandT, json_option, progress
 from samelog.config.document import absolute_place
 from samelog.config.load import load_client
-from samelog.replicator.admin_client import request
-from samelog.wire.admin import CreateTopic, ListTopics, TopicCreated, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,6 +115,6 @@ def follow(query: StreamingQuery, label: str) -> Progress:
 def ensure_topic(path: str, name: str, partitions: int = 1) -> None:
     """Create a topic if it is not there. Raises InvalidName, AdminError."""
     config = load_client(path)
-    topics = request(config, ListTopics(), Topics).topics
+    topics = ask(config, ListTopics()).topics
     if all(topic.name != name for topic in topics):
-        request(config, CreateTopic(name, partitions, {}), TopicCreated)
+        ask(config, CreateTopic(name, partitions, {}))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
+from samelog.admin.answers import LogFile
+from samelog.admin.client import ask
+from samelog.admin.requests import LogHistory
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.admin_client import request
-from samelog.wire.admin_archive import LogFile, LogHistory, LogHistoryPage
 
 
 def log_history(
@@ -33,12 +36,12 @@ def log_history(
         AdminError: no node answers, or there is no such topic.
     """
     client = load_client(config) if isinstance(config, str) else config
-    wanted = LogHistory(topic, -1 if partition is None else partition)
+    wanted = topic or UNSET, UNSET if partition is None else partition
+    request = LogHistory(*wanted)
     while True:
-        page = request(client, wanted, LogHistoryPage)
+        page = ask(client, request)
         yield from page.files
         if not page.more:
             return
         last = page.files[-1]
-        place = last.topic, last.partition, last.next_offset
-        wanted = LogHistory(wanted.topic, wanted.partition, *place)
+        request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)

@@ -1,50 +1,64 @@
-"""One HTTP connection, by aiohttp, but for what it says of what is no HTTP, and how long it waits.
+"""One HTTP connection, by aiohttp, but for the answer to what is no HTTP, and how long it waits.
 
 Invariant: bytes that are no request get a problem as an answer, and no line in the log: whoever
-connects could fill it. Who keeps a request waiting is let go.
+connects could fill it. A client that keeps a request waiting is disconnected.
 """
 
 from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Self
 
 from aiohttp import web
 
-from samelog.http.problem import Problem, problem_response
+from samelog.http.problem import HttpProblem, problem_response
 
-LINE_BYTES_MAX = 8 << 10
+LINE_BYTES_MAX = 16 << 10
+"""The longest name of a group, percent-encoded, fits."""
 WAIT_S = 60.0
 """For a whole request, from the connection or the answer before on."""
 
 
-class Conversation(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """Answers one request after the other."""
 
-    _waiting: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, server: web.Server) -> Self:
+        """A new connection's."""
+        return cls(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=WAIT_S,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+            auto_decompress=False,
+        )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request."""
         super().connection_made(transport)
-        self.wait()
+        self.request_ends()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Wait no more."""
-        self.take()
+        self.request_begins()
         super().connection_lost(exc)
 
-    def wait(self) -> None:
-        """The next request has to come in time."""
-        self.take()
-        if self.transport is None:
-            return
-        self._waiting = asyncio.get_running_loop().call_later(WAIT_S, self.force_close)
+    def request_begins(self) -> None:
+        """A request is there: the server works on it."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
-    def take(self) -> None:
-        """A request is there."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def request_ends(self) -> None:
+        """The next request has to come in time."""
+        self.request_begins()
+        if self.transport is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(WAIT_S, self.force_close)
 
     def handle_error(
         self,
@@ -57,24 +71,12 @@ class Conversation(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer was begun already") from exc
         text = "this is no HTTP request that can be read"
-        response = problem_response(Problem(HTTPStatus(status), text))
+        response = problem_response(HttpProblem(HTTPStatus(status), text))
         response.force_close()
         return response
 
 
-def conversation(server: web.Server) -> Conversation:
-    """A new connection's."""
-    return Conversation(
-        server,
-        loop=asyncio.get_running_loop(),
-        keepalive_timeout=WAIT_S,
-        max_line_size=LINE_BYTES_MAX,
-        max_field_size=LINE_BYTES_MAX,
-        auto_decompress=False,
-    )
-
-
-class Refused(asyncio.Protocol):
+class ClosingConnection(asyncio.Protocol):
     """One connection too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,0 +1,1 @@
+"""Administration: one table of requests, which nodes serve over HTTP and `client` makes of them."""

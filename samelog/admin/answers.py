@@ -1,0 +1,329 @@
+"""What nodes answer when a request changes something, or about the cluster, topics, files, groups.
+
+What else nodes answer is in `samelog.admin.views`. Invariant: one name stands for one type; an
+answer is the same JSON over HTTP and from `samelog … --json`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+import msgspec
+
+
+class AdminAnswer(msgspec.Struct, frozen=True):
+    """Base of all answers."""
+
+
+@unique
+class NodeState(Enum):
+    """What a node is doing, as others see it."""
+
+    OFFLINE = "offline"
+    INITIALIZING = "initializing"
+    SYNCING = "syncing"
+    LIVE = "live"
+    MAINTENANCE = "maintenance"
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+class TopicInfo(AdminAnswer, frozen=True):
+    """A topic as the cluster knows it."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    settings: dict[str, str]
+
+
+class Topics(AdminAnswer, frozen=True):
+    """All topics."""
+
+    topics: tuple[TopicInfo, ...]
+
+
+class PartitionInfo(AdminAnswer, frozen=True):
+    """One partition on the answering node, which has the offsets [start_offset, end_offset).
+    `wanted_offset` above `end_offset`: no node that could be asked has the records in between.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    durable_offset: int
+    segments: int
+    size_bytes: int
+    checksum: int
+    committed_offset: int = 0
+    merged_offset: int = 0
+    halted: str = ""
+    wanted_offset: int = 0
+
+
+class TopicDescription(AdminAnswer, frozen=True):
+    """One topic and its partitions."""
+
+    topic: TopicInfo
+    partitions: tuple[PartitionInfo, ...]
+
+
+class RecordsVoided(AdminAnswer, frozen=True):
+    """The offsets are void now."""
+
+    first_offset: int
+    next_offset: int
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+class EventInfo(AdminAnswer, frozen=True):
+    """Something that happened to the cluster and must not be forgotten."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+class NodeInfo(AdminAnswer, frozen=True):
+    """One member as the answering node sees it."""
+
+    name: str
+    address: str
+    state: NodeState
+    detail: str
+    boot: int
+    applied_index: int
+    role: str = ""
+    number: int = 0
+    voter: bool = True
+    maintenance_until_ms: int = 0
+
+
+class SessionInfo(AdminAnswer, frozen=True):
+    """One session: its newest run, and what the answering node holds of it but has not merged."""
+
+    session: str
+    identity: str
+    run: int
+    is_open: bool
+    unmerged_bytes: int
+    dedup_id: str = ""
+
+
+class Status(AdminAnswer, frozen=True):
+    """The cluster as one node sees it; `leader` is null while there is none."""
+
+    cluster: str
+    node: str
+    leader: str | None
+    term: int
+    commit_index: int
+    nodes: tuple[NodeInfo, ...]
+    partitions: tuple[PartitionInfo, ...]
+    sessions: tuple[SessionInfo, ...]
+    events: tuple[EventInfo, ...] = ()
+
+
+class SessionRetired(AdminAnswer, frozen=True):
+    """The session's directory is fenced."""
+
+    session: str
+
+
+class NodeAdded(AdminAnswer, frozen=True):
+    """The node is a learner now, under this number."""
+
+    name: str
+    number: int
+
+
+class NodeRemoved(AdminAnswer, frozen=True):
+    """The node is no member any more."""
+
+    name: str
+    number: int
+
+
+class LeadershipMoved(AdminAnswer, frozen=True):
+    """This node leads now."""
+
+    leader: str
+
+
+class MaintenanceSet(AdminAnswer, frozen=True):
+    """The node is in maintenance until then (ms of the epoch; 0: it is not)."""
+
+    name: str
+    until_ms: int
+
+
+class ResetTopic(AdminAnswer, frozen=True):
+    """A topic, and the id of its new log."""
+
+    topic: str
+    log_id: str
+
+
+class ClusterReset(AdminAnswer, frozen=True):
+    """It is done on a majority: a node that has applied the entry `index` has done it too."""
+
+    index: int
+    topics: tuple[ResetTopic, ...]
+
+
+# --- archiving ----------------------------------------------------------------------------------
+
+
+class PlannedArchive(AdminAnswer, frozen=True):
+    """The oldest `files` segments of a partition would go: offsets [first_offset, next_offset)."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    files: int
+    size_bytes: int
+    reason: str
+
+
+class CopyProgress(AdminAnswer, frozen=True):
+    """Copying before archiving, as the leader does it: to where (empty: nowhere), how many segments
+    it has copied since it was started, how many wait; the file that is being copied (empty: none)
+    and how many of how many bytes were read; and why copying waits, until it is tried again.
+    """
+
+    target: str = ""
+    copied: int = 0
+    waiting: int = 0
+    file: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    problem: str = ""
+
+
+class ArchivePlan(AdminAnswer, frozen=True):
+    """The policy that counts (empty: none), why a newer one does not, what would go, the partitions
+    of which more would go if no consumer group held it, and the nodes that have another policy.
+    """
+
+    policy: str
+    problem: str
+    planned: tuple[PlannedArchive, ...]
+    held: tuple[str, ...] = ()
+    copies: CopyProgress = CopyProgress()
+    differing: tuple[str, ...] = ()
+
+
+class LogFile(AdminAnswer, frozen=True):
+    """One file of a merged log, offsets [first_offset, next_offset). Times in ms, -1: none, or not
+    known; `archived_ms` -1: it is there. `size_bytes`: before it was archived; `sha256` (hex): of a
+    sealed one, soon after its roll; `reason`: of an archived one. `copied_ms` -1: it has no copy;
+    else its copies in `copy_formats` (as in `segments,parquet`) are at `copy_url`.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    first_ms: int
+    last_ms: int
+    size_bytes: int
+    rolled_ms: int
+    archived_ms: int
+    sha256: str
+    reason: str
+    copied_ms: int = -1
+    copy_url: str = ""
+    copy_formats: str = ""
+
+
+class LogHistoryPage(AdminAnswer, frozen=True):
+    """Some of the files; `more`: ask again from behind the last one."""
+
+    files: tuple[LogFile, ...]
+    more: bool
+
+
+# --- consumer groups ----------------------------------------------------------------------------
+
+
+class GroupInfo(AdminAnswer, frozen=True):
+    """A group; `state` is Kafka's name of it, `protocol_type` is empty if nobody ever joined."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: int
+    generation: int
+
+
+class GroupRow(GroupInfo, frozen=True):
+    """A group, and how many records it has not committed in all its partitions."""
+
+    lag: int
+
+
+class Groups(AdminAnswer, frozen=True):
+    """All groups."""
+
+    groups: tuple[GroupRow, ...]
+
+
+class GroupMemberInfo(AdminAnswer, frozen=True):
+    """One member; `assignment` is what a member by the classic protocol was given, in its clients'
+    own encoding; `partitions` what one by the consumer protocol has.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: bytes
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+class GroupPartition(AdminAnswer, frozen=True):
+    """What a group committed in a partition, of whose records the offsets [begin, end) are there;
+    `committed` is -1 if it never did, `lag` how many records it has not committed.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    committed: int
+    lag: int
+    committed_at_ms: int
+    metadata: str
+
+
+class GroupDescription(AdminAnswer, frozen=True):
+    """One group, its members, and where it stands in every partition it committed or subscribes
+    to.
+    """
+
+    group: GroupInfo
+    members: tuple[GroupMemberInfo, ...]
+    partitions: tuple[GroupPartition, ...]
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+class StageHeld(AdminAnswer, frozen=True):
+    """A majority holds the runs durably: their sender need not keep them."""
+
+
+class StagePublished(AdminAnswer, frozen=True):
+    """The batch is published; `is_new`: by this request."""
+
+    is_new: bool
+
+
+class StageDropped(AdminAnswer, frozen=True):
+    """It is given up."""

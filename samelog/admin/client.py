@@ -1,0 +1,277 @@
+"""Asks the nodes of a cluster over HTTP with mutual TLS, at the addresses of `client.toml`.
+
+Invariant: a request that may have reached a node is never sent a second time unless it only reads
+or may be repeated; a change is done once, or the error says that nobody knows.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from samelog.admin.answers import Status
+from samelog.admin.requests import AdminRequest, GetStatus
+from samelog.admin.table import CLUSTER_HEADER, OPERATION_OF, Operation
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import Address, parse_address
+from samelog.runtime.errors import ConnectFault, ConnectProblem, IdentityFault, RuntimeFault
+from samelog.runtime.faults import handshake_fault
+from samelog.runtime.network.tls import NODE_PREFIX, http_client_context, identity_of
+from samelog.wire.errors import FaultCode
+
+TIMEOUT_S = 10.0
+CONNECT_S = 5.0
+RETRY_S = 0.2
+AnswerT = TypeVar("AnswerT")
+TRY_ELSEWHERE = (FaultCode.NOT_READY, FaultCode.NOT_LEADER)
+CODE_OF = {
+    HTTPStatus.FORBIDDEN: FaultCode.NOT_AUTHORISED,
+    HTTPStatus.INTERNAL_SERVER_ERROR: FaultCode.INTERNAL,
+    HTTPStatus.SERVICE_UNAVAILABLE: FaultCode.NOT_READY,
+    HTTPStatus.GATEWAY_TIMEOUT: FaultCode.TIMEOUT,
+}
+"""Of a refusal that names no code."""
+
+
+class AdminError(RuntimeFault):
+    """A request that was refused, or that no node answered; the message names the node."""
+
+    def __init__(self, message: str, *, code: FaultCode | None = None, sent: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.sent = sent
+        """Whether a node may have done what was asked."""
+
+
+class NotLeaderError(AdminError):
+    """Another node leads: `leader` at `address`, empty where that is not known."""
+
+    def __init__(self, message: str, leader: str, address: str) -> None:
+        super().__init__(message, code=FaultCode.NOT_LEADER)
+        self.leader, self.address = leader, address
+
+
+class _Refusal(msgspec.Struct):
+    """A problem of RFC 9457, as nodes write it."""
+
+    detail: str = ""
+    code: str = ""
+    remedy: str = ""
+    leader: str = ""
+    leader_address: str = ""
+
+
+def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
+    """What the cluster answers: any node's answer, or the leader's where a node points to it.
+
+    Tries every node until one answers or TIMEOUT_S is over; raises AdminError.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        failures = []
+        for address, name in _nodes(config):
+            try:
+                return _ask_or_follow(config, address, request, name)
+            except AdminError as error:
+                _raise_if_final(error, request)
+                failures.append(error)
+        if time.monotonic() >= deadline or not _may_pass(failures):
+            raise AdminError("no node answers: " + "; ".join(map(str, failures)))
+        time.sleep(RETRY_S)
+
+
+def ask_node(
+    config: ClientConfig,
+    address: Address,
+    request: AdminRequest[AnswerT],
+    *,
+    name: str | None = None,
+    timeout_s: float | None = None,
+) -> AnswerT:
+    """What one node answers, within `timeout_s` (TIMEOUT_S by default); raises AdminError, also for
+    a refusal.
+    """
+    where = f"{name} at {address}" if name else str(address)
+    operation = OPERATION_OF[type(request)]
+    exchange = _Exchange(config, address, name, timeout_s or TIMEOUT_S)
+    status, body = exchange.run(operation, request, where)
+    try:
+        if status == HTTPStatus.OK:
+            answer: AnswerT = msgspec.json.decode(body, type=operation.answer)
+            return answer
+        refusal = msgspec.json.decode(body, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        kind = type(request).__name__
+        raise AdminError(f"{where} did not answer {kind}: {error}", sent=True) from error
+    raise _refused(status, refusal, where)
+
+
+def node_status(config: ClientConfig, address: Address, timeout_s: float | None = None) -> Status:
+    """The cluster as the node at `address` sees it; raises AdminError."""
+    name = dict(_nodes(config)).get(address)
+    return ask_node(config, address, GetStatus(), name=name, timeout_s=timeout_s)
+
+
+def all_statuses(config: ClientConfig) -> list[Status | AdminError]:
+    """What every node of the configuration says, asked side by side, in its order."""
+
+    def status_of(address: Address) -> Status | AdminError:
+        try:
+            return node_status(config, address)
+        except AdminError as error:
+            return error
+
+    with ThreadPoolExecutor(len(config.nodes)) as threads:
+        return list(threads.map(status_of, config.nodes))
+
+
+class _Exchange:
+    """One request to one node."""
+
+    def __init__(
+        self, config: ClientConfig, address: Address, name: str | None, timeout_s: float
+    ) -> None:
+        self._config, self._address = config, address
+        self._expected = NODE_PREFIX + name if name else None
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._sent = False
+
+    def run(
+        self, operation: Operation, request: AdminRequest[Any], where: str
+    ) -> tuple[int, bytes]:
+        """(status, body) of the answer. Raises AdminError."""
+        try:
+            with self._connect() as connected:
+                return self._talk(connected, operation, request)
+        except (ConnectFault, IdentityFault) as error:
+            raise AdminError(str(error)) from error
+        except ssl.SSLError as error:  # the node says only now that it refuses this side
+            raise AdminError(str(handshake_fault(error, str(self._address)))) from error
+        except TimeoutError as error:
+            text = f"{where}: no answer within {self._timeout_s:g} s"
+            raise AdminError(text, code=FaultCode.TIMEOUT, sent=self._sent) from error
+        except (OSError, HTTPException, RuntimeFault) as error:
+            raise AdminError(f"{where}: {error}", sent=self._sent) from error
+
+    def _connect(self) -> ssl.SSLSocket:
+        """A connection to the node that is wanted. Raises ConnectFault, TlsFault."""
+        context = http_client_context(self._config.tls)
+        try:
+            raw = socket.create_connection(self._address, timeout=min(CONNECT_S, self._left_s()))
+            try:
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connected = context.wrap_socket(raw)
+            except BaseException:
+                raw.close()
+                raise
+        except (OSError, UnicodeError) as error:
+            raise handshake_fault(error, str(self._address)) from error
+        try:
+            self._check_identity(connected)
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+    def _check_identity(self, connected: ssl.SSLSocket) -> None:
+        try:
+            identity = identity_of(connected, server_side=False)
+        except IdentityFault as error:
+            raise handshake_fault(error, str(self._address)) from error
+        expected = self._expected
+        if identity != expected if expected else not identity.startswith(NODE_PREFIX):
+            raise ConnectFault(
+                ConnectProblem.WRONG_IDENTITY,
+                str(self._address),
+                f"the peer is {identity}, wanted is {expected or f'{NODE_PREFIX}<name>'}",
+                remedy="check the address, and the node's certificate",
+            )
+
+    def _talk(
+        self, connected: ssl.SSLSocket, operation: Operation, request: AdminRequest[Any]
+    ) -> tuple[int, bytes]:
+        path, body = target_of(operation, request)
+        headers = {CLUSTER_HEADER: self._config.cluster, "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        spoken = HTTPConnection(str(self._address.host), self._address.port)
+        spoken.sock = connected
+        connected.settimeout(self._left_s())
+        self._sent = True
+        spoken.request(operation.method, path, body, headers)
+        connected.settimeout(self._left_s())
+        response = spoken.getresponse()
+        return response.status, response.read()
+
+    def _left_s(self) -> float:
+        return max(0.001, self._deadline - time.monotonic())
+
+
+def target_of(operation: Operation, request: AdminRequest[Any]) -> tuple[str, bytes | None]:
+    """(path with query, body) that say what `request` does."""
+    fields: Mapping[str, Any] = msgspec.to_builtins(request)
+    named = {name: _quoted(str(fields[name])) for name in operation.in_path}
+    others = {name: value for name, value in fields.items() if name not in named}
+    path = operation.path.format(**named)
+    if operation.method == "POST":
+        return path, msgspec.json.encode(others)
+    return (f"{path}?{urlencode(others)}" if others else path), None
+
+
+def _quoted(name: str) -> str:
+    """As one part of a path; a name of dots would mean another path."""
+    return name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
+
+
+def _refused(status: int, refusal: _Refusal, where: str) -> AdminError:
+    code = FaultCode.__members__.get(refusal.code.upper())
+    if code is None:
+        code = CODE_OF.get(HTTPStatus(status), FaultCode.PROTOCOL)
+    if code is FaultCode.NOT_LEADER:
+        text = f"{where}: {refusal.detail}" if refusal.leader else f"{where}: knows no leader"
+        return NotLeaderError(text, refusal.leader, refusal.leader_address)
+    remedy = f" ({refusal.remedy})" if refusal.remedy else ""
+    text = refusal.detail or f"{where} answers with status {status}"
+    return AdminError(text + remedy, code=code, sent=code is FaultCode.TIMEOUT)
+
+
+def _ask_or_follow(
+    config: ClientConfig, address: Address, request: AdminRequest[AnswerT], name: str | None
+) -> AnswerT:
+    try:
+        return ask_node(config, address, request, name=name)
+    except NotLeaderError as error:
+        known = {name: address for address, name in _nodes(config)}
+        told = known.get(error.leader) or parse_address(error.address)
+        if not error.leader or told is None:
+            raise
+        return ask_node(config, told, request, name=error.leader)
+
+
+def _raise_if_final(error: AdminError, request: AdminRequest[Any]) -> None:
+    """Raise errors that another node can't mend."""
+    operation = OPERATION_OF[type(request)]
+    if error.sent and not operation.repeatable:
+        raise AdminError(f"{error}; it may have been done all the same: look, then repeat")
+    if error.code is not None and error.code not in (*TRY_ELSEWHERE, FaultCode.TIMEOUT):
+        raise error
+
+
+def _may_pass(failures: Sequence[AdminError]) -> bool:
+    """Whether waiting may help: some node is there, but not ready."""
+    return any(error.code in TRY_ELSEWHERE for error in failures)
+
+
+def _nodes(config: ClientConfig) -> list[tuple[Address, str | None]]:
+    names = config.node_names or (None,) * len(config.nodes)
+    return list(zip(config.nodes, names, strict=True))

@@ -1,0 +1,331 @@
+"""What can be asked of a node: the fields of each request, with their bounds and meanings.
+
+A request is what its path, query and body say together; `samelog.admin.table` has the paths.
+Invariant: a field that is called `topic`, `session` or `node` holds a valid name, and a decoded
+field is within its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from samelog.admin.answers import (
+    ArchivePlan,
+    ClusterReset,
+    GroupDescription,
+    Groups,
+    LeadershipMoved,
+    LogHistoryPage,
+    MaintenanceSet,
+    NodeAdded,
+    NodeRemoved,
+    RecordsVoided,
+    SessionRetired,
+    StageDropped,
+    StageHeld,
+    StagePublished,
+    Status,
+    TopicDescription,
+    TopicInfo,
+    Topics,
+)
+from samelog.admin.views import (
+    DedupUsers,
+    LatestPositions,
+    PublisherSessions,
+    RaftStatus,
+    Subscribers,
+)
+from samelog.format.names import check_session_name, check_topic_name
+from samelog.wire.bounds import Identifier, Place63, RunEnd, ShortText
+
+MAX_31 = (1 << 31) - 1
+MAX_63 = (1 << 63) - 1
+STAGED_RUNS_MAX = 10_000
+"""In one request."""
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+"""What is answered if all goes well."""
+
+TopicName = Annotated[
+    str, Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$", max_length=249, description="A topic's name.")
+]
+SessionName = Annotated[
+    str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128, description="A session.")
+]
+NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A node.")]
+GroupName = Annotated[str, Meta(min_length=1, max_length=1024, description="A consumer group.")]
+StageName = Annotated[
+    str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128, description="A stage.")
+]
+PartitionNumber = Annotated[int, Meta(ge=0, le=MAX_31, description="A partition.")]
+Offset = Annotated[int, Meta(ge=0, le=MAX_63)]
+ResetTo = Literal["earliest", "latest", "offset", "time", "shift"]
+"""Where a group goes on: `time` is that of the first record of it or later, or the end; `shift` is
+by a distance from where the group is, but no further than the log.
+"""
+NAME_CHECKS = {
+    "topic": check_topic_name,
+    "session": check_session_name,
+    "node": check_session_name,
+}
+
+
+class AdminRequest(msgspec.Struct, Generic[AnswerT_co], frozen=True, forbid_unknown_fields=True):
+    """Base of all requests; its parameter is the type of the answer."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidName for a field that holds no name of its kind."""
+        for field, check in NAME_CHECKS.items():
+            name = getattr(self, field, UNSET)
+            if name is not UNSET:
+                check(name)
+
+
+def answer_type(request: type[AdminRequest[Any]]) -> Any:
+    """The type of the answer to a kind of request."""
+    (base,) = (each for each in request.__orig_bases__ if get_args(each))  # type: ignore[attr-defined]
+    return get_args(base)[0]
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+class GetStatus(AdminRequest[Status], frozen=True):
+    """The cluster as the node sees it."""
+
+
+class GetRaftStatus(AdminRequest[RaftStatus], frozen=True):
+    """The Raft group as the node sees it."""
+
+
+class ResetCluster(AdminRequest[ClusterReset], frozen=True):
+    """Begin Raft's log, or (hard) the logs of all topics, anew."""
+
+    hard: Annotated[bool, Meta(description="The logs of all topics too: docs/resets.md.")]
+    reset_id: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-9A-Za-z-]{1,64}$",
+                description="One that is asked for twice is done once; without it, a new one.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+class ListTopics(AdminRequest[Topics], frozen=True):
+    """All topics."""
+
+
+class DescribeTopic(AdminRequest[TopicDescription], frozen=True):
+    """One topic and its partitions."""
+
+    topic: TopicName
+
+
+class CreateTopic(AdminRequest[TopicInfo], frozen=True):
+    """Create a topic."""
+
+    topic: TopicName
+    partitions: Annotated[int, Meta(ge=1, le=MAX_31, description="How many; at most 10,000.")]
+    settings: Annotated[dict[str, str], Meta(description="Those that differ from defaults.")]
+
+
+class AlterTopic(AdminRequest[TopicInfo], frozen=True):
+    """Set and unset settings of a topic."""
+
+    topic: TopicName
+    settings: Annotated[dict[str, str], Meta(description="These are set.")]
+    unset: Annotated[
+        tuple[ShortText, ...], Meta(description="These get their defaults again.")
+    ] = ()
+
+
+class DeleteTopic(AdminRequest[TopicInfo], frozen=True):
+    """Delete a topic for good; the answer is what it was."""
+
+    topic: TopicName
+
+
+class VoidRecords(AdminRequest[RecordsVoided], frozen=True):
+    """Fill offsets of a partition with void batches, because no node has these records."""
+
+    topic: TopicName
+    partition: PartitionNumber
+    first_offset: Annotated[Offset, Meta(description="The first that is missing.")]
+    next_offset: Annotated[Offset, Meta(description="The first behind them.")]
+    without: Annotated[
+        tuple[ShortText, ...], Meta(description="Nodes that cannot be asked any more.")
+    ] = ()
+
+
+class GetLatestPositions(AdminRequest[LatestPositions], frozen=True):
+    """Where the partitions of all topics, or of one, end."""
+
+    topic: TopicName | UnsetType = UNSET
+
+
+class LogHistory(AdminRequest[LogHistoryPage], frozen=True):
+    """Files of merged logs: of one topic, of one partition; from a place on."""
+
+    topic: TopicName | UnsetType = UNSET
+    partition: PartitionNumber | UnsetType = UNSET
+    from_topic: TopicName | UnsetType = UNSET
+    from_partition: PartitionNumber = 0
+    from_offset: Annotated[
+        Offset, Meta(description="Of an answer with `more`: the last file's `next_offset`.")
+    ] = 0
+
+
+class PlanArchive(AdminRequest[ArchivePlan], frozen=True):
+    """What would the next round of archiving do?"""
+
+
+# --- publishers and subscribers -----------------------------------------------------------------
+
+
+class ListSessions(AdminRequest[PublisherSessions], frozen=True):
+    """All sessions of publishers."""
+
+
+class RetireSession(AdminRequest[SessionRetired], frozen=True):
+    """Fence a session, so that another directory may take the name."""
+
+    session: SessionName
+
+
+class ListDedupIds(AdminRequest[DedupUsers], frozen=True):
+    """All dedup ids, and who uses them."""
+
+
+class ListSubscribers(AdminRequest[Subscribers], frozen=True):
+    """Who reads merged logs here."""
+
+
+class ListGroups(AdminRequest[Groups], frozen=True):
+    """All consumer groups."""
+
+
+class DescribeGroup(AdminRequest[GroupDescription], frozen=True):
+    """One consumer group."""
+
+    group: GroupName
+
+
+class ResetGroup(AdminRequest[GroupDescription], frozen=True):
+    """Where a group without members is to go on, in all partitions of a topic or in one."""
+
+    group: GroupName
+    topic: TopicName
+    to: ResetTo
+    partition: PartitionNumber | UnsetType = UNSET
+    offset: (
+        Annotated[
+            int,
+            Meta(
+                ge=-MAX_63,
+                le=MAX_63,
+                description="To an offset, a time in ms, or a distance; for those `to` only.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless there is an offset just where one is needed."""
+        super().__post_init__()
+        is_end = self.to in {"earliest", "latest"}
+        if is_end != (self.offset is UNSET):
+            raise ValueError(f'"to": "{self.to}" {"takes no" if is_end else "needs an"} "offset"')
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+class AddNode(AdminRequest[NodeAdded], frozen=True):
+    """Add a node as a learner."""
+
+    node: NodeName
+    address: Annotated[ShortText, Meta(description="Where the others reach it: host:port.")]
+    promote: Annotated[
+        bool, Meta(description="It becomes a voter by itself when it has caught up.")
+    ] = True
+    replaces: (
+        Annotated[str, Meta(max_length=256, description="This node is removed then.")] | UnsetType
+    ) = UNSET
+
+
+class RemoveNode(AdminRequest[NodeRemoved], frozen=True):
+    """Remove a node."""
+
+    node: NodeName
+
+
+class ReadmitNode(AdminRequest[NodeAdded], frozen=True):
+    """Take a node that lost its directory in anew."""
+
+    node: NodeName
+
+
+class MoveLeadership(AdminRequest[LeadershipMoved], frozen=True):
+    """Let a node lead, or whichever is best."""
+
+    to: NodeName | UnsetType = UNSET
+
+
+class SetMaintenance(AdminRequest[MaintenanceSet], frozen=True):
+    """A node is worked on for so long."""
+
+    node: NodeName
+    seconds: Annotated[int, Meta(ge=0, le=10 * 365 * 86_400, description="From now on; 0: over.")]
+
+
+# --- stages: records that their writers publish together (docs/state-machine.md, "Stages") ------
+
+
+class StagedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One open run, and where it ends: all that is staged in it."""
+
+    session: ShortText
+    run_id: Identifier
+    ends: Annotated[
+        tuple[RunEnd, ...], Meta(description="[topic, partition, roll, byte] of each partition.")
+    ]
+
+
+StagedRuns = Annotated[tuple[StagedRun, ...], Meta(max_length=STAGED_RUNS_MAX)]
+
+
+class HoldStage(AdminRequest[StageHeld], frozen=True):
+    """Are these runs safe? Answered once a majority holds them durably."""
+
+    stage: StageName
+    runs: StagedRuns
+
+
+class PublishStage(AdminRequest[StagePublished], frozen=True):
+    """Publish these runs as a batch of the writer: all their records or none. Batches are numbered
+    upwards; one that is published already is dropped.
+    """
+
+    stage: StageName
+    writer: Annotated[ShortText, Meta(description="Who numbers the batches.")]
+    batch: Place63
+    runs: StagedRuns
+
+
+class DropStage(AdminRequest[StageDropped], frozen=True):
+    """Give up what is staged in these runs, not what is published."""
+
+    stage: StageName
+    runs: StagedRuns
+
+
+StageRequest = HoldStage | PublishStage | DropStage

@@ -1,0 +1,161 @@
+"""The table of administrative requests: what nodes serve, commands make, docs/rest.md lists.
+
+A request that is not in the table cannot be made; nodes refuse to start without a handler for each
+that is. Invariant: whatever is not in a request's struct is refused; nothing reaches a handler
+unchecked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from string import Formatter
+from typing import Any
+
+from samelog.admin import requests as ask
+from samelog.admin.requests import AdminRequest, answer_type
+from samelog.wire.errors import FaultCode
+
+CLUSTER_HEADER = "Samelog-Cluster"
+"""Names the cluster that is meant; nodes of another one refuse."""
+BODY_BYTES_MAX = 64 << 10
+STAGE_BYTES_MAX = 4 << 20
+NOT_FOUND, CONFLICT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+REFUSALS = (NOT_FOUND, CONFLICT, HTTPStatus.MISDIRECTED_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+STATUS_OF = {
+    FaultCode.NOT_AUTHORISED: HTTPStatus.FORBIDDEN,
+    FaultCode.INVALID_NAME: HTTPStatus.BAD_REQUEST,
+    FaultCode.WRONG_CLUSTER: HTTPStatus.MISDIRECTED_REQUEST,
+    FaultCode.OUT_OF_RANGE: HTTPStatus.UNPROCESSABLE_ENTITY,
+    FaultCode.INVALID_BATCH: HTTPStatus.UNPROCESSABLE_ENTITY,
+    FaultCode.TOO_MANY: HTTPStatus.UNPROCESSABLE_ENTITY,
+    FaultCode.UNKNOWN_TOPIC: HTTPStatus.NOT_FOUND,
+    FaultCode.UNKNOWN_GROUP: HTTPStatus.NOT_FOUND,
+    FaultCode.NOT_A_MEMBER: HTTPStatus.NOT_FOUND,
+    FaultCode.ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    FaultCode.CHANGE_PENDING: HTTPStatus.CONFLICT,
+    FaultCode.GROUP_IN_USE: HTTPStatus.CONFLICT,
+    FaultCode.NOT_READY: HTTPStatus.SERVICE_UNAVAILABLE,
+    FaultCode.NOT_LEADER: HTTPStatus.MISDIRECTED_REQUEST,
+    FaultCode.TIMEOUT: HTTPStatus.GATEWAY_TIMEOUT,
+}
+"""The status of a refusal; its `code` says more."""
+
+
+class WhoMayAsk(Enum):
+    """On loopback without TLS everybody has an identity, and may read."""
+
+    ANYBODY = "anybody"
+    ANY_IDENTITY = "any certificate of the authority"
+    READER = "admin, or loopback"
+    ADMIN = "admin"
+    """It changes something: the audit log says who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row. The fields of `request` are those of the path, and else of the query (GET) or the
+    body (POST).
+    """
+
+    method: str
+    path: str
+    summary: str
+    who_may: WhoMayAsk
+    request: type[AdminRequest[Any]]
+    refusals: tuple[HTTPStatus, ...] = ()
+    """What it may be answered besides success and what every request may."""
+    repeatable: bool = True
+    """Whether asking twice does the same as asking once."""
+    body_bytes_max: int = BODY_BYTES_MAX
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        return answer_type(self.request)
+
+    @property
+    def name(self) -> str:
+        """An identifier: `get_topics_topic`."""
+        words = [part.strip("{}").replace("-", "_") for part in self.path.split("/") if part]
+        return "_".join([self.method.lower(), *(word.replace(".", "_") for word in words)])
+
+    @property
+    def in_path(self) -> tuple[str, ...]:
+        """The names of its path."""
+        return tuple(name for _, name, _, _ in Formatter().parse(self.path) if name)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the audit log says who asked."""
+        return self.who_may is WhoMayAsk.ADMIN
+
+
+def _read(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
+    return Operation("GET", path, summary, WhoMayAsk.READER, request, REFUSALS)
+
+
+def _change(
+    path: str, summary: str, request: type[AdminRequest[Any]], *, repeatable: bool = False
+) -> Operation:
+    admin = WhoMayAsk.ADMIN
+    return Operation("POST", path, summary, admin, request, REFUSALS, repeatable)
+
+
+def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
+    """Whose identity the sessions belong to may: handlers check that."""
+    who_may, limit = WhoMayAsk.ANY_IDENTITY, STAGE_BYTES_MAX
+    return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
+
+
+OPERATIONS = (
+    _read("/status", "The cluster as this node sees it.", ask.GetStatus),
+    _read("/topics", "All topics.", ask.ListTopics),
+    _read("/topics/{topic}", "One topic.", ask.DescribeTopic),
+    _read("/sessions", "Publishers.", ask.ListSessions),
+    _read("/dedup", "Dedup ids and their users.", ask.ListDedupIds),
+    _read("/subscribers", "Who reads here.", ask.ListSubscribers),
+    _read(
+        "/log-history",
+        "Every file of merged logs there ever was, a page at a time.",
+        ask.LogHistory,
+    ),
+    _read("/latest-position", "Where merged logs end.", ask.GetLatestPositions),
+    _read("/groups", "Groups, and their lag.", ask.ListGroups),
+    _read("/groups/{group}", "One group: members, offsets, lag.", ask.DescribeGroup),
+    _read("/raft", "The Raft group.", ask.GetRaftStatus),
+    _read(
+        "/archive/plan",
+        "What the next round of archiving would do; the leader answers.",
+        ask.PlanArchive,
+    ),
+    _change("/topics", "Create a topic.", ask.CreateTopic),
+    _change("/topics/{topic}/alter", "Change settings of a topic.", ask.AlterTopic),
+    _change("/topics/{topic}/delete", "Delete a topic for good.", ask.DeleteTopic),
+    _change(
+        "/topics/{topic}/void",
+        "Give up records that no node has any more: docs/operations.md.",
+        ask.VoidRecords,
+    ),
+    _change("/reset", "Begin anew.", ask.ResetCluster, repeatable=True),
+    _change(
+        "/groups/{group}/reset",
+        "Set a group without members to another place.",
+        ask.ResetGroup,
+    ),
+    _change("/nodes", "Add a node as a learner.", ask.AddNode),
+    _change("/nodes/{node}/remove", "Remove a node.", ask.RemoveNode),
+    _change("/nodes/{node}/readmit", "Take in anew a node that lost its disk.", ask.ReadmitNode),
+    _change("/maintenance", "Work on a node.", ask.SetMaintenance, repeatable=True),
+    _change("/leadership", "Move leadership.", ask.MoveLeadership, repeatable=True),
+    _change(
+        "/sessions/{session}/retire",
+        "Fence a session's directory, so that another may take the name.",
+        ask.RetireSession,
+    ),
+    _stage("/stages/{stage}/hold", "Wait until staged records are safe.", ask.HoldStage),
+    _stage("/stages/{stage}/publish", "Publish staged records.", ask.PublishStage),
+    _stage("/stages/{stage}/drop", "Give up staged records.", ask.DropStage),
+)
+OPERATION_OF = {operation.request: operation for operation in OPERATIONS}

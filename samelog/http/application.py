@@ -1,0 +1,260 @@
+"""Answers HTTP requests by a table of routes, whichever way connections come.
+
+On loopback without TLS everybody is `samelog://user/anonymous`, and may read; with mutual TLS the
+identity is that of the certificate, as everywhere. A client without a certificate gets no further
+than the probes, which have none to show.
+
+Invariant: whoever asks whatever gets an answer that says what was wrong; what changes something is
+written down with who asked; memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from samelog.admin.requests import AdminRequest
+from samelog.admin.table import CLUSTER_HEADER, Operation, WhoMayAsk
+from samelog.config.authorisation import ANONYMOUS
+from samelog.config.values import Address, is_loopback
+from samelog.format.errors import InvalidName, InvariantError
+from samelog.http.http_connection import ClosingConnection, HttpConnection
+from samelog.http.problem import HttpProblem, problem_of, problem_response
+from samelog.http.routes import HttpApi, PlainText, Route, request_of_get, request_of_post
+from samelog.runtime.audit import UNKNOWN, note_change
+from samelog.runtime.errors import IdentityFault
+from samelog.runtime.network.tls import identity_of_certificate
+from samelog.wire.errors import FaultCode
+from samelog.wire.plain import to_json
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 256
+REQUESTS_MAX = 128
+REQUEST_S = 30.0
+CLOSE_S = 1.0
+RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpApplication:
+    """The routes of one process behind one port."""
+
+    def __init__(self, api: HttpApi, *, is_local: bool) -> None:
+        """`is_local`: without TLS, for this host only."""
+        self._api = api
+        self._is_local = is_local
+        self._under_way = 0
+        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=CLOSE_S)
+
+    def _application(self) -> web.Application:
+        @web.middleware
+        async def guard(request: web.Request, handler: RequestHandler) -> web.StreamResponse:
+            return await self._guard(request, handler)
+
+        longest = max(route.operation.body_bytes_max for route in self._api.routes)
+        application = web.Application(middlewares=[guard], client_max_size=longest)
+        for route in self._api.routes:
+            operation = route.operation
+            application.router.add_route(operation.method, operation.path, self._handler(route))
+        return application
+
+    async def start(self) -> None:
+        """Before connections come."""
+        await self._runner.setup()
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._runner.cleanup()
+
+    def open(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        server = self._runner.server
+        if server is None or len(server.connections) >= CONNECTIONS_MAX:
+            return ClosingConnection()
+        return HttpConnection.of(server)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _guard(self, request: web.Request, handler: RequestHandler) -> web.StreamResponse:
+        """Whatever goes wrong becomes a problem."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return problem_response(refusal)
+        self._under_way += 1
+        protocol = request.protocol
+        if isinstance(protocol, HttpConnection):
+            protocol.request_begins()
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                return await handler(request)
+        except HttpProblem as problem:
+            return problem_response(problem)
+        except web.HTTPException as error:
+            response = problem_response(_problem_of_aiohttp(request, error))
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+            return response
+        except InvalidName as error:
+            return problem_response(problem_of(FaultCode.INVALID_NAME, str(error)))
+        except TimeoutError:
+            text = "the answer is not there in time; what was asked may be done all the same"
+            return problem_response(HttpProblem(HTTPStatus.GATEWAY_TIMEOUT, text))
+        except Exception as error:  # noqa: BLE001 - the seam: a defect is logged, the client told so
+            return problem_response(_defect(request, error))
+        finally:
+            self._under_way -= 1
+            if isinstance(protocol, HttpConnection):
+                protocol.request_ends()
+
+    def _refusal(self, request: web.Request) -> HttpProblem | None:
+        """Why a request is not looked at."""
+        if self._is_local and not _is_of_this_host(request.host):
+            text = f"this is not {request.host!r}: without TLS, ask by a name of this host"
+            return HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
+        wanted, cluster = request.headers.get(CLUSTER_HEADER, ""), self._api.cluster
+        if wanted and wanted != cluster:
+            text = f"this is cluster {cluster!r}, not {wanted!r}"
+            return problem_of(FaultCode.WRONG_CLUSTER, text)
+        if self._under_way >= REQUESTS_MAX:
+            text = f"{REQUESTS_MAX} requests are under way"
+            return HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        return None
+
+    def _handler(self, route: Route) -> RequestHandler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            note = _AuditNote(request)
+            if not route.operation.is_change:
+                return await self._answer(route, request, note)
+            with note:
+                return await self._answer(route, request, note)
+
+        return handle
+
+    async def _answer(self, route: Route, request: web.Request, note: _AuditNote) -> web.Response:
+        """Raises HttpProblem, and whatever the route's handler does."""
+        identity = self._identity(request)
+        note.who = identity or "nobody"
+        self._check_access(route.operation, identity)
+        note.asked = await _decoded(route.operation, request)
+        return _response(await route.handle(note.asked, identity or ""))
+
+    def _identity(self, request: web.Request) -> str | None:
+        """Who asks; None: somebody without a certificate. Raises HttpProblem."""
+        if self._is_local:
+            return ANONYMOUS
+        session = request.get_extra_info("ssl_object")
+        certificate = None if session is None else session.getpeercert(binary_form=True)
+        if certificate is None:
+            return None
+        purpose = ExtendedKeyUsageOID.CLIENT_AUTH
+        try:
+            return str(identity_of_certificate(certificate, purpose=purpose))
+        except IdentityFault as fault:
+            raise HttpProblem(HTTPStatus.FORBIDDEN, str(fault)) from fault
+
+    def _check_access(self, operation: Operation, identity: str | None) -> None:
+        """Raises HttpProblem."""
+        who_may = operation.who_may
+        if who_may is WhoMayAsk.ANYBODY:
+            return
+        if identity is None:
+            text = f"{operation.path} is answered to who shows a certificate"
+            raise HttpProblem(HTTPStatus.FORBIDDEN, text)
+        if who_may is WhoMayAsk.ADMIN:
+            may = self._api.may_change(identity)
+        else:
+            is_open = self._is_local or who_may is WhoMayAsk.ANY_IDENTITY
+            may = is_open or self._api.may_read(identity)
+        if not may:
+            text = f"{identity} is no administrator"
+            remedy = "grant admin in the node's configuration"
+            raise problem_of(FaultCode.NOT_AUTHORISED, text, remedy)
+
+
+class _AuditNote:
+    """A line in the audit log: what was asked by whom, and what came of it."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.who = "unknown"
+        self.asked: AdminRequest[Any] | None = None
+        """None: it was not looked at, or could not be taken."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        note_change(
+            who=self.who,
+            peer=self._request.remote,
+            what=f"{self._request.method} {self._request.path}",
+            asked=self.asked,
+            error=None if error is None else _outcome(error),
+        )
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, TimeoutError | asyncio.CancelledError):
+        return UNKNOWN
+    return str(error) or type(error).__name__
+
+
+def _is_of_this_host(host: str) -> bool:
+    """Whether a request means this host. A page of a stranger, open in a browser here, may lead to
+    its own name, which it lets mean this host: it must not get to see anything.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    return is_loopback(Address(name.strip("[]"), 0))
+
+
+async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[Any]:
+    """Raises HttpProblem, HTTPRequestEntityTooLarge."""
+    path = request.match_info
+    if operation.method == "GET":
+        return request_of_get(operation, path, request.query)
+    if request.query:
+        raise HttpProblem(HTTPStatus.BAD_REQUEST, "what is asked belongs in the body")
+    if request.content_type != "application/json":
+        text = "the body has to be application/json"
+        raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+    longest = operation.body_bytes_max
+    body = await request.read() if (request.content_length or 0) <= longest else b""
+    if max(len(body), request.content_length or 0) > longest:
+        raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {longest} bytes")
+    return request_of_post(operation, path, body)
+
+
+def _response(answer: object) -> web.Response:
+    if isinstance(answer, PlainText):
+        response = web.Response(body=answer.text.encode())
+        response.headers["Content-Type"] = answer.content_type
+        return response
+    text = json.dumps(to_json(answer), ensure_ascii=False)
+    return web.json_response(text=text, headers={"Cache-Control": "no-store"})
+
+
+def _defect(request: web.Request, error: Exception) -> HttpProblem:
+    if isinstance(error, InvariantError):  # which ends the process
+        context = {"message": "a request broke an invariant", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return problem_of(FaultCode.INTERNAL, "see the log of this process")
+
+
+def _problem_of_aiohttp(request: web.Request, error: web.HTTPException) -> HttpProblem:
+    status = HTTPStatus(error.status)
+    if status is HTTPStatus.NOT_FOUND:
+        text = f"there is nothing at {request.path}; /openapi.json says what there is"
+        return HttpProblem(status, text)
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        return HttpProblem(status, f"{request.path} is not asked with {request.method}")
+    if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return HttpProblem(status, "the body is too long")
+    return HttpProblem(status, error.reason)

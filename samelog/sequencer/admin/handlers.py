@@ -1,0 +1,72 @@
+"""Who answers which administrative request.
+
+Any node answers; what changes the cluster goes to the leader by itself, or NotLeader names it.
+Whether somebody may ask is checked before, by the table (`samelog.admin.table`).
+
+Invariant: every request of the table has a handler; success is answered only for what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any
+
+from samelog.admin import requests as ask
+from samelog.sequencer.admin import (
+    archiving,
+    groups,
+    members,
+    readers,
+    resets,
+    sessions,
+    stages,
+    status,
+    topics,
+    voids,
+)
+from samelog.sequencer.admin.parts import ServedNode
+
+AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
+StageHandler = Callable[[ServedNode, Any, str], Awaitable[object]]
+HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
+    ask.GetStatus: status.cluster_status,
+    ask.GetRaftStatus: status.raft_status,
+    ask.ResetCluster: resets.reset_cluster,
+    ask.ListTopics: topics.list_topics,
+    ask.DescribeTopic: topics.describe_topic,
+    ask.CreateTopic: topics.create_topic,
+    ask.AlterTopic: topics.alter_topic,
+    ask.DeleteTopic: topics.delete_topic,
+    ask.GetLatestPositions: topics.latest_positions,
+    ask.VoidRecords: voids.void_records,
+    ask.LogHistory: archiving.log_history,
+    ask.PlanArchive: archiving.plan_archive,
+    ask.ListSessions: sessions.list_sessions,
+    ask.RetireSession: sessions.retire_session,
+    ask.ListDedupIds: sessions.list_dedup_ids,
+    ask.ListSubscribers: readers.list_subscribers,
+    ask.ListGroups: groups.list_groups,
+    ask.DescribeGroup: groups.describe_group,
+    ask.ResetGroup: groups.reset_group,
+    ask.AddNode: members.add_node,
+    ask.RemoveNode: members.remove_node,
+    ask.ReadmitNode: members.readmit_node,
+    ask.MoveLeadership: members.move_leadership,
+    ask.SetMaintenance: members.set_maintenance,
+}
+STAGE_HANDLERS: Mapping[type[ask.AdminRequest[Any]], StageHandler] = {
+    ask.HoldStage: stages.hold_stage,
+    ask.PublishStage: stages.publish_stage,
+    ask.DropStage: stages.drop_stage,
+}
+"""Those that depend on who asks: a session's owner only."""
+
+
+async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str) -> object:
+    """What is asked by `identity`. Raises ChangeRefused, NotLeader, InvalidName, TimeoutError."""
+    stage_handler = STAGE_HANDLERS.get(type(request))
+    if stage_handler is not None:
+        return await stage_handler(node, request, identity)
+    found = HANDLERS[type(request)](node, request)
+    return await found if isawaitable(found) else found

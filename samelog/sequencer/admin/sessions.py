@@ -1,0 +1,146 @@
+"""Answers administrators about publishers: their sessions, and the dedup ids they use.
+
+Invariant: looking changes nothing, and reads no file.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from samelog.admin import requests
+from samelog.admin.answers import SessionInfo, SessionRetired
+from samelog.admin.views import (
+    DedupPublisher,
+    DedupRow,
+    DedupUsers,
+    PublisherSessions,
+    SessionPartition,
+    SessionRow,
+    Watermark,
+)
+from samelog.format.positions import SessionPosition
+from samelog.runtime.clock import Clock
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.topics import partition_name
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.commands import RetireSession
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Rejection, Session
+from samelog.wire.errors import FaultCode
+
+NEVER_MS = -1
+NOWHERE = SessionPosition(-1, 0, 0)
+
+
+async def retire_session(node: ServedNode, request: requests.RetireSession) -> SessionRetired:
+    """Have a session fenced. Raises ChangeRefused, TimeoutError."""
+    known = node.logs.machine.state.sessions.get(request.session)
+    session_id = "" if known is None else known.session_id
+    command = RetireSession(request.session, session_id, node.member.clock.wall_ms())
+    outcome = await node.raft.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, outcome.message)
+    return SessionRetired(request.session)
+
+
+def list_sessions(node: ServedNode, request: requests.ListSessions) -> PublisherSessions:
+    """Every session that the cluster remembers."""
+    known = node.logs.machine.state.sessions
+    node.logs.intake.traffic.keep(known)
+    since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
+    entries = inputs_by_session(node.logs.machine)
+    rows = (_session(node, each, entries[name], since.get(name)) for name, each in known.items())
+    return PublisherSessions(tuple(rows))
+
+
+def inputs_by_session(machine: StateMachine) -> defaultdict[str, list[Input]]:
+    """The inputs of each session, in one go."""
+    found: defaultdict[str, list[Input]] = defaultdict(list)
+    for entry in machine.state.inputs.values():
+        found[entry.session].append(entry)
+    return found
+
+
+def wall_ms(clock: Clock, at: float | None) -> int:
+    """A moment of the event loop's clock as the time of day; NEVER_MS for None."""
+    return NEVER_MS if at is None else clock.wall_ms() - round(1000 * (clock.now() - at))
+
+
+def session_info(node: ServedNode, session: Session) -> SessionInfo:
+    """A session, and what this node holds of it but has not merged."""
+    run = session.runs[-1] if session.runs else None
+    inputs = node.logs.machine.inputs_of(session.name)
+    return SessionInfo(
+        session=session.name,
+        identity=session.identity,
+        run=0 if run is None else run.number,
+        is_open=run is not None and not run.closed,
+        unmerged_bytes=sum(map(node.logs.sessions.unmerged_bytes, inputs)),
+        dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
+    )
+
+
+def _session(
+    node: ServedNode, session: Session, entries: Sequence[Input], since: float | None
+) -> SessionRow:
+    info, intake, clock = session_info(node, session), node.logs.intake, node.member.clock
+    meter = intake.traffic.sessions.get(session.name)
+    came = [intake.received_at.get(entry.number) for entry in entries]
+    last = max((at for at in came if at is not None), default=None)
+    return SessionRow(
+        session=info.session,
+        identity=info.identity,
+        run=info.run,
+        is_open=info.is_open,
+        connected=since is not None,
+        connected_ms=wall_ms(clock, since),
+        last_record_ms=wall_ms(clock, last),
+        received_bytes=0 if meter is None else meter.total,
+        bytes_per_s=0.0 if meter is None else round(meter.rate(clock.now()), 1),
+        unmerged_bytes=info.unmerged_bytes,
+        dedup_id=info.dedup_id,
+        partitions=tuple(_part(node, entry) for entry in entries),
+    )
+
+
+def _part(node: ServedNode, entry: Input) -> SessionPartition:
+    return SessionPartition(
+        *partition_name(node.logs.machine, entry.partition),
+        SessionPosition(*node.logs.sessions.held(entry)),
+        SessionPosition(*entry.place),
+        SessionPosition(*node.raft.replica.released.get(entry.number, NOWHERE)),
+    )
+
+
+def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> DedupUsers:
+    """Every dedup id that something was merged under, or that an open run names."""
+    machine = node.logs.machine
+    publishers: dict[str, list[DedupPublisher]] = {name: [] for name in machine.state.watermarks}
+    there = {server.session for server in node.member.connections.pushes}
+    for session in machine.state.sessions.values():
+        run = session.runs[-1] if session.runs else None
+        if run is not None and run.dedup_id is not None:
+            ids = tuple(_last_ids(machine, session))
+            row = DedupPublisher(session.name, session.identity, session.name in there, ids)
+            publishers.setdefault(run.dedup_id, []).append(row)
+    rows = (
+        DedupRow(name, _watermarks(machine, name), tuple(publishers[name]))
+        for name in sorted(publishers)
+    )
+    return DedupUsers(tuple(rows))
+
+
+def _watermarks(machine: StateMachine, name: str) -> tuple[Watermark, ...]:
+    known = machine.state.watermarks.get(name, {})
+    return tuple(
+        Watermark(*partition_name(machine, number), value)
+        for number, value in known.items()
+        if number in machine.state.partitions
+    )
+
+
+def _last_ids(machine: StateMachine, session: Session) -> Iterator[Watermark]:
+    for entry in machine.inputs_of(session.name):
+        if entry.last_id is not None:
+            yield Watermark(*partition_name(machine, entry.partition), entry.last_id)

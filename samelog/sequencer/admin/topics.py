@@ -1,0 +1,162 @@
+"""Answers administrators about topics: list, describe, create, alter, delete.
+
+Invariant: what is answered with success is committed.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from msgspec import UNSET
+
+from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo, Topics
+from samelog.admin.requests import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    GetLatestPositions,
+    ListTopics,
+)
+from samelog.admin.views import LatestPosition, LatestPositions
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state import commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.setting_commands import AlterTopic as AlterTopicCommand
+from samelog.sequencer.state.topic_settings import problem_with
+from samelog.sequencer.state.types import Rejection, Topic
+from samelog.wire.errors import FaultCode
+
+PARTITIONS_MAX = 10_000
+
+
+def list_topics(node: ServedNode, request: ListTopics) -> Topics:
+    """All topics."""
+    return Topics(tuple(map(topic_info, node.logs.machine.state.topics.values())))
+
+
+def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
+    """One topic. Raises ChangeRefused."""
+    topic = find_topic(node, request.topic)
+    partitions = tuple(partition_info(node, number) for number in topic.partition_numbers)
+    return TopicDescription(topic_info(topic), partitions)
+
+
+async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
+    """Have it created. Raises ChangeRefused, TimeoutError."""
+    if request.partitions > PARTITIONS_MAX:
+        message = f"{request.partitions} partitions; allowed are 1 to {PARTITIONS_MAX}"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
+    _check_settings(request.settings)
+    wanted = request.topic, request.partitions, request.settings
+    now_ms = node.member.clock.wall_ms()
+    await _propose(node, commands.CreateTopic(uuid.uuid4().hex, *wanted, now_ms))
+    return topic_info(find_topic(node, request.topic))
+
+
+async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
+    """Have its settings changed. Raises ChangeRefused, TimeoutError."""
+    _check_settings(request.settings)
+    topic_id = find_topic(node, request.topic).topic_id
+    await _propose(node, AlterTopicCommand(topic_id, request.settings, list(request.unset)))
+    return topic_info(find_topic(node, request.topic))
+
+
+async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
+    """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
+    topic = find_topic(node, request.topic)
+    found = topic_info(topic, topic_id=topic.topic_id)
+    outcome = await node.raft.proposer.propose(commands.DeleteTopic(topic.topic_id))
+    if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
+        raise _refused(outcome)
+    return found
+
+
+def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPositions:
+    """The ends of merged logs. Raises ChangeRefused."""
+    machine = node.logs.machine
+    if request.topic is UNSET:
+        numbers = list(machine.state.partitions)
+    else:
+        numbers = list(find_topic(node, request.topic).partition_numbers)
+    return LatestPositions(tuple(_latest(node, number) for number in numbers))
+
+
+def _latest(node: ServedNode, number: int) -> LatestPosition:
+    log = node.logs.merging.partitions[number].log
+    return LatestPosition(
+        *partition_name(node.logs.machine, number),
+        log.next_offset,
+        log.durable_offset,
+        node.raft.coordinator.cursors.get(number, 0),
+        node.logs.machine.state.partitions[number].next_offset,
+        *log.end(),
+    )
+
+
+# --- what others use too --------------------------------------------------------------------------
+
+
+def topic_info(topic: Topic, *, topic_id: str = "") -> TopicInfo:
+    """A topic; its id is that of its log, which a hard reset changes, unless another is given."""
+    return TopicInfo(topic.name, topic_id or topic.log_id, topic.partitions, topic.settings)
+
+
+def find_topic(node: ServedNode, name: str) -> Topic:
+    """A topic by its name. Raises ChangeRefused."""
+    topic = node.logs.machine.topic_named(name)
+    if topic is None:
+        text = f"there is no topic {name!r}"
+        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
+    return topic
+
+
+def partition_name(machine: StateMachine, number: int) -> tuple[str, int]:
+    """(topic, partition) of a partition's number."""
+    partition = machine.state.partitions[number]
+    return machine.state.topics[partition.topic_id].name, partition.index
+
+
+def partition_info(node: ServedNode, number: int) -> PartitionInfo:
+    """A partition's cursors and files on this node."""
+    partition = node.logs.machine.state.partitions[number]
+    merged = node.logs.merging.partitions[number]
+    segments = merged.log.segments()
+    return PartitionInfo(
+        topic=merged.topic,
+        partition=partition.index,
+        start_offset=merged.log.start_offset,
+        end_offset=merged.log.next_offset,
+        durable_offset=merged.log.durable_offset,
+        segments=len(segments),
+        size_bytes=sum(segment.size for segment in segments),
+        checksum=merged.log.checksum,
+        committed_offset=partition.next_offset,
+        merged_offset=node.raft.coordinator.cursors.get(number, 0),
+        halted="" if merged.fault is None else merged.fault.message,
+        wanted_offset=node.logs.repair.wanted(number),
+    )
+
+
+# --- changing -------------------------------------------------------------------------------------
+
+
+def _check_settings(settings: dict[str, str]) -> None:
+    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
+    for key, value in settings.items():
+        problem = problem_with(key, value)
+        if problem is not None:
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
+
+
+async def _propose(node: ServedNode, command: commands.AnyCommand) -> None:
+    outcome = await node.raft.proposer.propose(command)
+    if isinstance(outcome, Rejection):
+        raise _refused(outcome)
+
+
+def _refused(rejection: Rejection) -> ChangeRefused:
+    is_there = rejection.code == "TOPIC_EXISTS"
+    code = FaultCode.ALREADY_EXISTS if is_there else FaultCode.UNKNOWN_TOPIC
+    return ChangeRefused(code, rejection.message)

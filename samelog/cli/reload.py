@@ -13,7 +13,7 @@ from samelog.config.load import node_config, read_node
 from samelog.config.settings import changed_settings, with_reloadable
 from samelog.config.values import ConfigError
 from samelog.kafka.service import KafkaService
-from samelog.runtime.reload import Problem, tell_changes
+from samelog.runtime.reload import ConfigProblem, tell_changes
 from samelog.sequencer.node import Node
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class NodeReload:
         self._document = read_node(path)
         self.config = node_config(self._document)
         self.on_change: Callable[[], None] = lambda: None
-        self._problem = Problem(log)
+        self._problem = ConfigProblem(log)
 
     @property
     def problem(self) -> str:

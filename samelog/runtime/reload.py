@@ -1,19 +1,34 @@
-"""What every process that reads its configuration again tells of it.
+"""Configurations that are read again while a process runs; a client's, every few seconds.
 
-Invariant: a problem is told once for as long as there is one; names of keys are told, never values.
+Invariant: what cannot be had or used changes nothing, and is told of once for as long as it is so;
+names of keys are told, never values. Whatever is taken over was checked, its certificates are in
+their files, and it is of the same cluster.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from samelog.config.client_state import PEM_FILES, save_client_state
+from samelog.config.document import ConfigDocument, ConfigText, read_file
+from samelog.config.load import client_config, client_document
+from samelog.config.remote import fetch
 from samelog.config.schema.keys import Reload
-from samelog.config.settings import Setting
+from samelog.config.settings import Setting, changed_settings, with_reloadable
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import ConfigError
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import spawn
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S = 5.0
 
 
-class Problem:
+class ConfigProblem:
     """Why the newest configuration does not count; `text` is empty if it does."""
 
     def __init__(self, log: logging.Logger, text: str = "") -> None:
@@ -47,3 +62,101 @@ def tell_changes(log: logging.Logger, changed: Iterable[Setting]) -> None:
         if names:
             level = logging.INFO if reload is Reload.YES else logging.WARNING
             log_event(log, level, event, keys=names)
+
+
+class ConfigFollower:
+    """All calls and callbacks are in its event loop."""
+
+    def __init__(self, config: ClientConfig, on_change: Callable[[ClientConfig], None]) -> None:
+        """`config`: what counts now; one that was read from nowhere never changes."""
+        self.config = config
+        self._on_change = on_change
+        self._document = config.document
+        self._problem = ConfigProblem(
+            log, "" if self._document is None else self._document.text.problem
+        )
+        self._refused: ConfigText | None = None
+        """What was read last, if it could not be used."""
+        self._unkept = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the newest configuration does not count; empty if it does."""
+        return self._problem.text
+
+    def start(self) -> None:
+        """Begin, in the running event loop."""
+        if self._document is not None:
+            self._task = spawn(self._follow(self._document), "configuration")
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _follow(self, document: ConfigDocument) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            document = await self._look(document)
+
+    async def _look(self, known: ConfigDocument) -> ConfigDocument:
+        """What counts now."""
+        try:
+            return await self._newest(known)
+        except (ConfigError, OSError) as error:  # a file may go while it is looked at
+            self._problem.set(str(error))
+        except Exception as error:  # noqa: BLE001 - the seam: who follows no more is stuck
+            self._problem.set(f"{type(error).__name__}: {error}")
+        return known
+
+    async def _newest(self, known: ConfigDocument) -> ConfigDocument:
+        """Raises ConfigError, OSError."""
+        text = await _read_again(self._refused or known.text)
+        if text.data == known.text.data:
+            document = replace(known, text=text)
+            self._keep(await asyncio.to_thread(save_client_state, document, is_running=True))
+            self._accept()
+            return document
+        self._refused = text
+        found, document, unkept = await asyncio.to_thread(self._take, text)
+        self._keep(unkept)
+        if changed := changed_settings(known, document):
+            same_files = found.tls == self.config.tls
+            self.config = with_reloadable(self.config, found)
+            self._on_change(self.config)
+            tell_changes(log, changed if same_files else map(_of_the_next_start, changed))
+        self._accept()
+        return document
+
+    def _keep(self, unkept: str) -> None:
+        """Warn once that a start without the URL would go by an older document, or by none."""
+        if unkept and not self._unkept:
+            log_event(log, logging.WARNING, "configuration counts, but is not kept", why=unkept)
+        self._unkept = unkept
+
+    def _accept(self) -> None:
+        self._refused = None
+        self._problem.set("")
+
+    def _take(self, text: ConfigText) -> tuple[ClientConfig, ConfigDocument, str]:
+        """In a thread: check it, and write what it has for files. Raises ConfigError."""
+        document = client_document(text)
+        found = client_config(document)
+        if found.cluster != self.config.cluster:
+            reason = f"{found.cluster!r}: this process belongs to {self.config.cluster!r}"
+            raise ConfigError(f"{text.shown}: cluster: {reason}; restart it to move it")
+        return found, document, save_client_state(document, is_running=True)
+
+
+async def _read_again(known: ConfigText) -> ConfigText:
+    if known.is_remote:
+        return await fetch(known.place, known)
+    return await asyncio.to_thread(read_file, known.place)
+
+
+def _of_the_next_start(setting: Setting) -> Setting:
+    """Texts in the place of paths, or paths in theirs, are other files."""
+    if setting.name not in PEM_FILES:
+        return setting
+    return replace(setting, key=replace(setting.key, reload=Reload.NO))

@@ -22,7 +22,7 @@ from samelog.config.pki.authority import CertificateRole
 from samelog.config.pki.rotation import rotate
 from samelog.config.remote import CA_VARIABLE
 from samelog.config.values import Address
-from samelog.runtime import following
+from samelog.runtime import reload
 from tests.config.serving import Answer, ConfigServer
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, read_segments, wait_for
@@ -31,8 +31,8 @@ from tests.http import asking
 FOLLOW_S = 0.2
 OFTEN = f"""
 from samelog.cli.main import main
-from samelog.runtime import following
-following.FOLLOW_S = {FOLLOW_S}
+from samelog.runtime import reload
+reload.FOLLOW_S = {FOLLOW_S}
 main()
 """
 
@@ -50,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfigSe
     made = ConfigServer(tmp_path)
     monkeypatch.setenv(CA_VARIABLE, made.ca)
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(following, "FOLLOW_S", FOLLOW_S)
+    monkeypatch.setattr(reload, "FOLLOW_S", FOLLOW_S)
     yield made
     made.stop()
 

@@ -23,10 +23,9 @@ from samelog.config.remote import CA_VARIABLE
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import LogLevel
 from samelog.config.values import Address
-from samelog.runtime import following
-from samelog.runtime.following import ConfigFollower
+from samelog.runtime import reload
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.runtime.reload import Problem
+from samelog.runtime.reload import ConfigFollower, ConfigProblem
 from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 
@@ -45,7 +44,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfigServer]:
 def server(one: ConfigServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigServer:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv(CA_VARIABLE, one.ca)
-    monkeypatch.setattr(following, "FOLLOW_S", 0.02)
+    monkeypatch.setattr(reload, "FOLLOW_S", 0.02)
     one.asked.clear()
     return one
 
@@ -208,7 +207,7 @@ def test_a_problem_changes_nothing_and_is_told_once(
 
 
 def test_problems_that_take_turns_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
-    problem = Problem(logging.getLogger("test"))
+    problem = ConfigProblem(logging.getLogger("test"))
     assert [problem.set(text) for text in "abab"] == [True] * 4
     assert not problem.set("b")
     assert caplog.text.count(KEPT) == 2
@@ -247,10 +246,10 @@ def test_whatever_goes_wrong_is_a_problem_and_passes(
     async def main() -> None:
         documents.make()
         async with follow(str(documents.file)) as made:
-            monkeypatch.setattr(following, "client_config", lambda document: 1 // 0)
+            monkeypatch.setattr(reload, "client_config", lambda document: 1 // 0)
             documents.make(OTHER)
             await until(partial(is_problem, made, "ZeroDivisionError: integer"))
-            monkeypatch.setattr(following, "client_config", client_config)
+            monkeypatch.setattr(reload, "client_config", client_config)
             await until(lambda: made.told)
             assert made.follower.problem == ""
 

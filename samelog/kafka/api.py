@@ -24,7 +24,7 @@ from samelog.kafka.clients.memory import Memory
 from samelog.kafka.clients.quotas import Allowance, Allowances
 from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.schemas import Tree, read_request, write_response
-from samelog.runtime.tally import Tally
+from samelog.runtime.counters import ListenerTally
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -60,7 +60,7 @@ class KafkaClient:
     """Where there are quotas."""
     allowance: Allowance | None = None
     """What its identity has used, if there is a quota for it."""
-    tally: Tally = field(default_factory=Tally)
+    tally: ListenerTally = field(default_factory=ListenerTally)
     """What went through the listener."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""

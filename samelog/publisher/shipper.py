@@ -25,7 +25,7 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.progress import InputProgress
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.files import File, FileSystem, OsFileSystem

@@ -1,4 +1,4 @@
-"""The event loop of a process: uvloop, and what happens to errors that nobody waits for.
+"""Event loops: uvloop, of a process or in a thread; what happens to errors that nobody waits for.
 
 A broken invariant ends the process at once: its memory cannot be trusted any more, its files can,
 so it starts again from them. Everything else that nobody waits for is logged with its traceback: a
@@ -14,6 +14,7 @@ import ctypes
 import gc
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -118,3 +119,36 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
+
+
+class LoopThread:
+    """A running event loop in a thread, for libraries inside programs that have none. Coroutines
+    run in its thread only; `run` and `stop` are for other threads; after `stop` nothing runs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop, and wait for what it returns or raises."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def stop(self) -> None:
+        """Cancel what still runs, end the loop and wait for its thread."""
+        self.run(_cancel_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from samelog.archiver.copies.process import ProcessCopier, SegmentCopier
+from samelog.runtime.counters import Histogram
 from samelog.runtime.disk.syncer import GroupSync, Syncer
 from samelog.runtime.disk.threads import InThread
-from samelog.runtime.histogram import Histogram
 from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.watch import FileWatch
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp
 from samelog.runtime.clock import Clock
-from samelog.runtime.histogram import FAST_S, LATENCY_S, Histogram
-from samelog.runtime.tally import Tally
+from samelog.runtime.counters import FAST_S, LATENCY_S, Histogram, ListenerTally
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,7 +32,7 @@ class Measures:
         self.append_to_read = Histogram(LATENCY_S)
         self.sent_records = 0
         self.loop_delay = Histogram(FAST_S)
-        self.kafka: dict[str, Tally] = {}
+        self.kafka: dict[str, ListenerTally] = {}
         """By listener."""
 
     def merged(self, appended_ms: int) -> None:

@@ -20,7 +20,7 @@ from samelog.replicator.pull.copy import Copy, CopyState, FindStart
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
-from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.files import DiskFull, OsFileSystem

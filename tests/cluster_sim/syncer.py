@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from samelog.runtime.histogram import FAST_S, Histogram
+from samelog.runtime.counters import FAST_S, Histogram
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import File
 from tests.cluster_sim.files import SimFile, SimFileSystem

@@ -24,8 +24,7 @@ from samelog.http.metrics.table import (
     by_name,
 )
 from samelog.runtime.clock import ManualClock
-from samelog.runtime.histogram import Histogram
-from samelog.runtime.meter import WINDOW_S, Meter
+from samelog.runtime.counters import WINDOW_S, Histogram, Meter
 from samelog.sequencer.measures import OLD_S, Measures
 from tests.runtime.pki import NOW, Authority
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from samelog.replicator.interfaces import LogSource
-from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.loop import LoopThread
 from tests.replicator.fake_nodes import World
 
 

@@ -25,12 +25,11 @@ from samelog.http.sidecar_api import SidecarApi, publisher_api, subscriber_api
 from samelog.publisher.sidecar import PublisherSidecar
 from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import SystemClock
+from samelog.runtime.counters import ListenerTally, watch_delay
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import run, spawn
-from samelog.runtime.loop_watch import watch_delay
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
-from samelog.runtime.tally import Tally
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.sidecar import SubscriberSidecar
 
@@ -51,7 +50,7 @@ class Sidecar(Protocol):
 class LocalListener(Protocol):
     """What their Kafka listeners have in common."""
 
-    tally: Tally
+    tally: ListenerTally
 
     async def start(self) -> None:
         """Listen. Raises ListenerFault."""

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 )
 
 from samelog.http.metrics.table import Kind, Metric
-from samelog.runtime.histogram import Histogram
+from samelog.runtime.counters import Histogram
 
 SERIES_MAX = 500
 OTHER = "other"

@@ -14,10 +14,9 @@ from cryptography import x509
 import samelog
 from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.http.metrics.collector import Sample
+from samelog.runtime.counters import Histogram, ListenerTally
 from samelog.runtime.errors import TlsFault
-from samelog.runtime.histogram import Histogram
 from samelog.runtime.network.tls import ReloadingContext, open_context, signatures
-from samelog.runtime.tally import Tally
 
 OWN = "own"
 
@@ -108,7 +107,7 @@ def disk(directory: str) -> Iterator[Sample]:
     yield "samelog_disk_free_bytes", (), usage.free
 
 
-def kafka(tallies: Mapping[str, Tally]) -> Iterator[Sample]:
+def kafka(tallies: Mapping[str, ListenerTally]) -> Iterator[Sample]:
     """What went through Kafka listeners."""
     for name, tally in tallies.items():
         yield "samelog_kafka_connections", (name,), tally.connections

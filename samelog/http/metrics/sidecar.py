@@ -15,8 +15,7 @@ from samelog.http.metrics import common
 from samelog.http.metrics.collector import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
 from samelog.replicator.pull.copy import CopyState
-from samelog.runtime.histogram import FAST_S, Histogram
-from samelog.runtime.tally import Tally
+from samelog.runtime.counters import FAST_S, Histogram, ListenerTally
 
 if TYPE_CHECKING:
     from samelog.config.tables.client import ClientConfig
@@ -34,7 +33,7 @@ class Side:
     config: ClientConfig
     directory: str
     http: HttpConfig | None = None
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    tallies: Mapping[str, ListenerTally] = field(default_factory=dict)
     delays: Histogram = field(default_factory=lambda: Histogram(FAST_S))
     config_problem: Callable[[], str] = lambda: ""
 

@@ -28,10 +28,10 @@ from samelog.kafka.clients.sasl import Authenticator
 from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime.clock import SystemClock
+from samelog.runtime.counters import ListenerTally
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.log import RateLimitedLog
 from samelog.runtime.network.tls import hand_on, identity_of_certificate, open_context
-from samelog.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Listener:
         self._dispatcher = dispatcher
         self._allowances = allowances
         self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
-        self.tally = Tally(held=lambda: self._memory.total)
+        self.tally = ListenerTally(held=lambda: self._memory.total)
         self._spells_seen = 0
         self._connections: dict[KafkaConnection, KafkaClient] = {}
         self._hosts: Counter[str] = Counter()

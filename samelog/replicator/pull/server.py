@@ -20,9 +20,9 @@ from samelog.replicator.interfaces import LogSource, Place, Refused, StreamListe
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
+from samelog.runtime.counters import Meter
 from samelog.runtime.errors import PeerFault
 from samelog.runtime.faults import make_fault
-from samelog.runtime.meter import Meter
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart

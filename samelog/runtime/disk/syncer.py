@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
+from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.pace import DiskPace
 from samelog.runtime.disk.threads import DiskCall, DiskThreads
-from samelog.runtime.histogram import FAST_S, Histogram
 from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
 from samelog.store.disk.files import File
 

@@ -25,12 +25,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
+from samelog.config.pki.pem_texts import problem_of_lists
 from samelog.config.tables.shared import TlsFiles
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
 from samelog.runtime.errors import ConnectProblem, IdentityFault, TlsFault
-from samelog.runtime.network.crl import REMEDY, check_revocations
 
+_LISTS_REMEDY = "it must hold a list of each authority, as PEM: `samelog pki revoke` makes it"
 ALPN = "samelog/1"
 HTTP_ALPN = "http/1.1"
 """What a client says that asks a node's own port for administration."""
@@ -249,14 +250,32 @@ def _lacks(path: str) -> bool:
 
 
 def _load_revocations(context: ssl.SSLContext, authorities: str, path: str) -> None:
-    check_revocations(authorities, path)
+    _check_revocations(authorities, path)
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:
         raise TlsFault(
-            f"revocation lists {path!r} cannot be used: {_reason(error)}", remedy=REMEDY
+            f"revocation lists {path!r} cannot be used: {_reason(error)}", remedy=_LISTS_REMEDY
         ) from error
     context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+
+
+def _check_revocations(authorities: str, path: str) -> None:
+    """Whether the file `path` has a list of every authority in the file `authorities` that counts
+    now. Raises TlsFault.
+    """
+    try:
+        with open(authorities, "rb") as file:
+            known = x509.load_pem_x509_certificates(file.read())
+        with open(path, "rb") as file:
+            problem = problem_of_lists(known, file.read())
+    except (OSError, ValueError) as error:
+        raise TlsFault(
+            f"revocation lists {path!r} cannot be used: {error}", remedy=_LISTS_REMEDY
+        ) from error
+    if problem:
+        why = f"revocation lists {path!r} cannot be used: it {problem}"
+        raise TlsFault(why, remedy=_LISTS_REMEDY)
 
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container
 
-from samelog.runtime.meter import Meter
+from samelog.runtime.counters import Meter
 
 
 class Traffic:

@@ -29,8 +29,8 @@ from samelog.consensus import (
 )
 from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
+from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.syncer import Syncer
-from samelog.runtime.histogram import FAST_S, Histogram
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.store.disk.files import DiskFault

@@ -24,7 +24,7 @@ from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.replicator.pull.range_pull import RangePull, Wanted
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.errors import RuntimeFault, TlsFault
-from samelog.runtime.loop_thread import LoopThread
+from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.logs.local_logs import archived

@@ -76,8 +76,8 @@ class Meter:
 
 @dataclass(slots=True)
 class ListenerTally:
-    """What went through one listener: connections now, and those refused; requests, their bytes, and
-    the bytes of records that were answered. `held`: bytes held for clients now.
+    """What went through one listener: connections now, and those refused; requests, their bytes,
+    and the bytes of records that were answered. `held`: bytes held for clients now.
     """
 
     connections: int = 0

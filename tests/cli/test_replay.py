@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.cli.replay import Pace
+from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
 
 HOUR_MS = 3_600_000
-DEADLINE_S = 30
 
 
 def subscribe(root: Path, *options: str) -> subprocess.Popen[str]:
@@ -49,7 +49,7 @@ def test_the_command_waits_between_records(tmp_path: Path) -> None:
     with subscribe(tmp_path, "--replay", "--speed", "3600") as replaying:
         assert replaying.stdout is not None
         lines = [(line, time.monotonic()) for line in replaying.stdout]
-        assert replaying.wait(DEADLINE_S) == 0
+        assert replaying.wait(PATIENCE_S) == 0
     assert [line for line, _ in lines] == ["a\n", "b\n", "c\n"]
     assert lines[-1][1] - lines[0][1] >= 0.5
 
@@ -60,17 +60,17 @@ def test_what_was_not_shown_comes_again(tmp_path: Path) -> None:
         assert replaying.stdout is not None
         assert replaying.stdout.readline() == "a\n"
         replaying.send_signal(signal.SIGINT)
-        assert replaying.wait(DEADLINE_S) == 0
-    out, _ = subscribe(tmp_path, "--name", "n").communicate(timeout=DEADLINE_S)
+        assert replaying.wait(PATIENCE_S) == 0
+    out, _ = subscribe(tmp_path, "--name", "n").communicate(timeout=PATIENCE_S)
     assert out == "b\n"
 
 
 def test_two_partitions_are_not_shown_in_one_time(tmp_path: Path) -> None:
     for partition in (0, 1):
         Growing(tmp_path, partition=partition).append(b"x")
-    _, error = (ended := subscribe(tmp_path, "--replay")).communicate(timeout=DEADLINE_S)
+    _, error = (ended := subscribe(tmp_path, "--replay")).communicate(timeout=PATIENCE_S)
     assert (ended.returncode, "--partition" in error) == (1, True)
-    out, _ = subscribe(tmp_path, "--replay", "--partition", "1").communicate(timeout=DEADLINE_S)
+    out, _ = subscribe(tmp_path, "--replay", "--partition", "1").communicate(timeout=PATIENCE_S)
     assert out == "x\n"
-    _, error = (ended := subscribe(tmp_path, "--speed", "2")).communicate(timeout=DEADLINE_S)
+    _, error = (ended := subscribe(tmp_path, "--speed", "2")).communicate(timeout=PATIENCE_S)
     assert (ended.returncode, "--replay" in error) == (2, True)

@@ -13,12 +13,12 @@ from samelog import Publisher, Record, Subscriber
 from samelog.admin.answers import NodeState, Status
 from samelog.admin.client import AdminError, node_status
 from samelog.cli.local_cluster import LocalCluster, LocalNode
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 40.0
 POLL_S = 0.05
 
 
-def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = PATIENCE_S) -> None:
     """Wait until `condition` holds; fail the test when it does not in time."""
     deadline = time.monotonic() + deadline_s
     between_looks = threading.Event()
@@ -50,11 +50,11 @@ class World:
         """The first `count` records of a topic."""
         records: list[Record] = []
         with self.subscriber(name, topic) as subscriber:
-            deadline = time.monotonic() + DEADLINE_S
+            deadline = time.monotonic() + PATIENCE_S
             while len(records) < count:
                 records.extend(subscriber.batch(max_records=count - len(records), timeout=0.5))
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"{len(records)} of {count} records within {DEADLINE_S} s")
+                    raise AssertionError(f"{len(records)} of {count} records within {PATIENCE_S} s")
         return records
 
     def status(self, node: LocalNode) -> Status | None:

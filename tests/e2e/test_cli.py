@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 
 
 def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
@@ -57,11 +58,11 @@ def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> 
     config = ("--config", single.cluster.client_file)
     with single.publisher("a") as publisher:
         publisher.append(b"old")
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     assert samelog("topic", "delete", "t", *config).returncode == 0
     with single.publisher("b") as publisher:
         publisher.append(b"new")
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     assert [record.value for record in single.read(1, name="fresh")] == [b"new"]
 
 
@@ -89,19 +90,19 @@ def test_a_retired_session_can_be_taken_over(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     with single.publisher("a", directory=str(single.directory / "one")) as publisher:
         publisher.append(b"first")
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     assert [row["session"] for row in as_json("session", "list", *config)] == ["a"]
     assert samelog("session", "retire", "a", *config).returncode == 0
     with single.publisher("a", directory=str(single.directory / "two")) as publisher:
         publisher.append(b"second")
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     assert [record.value for record in single.read(2)] == [b"first", b"second"]
 
 
 def test_verify_finds_a_difference(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append_many([b"%d" % number for number in range(500)])
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     world.wait_offset(500)
     world.cluster.stop()
     nodes = [node.data for node in world.cluster.nodes]

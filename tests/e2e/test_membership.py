@@ -11,6 +11,7 @@ from typing import Any
 from samelog import Publisher
 from tests.e2e.commands import as_json
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 RATE_S = 0.004
 
@@ -53,7 +54,7 @@ def writing(world: World) -> Iterator[Writer]:
             yield writer
         finally:
             writer.stop()
-        publisher.wait_merged(timeout=40)
+        publisher.wait_merged(timeout=PATIENCE_S)
 
 
 def members(world: World) -> set[str]:

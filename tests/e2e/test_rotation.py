@@ -25,8 +25,9 @@ from samelog.config.pki.rotation import (
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.runtime.network.tls import open_client_context
-from tests.e2e.harness import DEADLINE_S, World, wait_for
+from tests.e2e.harness import World, wait_for
 from tests.http import asking
+from tests.patience import PATIENCE_S
 
 RELOADED = "certificates reloaded"
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -78,7 +79,7 @@ def test_everything_rotates_under_load(world: World) -> None:
             world.wait_live(node)
     with world.publisher("after") as publisher:
         publisher.append(b"load")
-        publisher.wait_merged(timeout=40)
+        publisher.wait_merged(timeout=PATIENCE_S)
     values = [bytes(record.value or b"") for record in world.read(pauses.appended + 1)]
     assert values == [b"load"] * (pauses.appended + 1)
     world.assert_identical()
@@ -89,7 +90,7 @@ def answers(address: Address, files: TlsFiles, request: bytes) -> bool:
     context = open_client_context(files, show_certificate=True)
     try:
         with (
-            socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as plain,
+            socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as plain,
             context.wrap_socket(plain, server_hostname=address.host) as secured,
         ):
             secured.sendall(request)

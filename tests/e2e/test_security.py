@@ -18,6 +18,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.format import _kernels as kernels
 from tests.e2e.harness import World, wait_for
 from tests.format.bombs import BOMBS
+from tests.patience import PATIENCE_S
 from tests.replicator.session_files import SessionFiles
 from tests.replicator.session_files import batch as good_batch
 
@@ -87,7 +88,7 @@ def test_a_flood_of_silent_connections_stops_nobody(single: World) -> None:
             flooder.connect_ex((node.address.host, node.address.port))
             if number % 10 == 0:
                 publisher.append(b"%d" % number)
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
         assert memory_bytes(node) < before + MEMORY_MARGIN_BYTES
     assert len(single.read(FLOOD // 10)) == FLOOD // 10
 
@@ -168,7 +169,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world, node = World(cluster, path), cluster.nodes[0]
         with world.publisher("a") as publisher:
             publisher.append(b"x")
-            publisher.wait_merged(timeout=30)
+            publisher.wait_merged(timeout=PATIENCE_S)
             node.kill()
         shutil.copytree(node.data, f"{node.data}.kept")
         yield world

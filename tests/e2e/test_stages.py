@@ -12,6 +12,7 @@ from samelog.admin.requests import CreateTopic, StagedRun
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 PARTITIONS = 3
 COPIES = itertools.count()
@@ -54,7 +55,7 @@ def test_a_batch_is_published_whole_and_once(staged: World) -> None:
         runs = list(pool.map(lambda task: stage(staged, task), tasks))
     with staged.publisher("plain") as publisher:
         publisher.append(b"plain")
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     wait_for(lambda: values(staged) == [b"plain"], "what is not staged can be read, and only that")
     assert publish(staged, 0, runs)
     everything = sorted([b"plain", *(value for task in tasks for value in task)])

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 SMALL_BATCHES = 40
 
@@ -36,7 +37,7 @@ def test_a_batch_that_is_damaged_everywhere_is_given_up_by_an_operator(world: Wo
         for number in range(SMALL_BATCHES):
             publisher.append(b"value %04d" % number)
             publisher.flush()
-        publisher.wait_merged(timeout=40)
+        publisher.wait_merged(timeout=PATIENCE_S)
     world.wait_offset(SMALL_BATCHES)
     assert "does not miss" in run(world, "recover", "void", "t", "0")[2]
     for node in world.cluster.nodes:
@@ -60,7 +61,7 @@ def test_a_batch_that_is_damaged_everywhere_is_given_up_by_an_operator(world: Wo
     world.wait_offset(SMALL_BATCHES)
     with world.publisher("b") as publisher:
         publisher.append(b"and on")
-        publisher.wait_merged(timeout=40)
+        publisher.wait_merged(timeout=PATIENCE_S)
     world.wait_offset(SMALL_BATCHES + 1)
     world.assert_identical()
     wanted = [b"value %04d" % number for number in range(SMALL_BATCHES) if number != 20]

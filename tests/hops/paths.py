@@ -23,6 +23,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.hops.counting import CallCounter, Flag, timers_wait_for
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
+from tests.patience import PATIENCE_S
 
 WAYS = ("record", "append", "produce", "fetch")
 PRODUCE = 0
@@ -32,7 +33,6 @@ WARM_UP = 30
 RUNS = 5
 SETTLE_S = 0.3
 QUIET_S = 0.05
-DEADLINE_S = 30.0
 
 
 class Hops(NamedTuple):
@@ -173,7 +173,7 @@ class HopCounting:
         """What both processes have counted since the last time."""
         ours, compiled = self._counter.take()
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(DEADLINE_S)
+            client.settimeout(PATIENCE_S)
             client.connect(self._socket)
             told = b"".join(iter(lambda: client.recv(1 << 16), b""))
         theirs, more = json.loads(told)

@@ -18,6 +18,7 @@ from samelog.http.problem import HttpProblem
 from samelog.http.routes import Route
 from samelog.sequencer.node import Node
 from tests.config.test_kafka import load
+from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
 
 
@@ -57,7 +58,7 @@ def test_three_nodes_in_one_process(tmp_path: Path) -> None:
             peers = [key[1] for key in own if key[0] == "samelog_peer_connected"]
             assert sorted(peers) == sorted(set(apis) - {name})
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while await lags(apis[leader.config.name]) != dict.fromkeys(apis, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         api = apis[follower.config.name]

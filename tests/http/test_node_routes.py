@@ -28,6 +28,7 @@ from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRI
 from tests.e2e.harness import wait_for
 from tests.http import asking
 from tests.http.asking import Answer
+from tests.patience import PATIENCE_S
 
 NAME = "rt-sequencer-0"
 RECORDS = 50
@@ -281,7 +282,7 @@ def sidecar(cluster: LocalCluster, directory: Path, *arguments: str) -> Iterator
             yield address
         finally:
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=PATIENCE_S)
             assert (process.returncode, b"Traceback" in said) == (0, False), said
 
 

@@ -29,6 +29,7 @@ from samelog.http.problem import HttpProblem
 from samelog.http.routes import Route
 from samelog.http.server import HttpFault, HttpServer
 from samelog.runtime.network.tls import open_client_context
+from tests.patience import PATIENCE_S
 from tests.runtime.pki import Authority
 
 ADMIN = "samelog://client/admin"
@@ -170,7 +171,7 @@ def test_certificates_are_taken_over_while_it_runs(authority: Authority) -> None
             other.node("n0")
             context = client_of(other.issue("admin", ADMIN), show=True)
             ask._context = context
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await _is_let_in(ask):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.05)
 
@@ -282,7 +283,7 @@ def test_requests_and_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -
         go_on = asyncio.Event()
         async with serving(OneApi(go_on.wait), LOOPBACK, NO_FILES) as ask:
             first = asyncio.create_task(ask("GET", "/look"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while (await ask("GET", "/healthz"))[0] != 503:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0)
             second = asyncio.create_task(ask("GET", "/look"))
@@ -303,7 +304,7 @@ def test_who_keeps_a_request_waiting_is_let_go(monkeypatch: pytest.MonkeyPatch) 
             for begun in (b"", b"GET /healthz HT", whole + b"GET /he"):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 writer.write(begun)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     said = await reader.read()
                 assert (b"alive" in said) == (begun.count(b"GET") == 2)
                 writer.close()

@@ -24,8 +24,9 @@ from samelog.cli import local_cluster
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.pki.rotation import rotate
 from tests import forking
-from tests.e2e.harness import DEADLINE_S, wait_for
+from tests.e2e.harness import wait_for
 from tests.k8s.render import Resource, find
+from tests.patience import PATIENCE_S
 
 VARIABLE = re.compile(r"\$\(([A-Z0-9_]+)\)")
 POD_DNS = re.compile(r"[a-z-]+-(\d+)\.rt-sequencer\.samelog\.svc(\.cluster\.local)?")
@@ -165,7 +166,7 @@ class Pod:
     def wait(self) -> int:
         """The exit code of a process that ends by itself."""
         assert self._process is not None
-        return self._process.wait(DEADLINE_S)
+        return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         """End it at once, if it runs."""
@@ -178,10 +179,10 @@ class Pod:
         program, *arguments = (self._here(part) for part in command)
         env = self._environment()
         if program == "samelog":
-            return forking.run(arguments, timeout=DEADLINE_S, env=env)
+            return forking.run(arguments, timeout=PATIENCE_S, env=env)
         told = [program, *arguments]
         return subprocess.run(
-            told, env=env, check=False, capture_output=True, text=True, timeout=DEADLINE_S
+            told, env=env, check=False, capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     def path(self, mounted: str) -> Path:

@@ -19,9 +19,10 @@ from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
-from tests.e2e.harness import DEADLINE_S, read_segments, wait_for
+from tests.e2e.harness import read_segments, wait_for
 from tests.k8s.kubelet import Pod, Secrets
 from tests.k8s.render import DEPLOY, find, render
+from tests.patience import PATIENCE_S
 
 PAGE = DEPLOY.parent.parent / "docs" / "kubernetes.md"
 LIST = ("samelog", "node", "list", "--config", "/etc/samelog/client.toml")
@@ -174,7 +175,7 @@ class KafkaLoad:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._producer.flush(DEADLINE_S)
+        self._producer.flush(PATIENCE_S)
         del self._producer  # its threads end with it
 
     def _run(self) -> None:
@@ -202,7 +203,7 @@ def test_rolling_fails_no_write_and_loses_no_record(
             cluster.apply("prod")  # takes --bootstrap away: all pods roll
             longest = pauses.take()
         assert all(pod.probe("livenessProbe") for pod in cluster.pods)
-        publisher.wait_merged(timeout=DEADLINE_S)
+        publisher.wait_merged(timeout=PATIENCE_S)
     with capsys.disabled():
         click.echo(
             f"\nrolling three pods: longest wait for an acknowledgement {longest * 1000:.0f} ms"
@@ -222,7 +223,7 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
     cluster.wait_ready()
     with cluster.publisher() as publisher:
         publisher.append_many([b"%d" % n for n in range(100)])
-        publisher.wait_merged(timeout=DEADLINE_S)
+        publisher.wait_merged(timeout=PATIENCE_S)
     cluster.follow("From `dev` to `prod`")
     cluster.wait_ready()
     cluster.follow("From `prod` to `five`")

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from tests.e2e.harness import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 POLL_S = 0.5
-POLLS = int(DEADLINE_S / POLL_S)
+POLLS = int(PATIENCE_S / POLL_S)
 
 
 class Rec(NamedTuple):
@@ -128,7 +128,7 @@ class Confluent:
                 on_delivery=lambda error, _: errors.append(error),
             )
             producer.poll(0)
-        assert producer.flush(DEADLINE_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert not any(errors), errors
 
     def _reader(self, access: Access, topic: str, start: int) -> Any:
@@ -137,7 +137,7 @@ class Confluent:
         reader = Consumer(self.options(access, group_id=topic, enable_auto_commit=False))
         reader.assign([TopicPartition(topic, 0, 0)])
         if start:
-            assert reader.consume(1, DEADLINE_S)[0].offset() == 0
+            assert reader.consume(1, PATIENCE_S)[0].offset() == 0
             reader.seek(TopicPartition(topic, 0, start))
         return reader
 
@@ -160,7 +160,7 @@ class Confluent:
         from confluent_kafka import TopicPartition
 
         reader = self._reader(access, topic, 0)
-        (found,) = reader.offsets_for_times([TopicPartition(topic, 0, timestamp)], DEADLINE_S)
+        (found,) = reader.offsets_for_times([TopicPartition(topic, 0, timestamp)], PATIENCE_S)
         reader.close()
         return int(found.offset)
 
@@ -171,7 +171,7 @@ class Confluent:
         reader = self._reader(access, topic, 0)
         wanted = TopicPartition(topic, 0, offset, note)
         reader.commit(offsets=[wanted], asynchronous=False)
-        (found,) = reader.committed([TopicPartition(topic, 0)], DEADLINE_S)
+        (found,) = reader.committed([TopicPartition(topic, 0)], PATIENCE_S)
         reader.close()
         return found.offset, found.metadata
 
@@ -228,7 +228,7 @@ class AioKafka:
                 )
                 for each in records
             ]
-            await asyncio.wait_for(asyncio.gather(*sent), DEADLINE_S)
+            await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
 
     def read(self, access: Access, topic: str, count: int, *, start: int = 0) -> list[Rec]:
         """Consume."""
@@ -311,7 +311,7 @@ class KafkaPython:
             for each in records
         ]
         for future in sent:
-            future.get(DEADLINE_S)
+            future.get(PATIENCE_S)
         producer.close()
 
     def _reader(self, access: Access, topic: str) -> tuple[Any, Any]:
@@ -368,7 +368,7 @@ class Kcat:
         settings = [part for name, value in options.items() for part in ("-X", f"{name}={value}")]
         command = ["kcat", *settings, "-t", topic, "-p", "0", *arguments]
         done = subprocess.run(
-            command, check=False, input=text, capture_output=True, timeout=DEADLINE_S
+            command, check=False, input=text, capture_output=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

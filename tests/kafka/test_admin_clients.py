@@ -22,8 +22,8 @@ from kafka.structs import OffsetAndMetadata
 from tests.e2e.harness import World
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
+from tests.patience import PATIENCE_S
 
-TIMEOUT_S = 20
 CONFLUENT, PYTHON = "confluent-kafka", "kafka-python"
 
 
@@ -44,7 +44,7 @@ def python(boot: str) -> Iterator[Any]:
 def done(futures: dict[Any, Any]) -> Any:
     """What the only future gives."""
     (future,) = futures.values()
-    return future.result(TIMEOUT_S)
+    return future.result(PATIENCE_S)
 
 
 def code(futures: dict[Any, Any]) -> int:
@@ -68,10 +68,10 @@ def write(boot: str, topic: str, *timestamps: int) -> None:
 def test_topics(admin: AdminClient, topic: str) -> None:
     assert code(admin.create_topics([NewTopic(topic, 1)])) == 36
     done(admin.create_partitions([NewPartitions(topic, 4)]))
-    assert len(admin.list_topics(topic, TIMEOUT_S).topics[topic].partitions) == 4
+    assert len(admin.list_topics(topic, PATIENCE_S).topics[topic].partitions) == 4
     done(admin.delete_topics([topic]))
     assert code(admin.delete_topics([topic])) == 3
-    assert topic not in admin.list_topics(timeout=TIMEOUT_S).topics
+    assert topic not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 @shows(CONFLUENT, "admin: settings")
@@ -98,7 +98,7 @@ def test_groups(admin: AdminClient, topic: str) -> None:
     done(admin.alter_consumer_group_offsets([wanted]))
     found = done(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic)]))
     assert [(p.partition, p.offset) for p in found.topic_partitions] == [(0, 5)]
-    listed = admin.list_consumer_groups().result(TIMEOUT_S)
+    listed = admin.list_consumer_groups().result(PATIENCE_S)
     assert (topic, []) in [(group.group_id, listed.errors) for group in listed.valid]
     told = done(admin.describe_consumer_groups([topic]))
     assert (told.group_id, told.state.name, told.members) == (topic, "EMPTY", [])
@@ -121,7 +121,7 @@ def test_offsets(admin: AdminClient, boot: str, topic: str) -> None:
 
 @shows(CONFLUENT, "admin: cluster")
 def test_cluster(admin: AdminClient, world: World) -> None:
-    told = admin.describe_cluster().result(TIMEOUT_S)
+    told = admin.describe_cluster().result(PATIENCE_S)
     assert told.cluster_id == world.cluster.options.cluster
     assert {(node.host, node.port) for node in told.nodes} == {
         node.kafka for node in world.cluster.nodes

@@ -27,10 +27,10 @@ from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.secure import Secure
 from tests.kafka.test_producing import produce
 from tests.kafka.wire import Wire
+from tests.patience import PATIENCE_S
 
 DESCRIBE_PRODUCERS = 61
 NUMBERS = itertools.count()
-WAIT_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def known(plain: str) -> str:
     """A topic of the test's own."""
     name = f"open-{next(NUMBERS)}"
     admin = AdminClient({"bootstrap.servers": plain})
-    admin.create_topics([NewTopic(name, 1)])[name].result(WAIT_S)
+    admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)
     return name
 
 
@@ -64,7 +64,7 @@ def sent(producer: Any, topic: str, value: bytes = b"v", **more: Any) -> int | N
     """The code of the error that a record ends with; None if it is delivered."""
     told: list[Any] = []
     producer.produce(topic, value, on_delivery=lambda error, _: told.append(error), **more)
-    producer.flush(WAIT_S)
+    producer.flush(PATIENCE_S)
     (error,) = told
     return None if error is None else int(error.code())
 
@@ -86,11 +86,11 @@ def test_a_topic_that_is_not_there_and_is_not_made(plain: str, known: str) -> No
     assert sent(Producer(options), "nowhere") in unknown
     python = KafkaProducer(bootstrap_servers=plain, max_block_ms=1500)
     with pytest.raises(KafkaTimeoutError):
-        python.send("nowhere", b"v").get(WAIT_S)
+        python.send("nowhere", b"v").get(PATIENCE_S)
     python.close()
     reader = Consumer({"bootstrap.servers": plain, "group.id": "g", "log_level": 0})
     reader.subscribe(["nowhere"])
-    told: Any = reader.poll(WAIT_S)
+    told: Any = reader.poll(PATIENCE_S)
     assert told.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     reader.close()
     assert "nowhere" not in AdminClient({"bootstrap.servers": plain}).list_topics(timeout=10).topics
@@ -103,7 +103,7 @@ def test_a_partition_that_is_not_there(plain: str, known: str) -> None:
     assert sent(producer, known, partition=0) is None
     reader = Consumer({"bootstrap.servers": plain, "group.id": "g", "log_level": 0})
     with pytest.raises(KafkaException) as refused:
-        reader.get_watermark_offsets(TopicPartition(known, 7), WAIT_S)
+        reader.get_watermark_offsets(TopicPartition(known, 7), PATIENCE_S)
     assert refused.value.args[0].code() in {
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -127,7 +127,7 @@ def test_a_record_that_is_too_long(plain: str, known: str, *, idempotent: bool) 
 def test_an_old_message_format(plain: str, known: str) -> None:
     producer = KafkaProducer(bootstrap_servers=plain, api_version=(0, 10), retries=0)
     with pytest.raises(UnsupportedVersionError):
-        producer.send(known, b"v").get(WAIT_S)
+        producer.send(known, b"v").get(PATIENCE_S)
     producer.close()
     assert is_served(plain, known)
 
@@ -231,7 +231,7 @@ def test_a_commit_of_an_older_generation(plain: str, known: str) -> None:
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
     }
-    assert other.committed([TopicPartition(known, 0)], WAIT_S)[0].offset < 0
+    assert other.committed([TopicPartition(known, 0)], PATIENCE_S)[0].offset < 0
     other.close()
     assigned(idle)
     idle.commit(offsets=[TopicPartition(known, 0, 0)], asynchronous=False)

@@ -6,6 +6,7 @@ from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
 from tests.kafka.test_groups import Member
 from tests.kafka.wire import Wire
+from tests.patience import PATIENCE_S
 
 
 def test_a_group_is_listed_described_and_reset(world: World) -> None:
@@ -13,7 +14,7 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
     with world.publisher("s", "flights") as publisher:
         for number in range(20):
             publisher.append(str(number).encode(), timestamp=1_700_000_000_000 + 1000 * number)
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     node = world.leader()
     assert node.kafka is not None
     with Wire(node.kafka) as wire:

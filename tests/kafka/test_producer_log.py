@@ -16,9 +16,8 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopic, DeleteTopic
 from samelog.sequencer.state.types import Topic
 from tests.kafka.batches import batch
+from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import leader_of, merged, run_with, until
-
-DEADLINE_S = 20.0
 
 
 async def make_topic(node: Node) -> Topic:
@@ -36,7 +35,7 @@ async def opened(node: Node, topic: Topic) -> ProducerLog:
 
 
 async def outcome(future: asyncio.Future[AppendResult]) -> AppendResult:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         return await future
 
 

@@ -31,8 +31,8 @@ from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch
 from tests.kafka.group_clients import kafka_python_member
 from tests.kafka.wire import FETCH, Wire, fetch, fetch_tree, metadata, request, response
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 40.0
 PRODUCE, FIND_COORDINATOR = 0, 10
 RECORDS = 200
 
@@ -55,7 +55,7 @@ class Sidecar:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def publish(bootstrap: str, topic: str, **options: Any) -> list[Any]:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, **options})
     for number in range(RECORDS):
         producer.produce(topic, b"v%d" % number, on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(DEADLINE_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return told
 
 
@@ -157,7 +157,7 @@ def produced(wire: Wire, topic: str, data: bytes, **options: Any) -> Any:
 
 def test_other_libraries_write_too(world: World, written: Sidecar) -> None:
     python = KafkaProducer(bootstrap_servers=written.bootstrap)
-    assert python.send("others", b"kafka-python").get(DEADLINE_S).topic == "others"
+    assert python.send("others", b"kafka-python").get(PATIENCE_S).topic == "others"
     python.close()
 
     async def write() -> None:
@@ -195,7 +195,7 @@ def test_a_sidecar_that_was_killed_goes_on(world: World, tmp_path: Path) -> None
     with Wire(sidecar.address) as wire:
         assert produced(wire, "killed", batch(b"before")).error_code == 0
     os.kill(sidecar.process.pid, signal.SIGKILL)
-    sidecar.process.wait(DEADLINE_S)
+    sidecar.process.wait(PATIENCE_S)
     with writing(world, tmp_path, "killed") as again, Wire(again.address) as wire:
         assert produced(wire, "killed", batch(b"after")).error_code == 0
         records = world.read(2, name="killed", topic="killed")
@@ -261,7 +261,7 @@ def test_other_libraries_read_in_groups_too(copies: Sidecar) -> None:
     async def read() -> bytes | None:
         options = {"bootstrap_servers": copies.bootstrap, "auto_offset_reset": "earliest"}
         async with AIOKafkaConsumer("flights", group_id="aio", **options) as consumer:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 record = await consumer.getone()
             await consumer.commit()
             value: bytes | None = record.value

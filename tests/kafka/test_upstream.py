@@ -12,6 +12,7 @@ from samelog.config.values import Address
 from samelog.kafka.apis.groups import heartbeat
 from samelog.kafka.codec.errors import Unanswerable
 from samelog.kafka.sidecar.upstream import Upstream
+from tests.patience import PATIENCE_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 VERSION = 4
@@ -32,7 +33,7 @@ def run(serve: Serve, body: Callable[[Upstream], Coroutine[Any, Any, None]]) -> 
         port = server.sockets[0].getsockname()[1]
         loop = asyncio.get_running_loop()
         where = Address("127.0.0.1", port)
-        async with server, asyncio.timeout(20):
+        async with server, asyncio.timeout(PATIENCE_S):
             _, upstream = await loop.create_connection(lambda: Upstream(where), *where)
             await body(upstream)
             upstream.close()

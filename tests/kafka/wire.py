@@ -13,8 +13,8 @@ from kio.serial import entity_reader
 from samelog.kafka.codec.headers import API_VERSIONS_KEY
 from samelog.kafka.codec.schemas import write_request
 from samelog.kafka.registry import APIS
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 20.0
 FETCH, METADATA = 1, 3
 
 
@@ -44,7 +44,7 @@ class Wire:
     """One connection."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, DEADLINE_S)
+        self.socket = socket.create_connection(address, PATIENCE_S)
         self._correlation = 0
 
     def __enter__(self) -> Wire:

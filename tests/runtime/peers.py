@@ -24,10 +24,10 @@ from samelog.runtime.network.transport import (
     serve,
 )
 from samelog.wire.messages import AnyMessage, Hello, Role, decode_message
+from tests.patience import PATIENCE_S
 from tests.runtime.pki import Authority
 from tests.wire.frame_decoder import FrameDecoder
 
-PATIENCE_S = 10.0
 HELLO = Hello(Role.PUSH, session="s", session_id="a1")
 QUICK = Deadlines(
     connect_s=2.0,
@@ -46,7 +46,7 @@ def in_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a test's coroutine as the product runs its own, but not for ever."""
 
     async def bounded() -> T:
-        async with asyncio.timeout(3 * PATIENCE_S):
+        async with asyncio.timeout(2 * PATIENCE_S):
             return await main()
 
     return run(bounded())

@@ -28,6 +28,7 @@ from samelog.wire.frames import (
     encode_header,
 )
 from samelog.wire.messages import AnyMessage, CaughtUp, Fault, Received, encode_message
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import HELLO, Recorder, in_loop, raw_peer, serving, until
 
 
@@ -369,7 +370,7 @@ def test_a_peer_that_reads_nothing_is_not_waited_for_at_the_end(tmp_path: Path) 
                 await asyncio.sleep(0)
             server.close()
             await until(lambda: service.accepted[0].closed)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(PATIENCE_S):
                 await server.wait_ended()
 
     in_loop(main)

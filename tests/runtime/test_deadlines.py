@@ -14,9 +14,9 @@ from samelog.runtime.network.transport import Deadlines
 from samelog.wire.errors import FaultCode
 from samelog.wire.frames import FrameType, encode_data_header, encode_header
 from samelog.wire.messages import Fault, Hello, Ping, decode_message, encode_message
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import (
     HELLO,
-    PATIENCE_S,
     QUICK,
     RawPeer,
     in_loop,

@@ -17,9 +17,9 @@ from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import client_context
 from samelog.runtime.network.transport import ServerLimits, log
 from samelog.wire.errors import FaultCode
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import (
     HELLO,
-    PATIENCE_S,
     Lines,
     Recorder,
     Service,

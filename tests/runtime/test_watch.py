@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from samelog.runtime.watch import FileWatch, watched_directories
-
-DEADLINE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 class Mounted:
@@ -70,7 +69,7 @@ def test_a_mounted_secret_is_followed_every_time(tmp_path: Path, name: str) -> N
         with watching(path, found) as changed:
             for text in ("second", "third", "fourth"):
                 volume.write(text)
-                async with asyncio.timeout(DEADLINE_S):
+                async with asyncio.timeout(PATIENCE_S):
                     while text not in found:
                         await changed.wait()
                         changed.clear()

@@ -20,8 +20,9 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.joining import find_place
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 20.0
+DEADLINE_S = PATIENCE_S  # less where a planted bug is to be found
 SNAPSHOT_INTERVAL_S = 0.5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 from tests.subscriber.merged import numbers
 
 
@@ -16,5 +17,5 @@ def publish(world: World, topic: str, start: int, stop: int, *, partition: int =
     session = f"spark-{topic}-{partition}-{start}"
     with world.publisher(session, topic, partitions=partition + 1) as publisher:
         publisher.append_many(numbers(start, stop), partition=partition)
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     world.wait_offset(stop, topic, partition)

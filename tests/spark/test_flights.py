@@ -17,6 +17,7 @@ from samelog.cli.main import main
 from samelog.examples.flights import data
 from samelog.examples.flights import statistics as flights
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.timeout(400)
 SOME = 2500
@@ -29,7 +30,7 @@ PNG = b"\x89PNG"
 def publish(world: World, topic: str, found: data.Dataset, session: str) -> None:
     with world.publisher(session, topic) as publisher:
         publisher.append_many(found.values, keys=found.keys, timestamps=found.timestamps_ms)
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
 
 
 def some(airport: str, start: int, stop: int) -> data.Dataset:

@@ -19,6 +19,7 @@ from samelog.spark.pipelines import query_topic
 from samelog.spark.pipelines.query_definition import parse_tables
 from samelog.spark.pipelines.running import follow
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.timeout(400)
 FLIGHTS = "carrier STRING, origin STRING, delay DOUBLE, at TIMESTAMP"
@@ -38,7 +39,7 @@ def flight(number: int) -> bytes:
 def publish(world: World, topic: str, *values: bytes) -> None:
     with world.publisher(f"s-{topic}", topic) as publisher:
         publisher.append_many(list(values))
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
 
 
 def records(world: World, topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:

@@ -14,6 +14,7 @@ from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic, DeleteTopic, DescribeGroup
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 from tests.spark.cluster import config, publish
 from tests.spark.local import Journal, batch_reader, rows, source, values
 from tests.subscriber.merged import Growing, numbers
@@ -63,7 +64,7 @@ def test_a_dead_node_is_passed_over(world: World) -> None:
 def test_times_are_looked_up_by_the_nodes(world: World) -> None:
     with world.publisher("spark-times", "times") as publisher:
         publisher.append_many(numbers(0, 10), timestamps=list(range(1000, 1010)))
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     world.wait_offset(10, "times")
     assert read(world, "times", startingTimestamp=1004) == numbers(4, 10)
     with pytest.raises(SourceError, match="times-0 has no record at 5000 ms or later"):

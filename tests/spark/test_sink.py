@@ -18,6 +18,7 @@ from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
 from samelog.spark.errors import BadOption
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 from tests.spark.local import source
 from tests.subscriber.merged import numbers
 
@@ -37,7 +38,7 @@ def publish(world: World, topic: str, start: int, stop: int) -> None:
     with world.publisher(f"in-{topic}-{start}", topic, partitions=PARTITIONS) as publisher:
         for number in range(start, stop):
             publisher.append(numbers(number, number + 1)[0], partition=number % PARTITIONS)
-        publisher.wait_merged(timeout=30)
+        publisher.wait_merged(timeout=PATIENCE_S)
     for partition in range(PARTITIONS):
         world.wait_offset(stop // PARTITIONS, topic, partition)
 

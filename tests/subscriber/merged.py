@@ -11,9 +11,9 @@ from pathlib import Path
 from samelog.format import _kernels as kernels
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
+from tests.patience import PATIENCE_S
 
 FS = OsFileSystem()
-DEADLINE_S = 10.0
 
 
 class Growing:
@@ -73,9 +73,9 @@ def numbers(start: int, stop: int) -> list[bytes]:
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Wait until `condition` holds; fail the test when it does not in time."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     between_looks = threading.Event()
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
         between_looks.wait(0.01)

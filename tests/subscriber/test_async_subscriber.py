@@ -12,6 +12,7 @@ import uvloop
 
 from samelog import AsyncSubscriber, Record
 from samelog.subscriber import SubscriberClosed
+from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing, numbers
 
 RUNNERS: list[Callable[[Coroutine[Any, Any, None]], None]] = [asyncio.run, uvloop.run]
@@ -46,7 +47,7 @@ def test_the_loop_goes_on_while_nothing_comes(tmp_path: Path) -> None:
         growing = Growing(tmp_path)
         async with AsyncSubscriber("t", directory=tmp_path) as subscriber:
             assert await subscriber.batch(5, timeout=0.01) == []
-            waiting = asyncio.ensure_future(subscriber.poll(timeout=10))
+            waiting = asyncio.ensure_future(subscriber.poll(timeout=PATIENCE_S))
             await asyncio.sleep(0.05)
             assert not waiting.done()
             growing.append(b"a")
@@ -54,7 +55,10 @@ def test_the_loop_goes_on_while_nothing_comes(tmp_path: Path) -> None:
             assert record is not None
             assert record.value == b"a"
             growing.append(b"b", b"c")
-            assert (await subscriber.arrow(10, timeout=5))["value"].to_pylist() == [b"b", b"c"]
+            assert (await subscriber.arrow(10, timeout=PATIENCE_S))["value"].to_pylist() == [
+                b"b",
+                b"c",
+            ]
             assert subscriber.position() == 3
             assert subscriber.caught_up
             subscriber.seek(0, 1)
@@ -78,7 +82,7 @@ def test_closing_ends_what_waits(tmp_path: Path) -> None:
         subscriber = AsyncSubscriber("t", directory=tmp_path)
         waiting = asyncio.ensure_future(subscriber.batch())
         await asyncio.sleep(0.05)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await subscriber.close()
             assert await waiting == []
         with pytest.raises(SubscriberClosed):
@@ -98,7 +102,7 @@ def test_pause_resume_and_stored_positions(tmp_path: Path) -> None:
             subscriber.resume()
             assert values(await subscriber.batch(5)) == numbers(0, 5)
             await subscriber.commit()
-            await subscriber.wait_caught_up(timeout=1)
+            await subscriber.wait_caught_up(timeout=PATIENCE_S)
         async with AsyncSubscriber("t", directory=tmp_path, name="n", follow=False) as subscriber:
             assert [record.value async for record in subscriber] == numbers(5, 10)
 

@@ -30,6 +30,7 @@ from samelog.subscriber import (
     UnknownTopic,
 )
 from samelog.subscriber.sidecar import SubscriberSidecar
+from tests.patience import PATIENCE_S
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
@@ -113,11 +114,11 @@ def test_records_come_from_the_cluster_and_follow_it(tmp_path: Path) -> None:
 def test_a_copy_begins_where_the_subscriber_starts(tmp_path: Path, start: Any, first: int) -> None:
     with copying(tmp_path) as made:
         with made.subscriber(start=start) as subscriber:
-            subscriber.wait_caught_up(timeout=10)
+            subscriber.wait_caught_up(timeout=PATIENCE_S)
             made.merge(100, 110)
             assert read(subscriber, 110 - first) == numbers(first, 110)
         with made.subscriber(start=start) as again:
-            again.wait_caught_up(timeout=10)
+            again.wait_caught_up(timeout=PATIENCE_S)
             made.merge(110, 120)
             is_at_end = not isinstance(start, int) and first == 100
             expected = 110 if is_at_end else first
@@ -180,7 +181,7 @@ def test_what_is_here_can_be_read_without_the_cluster(tmp_path: Path) -> None:
             with pytest.raises(NotCaughtUp, match=r"flights-0 is waiting.*not connected to 127"):
                 subscriber.wait_caught_up(timeout=0.5)
             made.nodes.start_nodes()
-            subscriber.wait_caught_up(timeout=20)
+            subscriber.wait_caught_up(timeout=PATIENCE_S)
 
 
 def test_a_topic_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_a_directory_that_is_swapped_between_two_looks_gets_no_hole(tmp_path: Pa
 
 def test_an_embedded_copy_stops_when_others_are_in_its_place(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber() as subscriber:
-        subscriber.wait_caught_up(timeout=10)
+        subscriber.wait_caught_up(timeout=PATIENCE_S)
         copy = tmp_path / "copy"
         shutil.copytree(copy, tmp_path / "restored")
         copy.rename(tmp_path / "aside")
@@ -383,7 +384,7 @@ def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_pa
 
 def test_what_a_fresh_copy_has_caught_up_with_is_present(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber(start="earliest") as subscriber:
-        subscriber.wait_caught_up(timeout=10)
+        subscriber.wait_caught_up(timeout=PATIENCE_S)
         assert [record.value for record in subscriber.present()] == numbers(0, 100)
 
 
@@ -394,7 +395,7 @@ def test_copies_keep_within_their_budget(tmp_path: Path) -> None:
         first = tmp_path / "copy" / f"{TOPIC}-0" / f"{0:020d}.log"
         newest = first.with_name(f"{50:020d}.log")
         with made.subscriber(start="earliest") as subscriber:
-            subscriber.wait_caught_up(timeout=10)
+            subscriber.wait_caught_up(timeout=PATIENCE_S)
             wait_for(lambda: first.stat().st_size == 0, "the old file is empty")
             made.merge(100, 110)
             wait_for(lambda: b"109" in newest.read_bytes(), "copying goes on")

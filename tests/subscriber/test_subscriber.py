@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from samelog import Record, Subscriber
 from samelog.subscriber import OffsetNotHere, SubscriberClosed, UnknownTopic
+from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing, numbers, wait_for
 
 
@@ -70,9 +71,9 @@ def test_a_partition_that_comes_later_is_read_from_its_start(tmp_path: Path) -> 
         assert subscriber.batch(10, timeout=0.01) == []
         Growing(tmp_path, "u", 3).append(b"u")
         Growing(tmp_path, "other").append(b"not wanted")
-        assert values(subscriber.batch(10, timeout=5)) == [b"u"]
+        assert values(subscriber.batch(10, timeout=PATIENCE_S)) == [b"u"]
         Growing(tmp_path, "t").append(b"t")
-        assert values(subscriber.batch(10, timeout=5)) == [b"t"]
+        assert values(subscriber.batch(10, timeout=PATIENCE_S)) == [b"t"]
 
 
 def test_partitions_take_turns(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_batches_and_polls_respect_their_limits(tmp_path: Path, growing: Growing
         assert first is not None
         assert first.value == b"000000"
         assert values(subscriber.batch(7)) == numbers(1, 8)
-        assert values(subscriber.batch(1000, timeout=1)) == numbers(8, 100)
+        assert values(subscriber.batch(1000, timeout=PATIENCE_S)) == numbers(8, 100)
         assert subscriber.batch(5, timeout=0.02) == []
         assert subscriber.poll(timeout=0) is None
         growing.count(100, 105)
@@ -166,7 +167,7 @@ def test_arrow_tables_have_the_same_columns_always(tmp_path: Path, growing: Grow
         growing.append(b"a", None, timestamp=5)
         growing.roll()
         growing.append(b"b", timestamp=6)
-        table = subscriber.arrow(10, timeout=1)
+        table = subscriber.arrow(10, timeout=PATIENCE_S)
     assert empty.schema == table.schema
     assert empty.num_rows == 0
     assert table["value"].to_pylist() == [b"a", None, b"b"]
@@ -221,7 +222,7 @@ def test_a_start_is_where_it_says(tmp_path: Path, growing: Growing, start: Any, 
         growing.append(b"%06d" % number, timestamp=number)
     with Subscriber("t", directory=tmp_path, start=start) as subscriber:
         growing.append(b"000060", timestamp=60)
-        assert values(subscriber.batch(1000, timeout=5)) == numbers(first, 61)
+        assert values(subscriber.batch(1000, timeout=PATIENCE_S)) == numbers(first, 61)
 
 
 @pytest.mark.parametrize("start", [61, 1000])
@@ -279,7 +280,9 @@ def test_a_named_subscriber_goes_on_where_it_was(tmp_path: Path, growing: Growin
     growing.count(0, 10)
     for part in range(5):
         with Subscriber("t", directory=tmp_path, name="n") as subscriber:
-            assert values(subscriber.batch(2, timeout=1)) == numbers(part * 2, part * 2 + 2)
+            assert values(subscriber.batch(2, timeout=PATIENCE_S)) == numbers(
+                part * 2, part * 2 + 2
+            )
             subscriber.commit()
     assert read_to_end(tmp_path) == numbers(0, 10)
 
@@ -291,8 +294,8 @@ def test_a_record_counts_once_the_next_one_is_asked_for(tmp_path: Path, growing:
             if record.offset == 3:
                 break
     with Subscriber("t", directory=tmp_path, name="n") as subscriber:
-        assert values(subscriber.batch(3, timeout=1)) == numbers(3, 6)
-        assert values(subscriber.batch(2, timeout=1)) == numbers(6, 8)
+        assert values(subscriber.batch(3, timeout=PATIENCE_S)) == numbers(3, 6)
+        assert values(subscriber.batch(2, timeout=PATIENCE_S)) == numbers(6, 8)
     assert read_to_end(tmp_path, name="n") == numbers(6, 10)
 
 
@@ -310,19 +313,19 @@ def test_without_auto_commit_only_commit_stores(tmp_path: Path, growing: Growing
     growing.count(0, 10)
     options: dict[str, Any] = {"directory": tmp_path, "name": "n", "auto_commit": False}
     with Subscriber("t", **options) as subscriber:
-        subscriber.batch(4, timeout=1)
-        subscriber.batch(4, timeout=1)
+        subscriber.batch(4, timeout=PATIENCE_S)
+        subscriber.batch(4, timeout=PATIENCE_S)
     with Subscriber("t", **options) as subscriber:
-        assert values(subscriber.batch(4, timeout=1)) == numbers(0, 4)
+        assert values(subscriber.batch(4, timeout=PATIENCE_S)) == numbers(0, 4)
         subscriber.commit()
-        subscriber.batch(4, timeout=1)
+        subscriber.batch(4, timeout=PATIENCE_S)
     assert read_to_end(tmp_path, name="n", auto_commit=False) == numbers(4, 10)
 
 
 def test_a_position_in_a_topic_that_was_made_anew_does_not_count(tmp_path: Path) -> None:
     Growing(tmp_path).count(0, 10)
     with Subscriber("t", directory=tmp_path, name="n") as subscriber:
-        subscriber.batch(10, timeout=1)
+        subscriber.batch(10, timeout=PATIENCE_S)
         subscriber.commit()
     for file in (tmp_path / "t-0").iterdir():
         file.unlink()
@@ -336,7 +339,7 @@ def test_a_stored_position_that_the_copy_has_not_reached_again_is_waited_for(
     growing = Growing(tmp_path)
     growing.count(0, 10)
     with Subscriber("t", directory=tmp_path, name="n") as subscriber:
-        subscriber.batch(10, timeout=1)
+        subscriber.batch(10, timeout=PATIENCE_S)
         subscriber.commit()
     for file in growing.path.iterdir():
         file.unlink()
@@ -345,7 +348,7 @@ def test_a_stored_position_that_the_copy_has_not_reached_again_is_waited_for(
         growing.count(0, 5)
         assert subscriber.batch(10, timeout=0.1) == []
         growing.count(5, 12)
-        assert values(subscriber.batch(10, timeout=5)) == numbers(10, 12)
+        assert values(subscriber.batch(10, timeout=PATIENCE_S)) == numbers(10, 12)
 
 
 def test_a_commit_needs_a_name(tmp_path: Path) -> None:
@@ -375,7 +378,7 @@ def test_a_paused_subscriber_hands_out_nothing_until_resumed(
         assert next(stream).offset == 1
         assert not subscriber.is_paused
         timer.join()
-        assert values(subscriber.batch(100, timeout=1)) == numbers(2, 20)
+        assert values(subscriber.batch(100, timeout=PATIENCE_S)) == numbers(2, 20)
 
 
 def test_seek_goes_anywhere_even_while_iterating(tmp_path: Path, growing: Growing) -> None:
@@ -398,7 +401,7 @@ def test_seek_goes_anywhere_even_while_iterating(tmp_path: Path, growing: Growin
 def test_with_several_topics_positions_need_one(tmp_path: Path) -> None:
     Growing(tmp_path, "t").count(0, 3)
     with Subscriber(["t", "u"], directory=tmp_path) as subscriber:
-        subscriber.batch(2, timeout=1)
+        subscriber.batch(2, timeout=PATIENCE_S)
         assert subscriber.position(0, topic="t") == 2
         with pytest.raises(ValueError, match="one of t, u"):
             subscriber.position()
@@ -436,7 +439,7 @@ def test_a_closed_subscriber_hands_out_nothing(tmp_path: Path, growing: Growing)
 def test_caught_up_tells_when_everything_was_handed_out(tmp_path: Path, growing: Growing) -> None:
     growing.count(0, 10)
     with Subscriber("t", directory=tmp_path) as subscriber:
-        subscriber.wait_caught_up(timeout=1)
+        subscriber.wait_caught_up(timeout=PATIENCE_S)
         assert not any(subscriber.caught_up for _ in islice(subscriber, 9))
         assert not subscriber.caught_up
         subscriber.poll()

@@ -38,7 +38,7 @@ def check_installed() -> None:
     """Raise DataMissing unless the data and what reads it are installed."""
     _data_file("flights.csv.zip")
     if importlib.util.find_spec("pyarrow") is None:
-        raise DataMissing("the demo needs pyarrow: pip install 'samelog[demo]'")
+        raise DataMissing("the demo needs pyarrow: install samelog with the extra 'demo'")
 
 
 def load(airport: str) -> Dataset:

@@ -21,7 +21,7 @@ from samelog.format.file_names import LOG, segment_name
 from samelog.format.history import ArchivedFile
 from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
-from samelog.store.disk.files import DiskFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.history_file import HistoryFile
 from samelog.store.merged.truncation import SegmentFacts
 
@@ -77,7 +77,7 @@ class Digests:
         try:
             while (segment := self._next(partition, path)) is not None:
                 await self._add(partition, path, segment)
-        except DiskFull:
+        except NoSpace:
             return  # there will be room again
         except LogFormatError as error:  # whoever needs the segment says so too
             log_event(log, logging.WARNING, "no digest", partition=path, error=error)

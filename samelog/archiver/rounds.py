@@ -130,8 +130,11 @@ class ArchiveRounds:
             return None
         checksum, now_ms = merged.log.checksums(end)[0], self._parts.clock.wall_ms()
         archive = ArchiveCommand(each.partition, end, end, checksum, now_ms, each.reason, files)
+        return self._with_copies(archive, [copy for _, copy in ready if copy is not None])
+
+    def _with_copies(self, archive: ArchiveCommand, copies: list[Manifest]) -> ArchiveCommand:
+        """The command, saying also where the copies are and in which formats."""
         url = self._copies.target
-        copies = [copy for _, copy in ready if copy is not None]
         if not copies or url is None:
             return archive
         formats = [kind for kind in FORMATS if all(kind in copy.files for copy in copies)]

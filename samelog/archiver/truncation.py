@@ -16,7 +16,7 @@ import logging
 from samelog.archiver.parts import ArchiverParts, PartitionLog
 from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
-from samelog.store.disk.files import DiskFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 
@@ -73,7 +73,7 @@ class Truncation:
         """What cannot be archived now stays, and is tried again when more is archived."""
         try:
             await self._truncate(number)
-        except DiskFull:
+        except NoSpace:
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._do_soon, number)
         except LogFormatError as error:
             log_event(log, logging.ERROR, "not archived", partition=number, error=error)

@@ -19,8 +19,7 @@ from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.positions import TopicPartition
 from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
-from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
-from samelog.store.disk.disk_errors import fault_of
+from samelog.store.disk.disk_errors import NoSpace, fault_of
 from samelog.store.disk.files import File
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class Output:
 
 def explained(fault: LogFormatError) -> Exception:
     """The fault, or if the disk is full, the error that says what to do about it."""
-    if not isinstance(fault, FileSystemFull):
+    if not isinstance(fault, NoSpace):
         return fault
     return DiskFull(
         f"{fault}; nothing of this append was kept. Make room on that file system, or let the "

@@ -28,7 +28,7 @@ from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
 from samelog.publisher.positions import TopicPartition
-from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.session.directory import RunExists, SessionDirectory
 from samelog.store.session.log import InputLog, prepare_input
@@ -151,7 +151,7 @@ class SessionWriter:
         try:
             self._open_output(output, size)
             self._grant(output, size)
-        except FileSystemFull as fault:
+        except NoSpace as fault:
             raise explained(fault) from fault
 
     def _open_output(self, output: Output, size: int) -> None:

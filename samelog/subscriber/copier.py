@@ -23,7 +23,8 @@ from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
-from samelog.store.disk.files import DiskFull, OsFileSystem
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.errors import (
     CopyStopped,
     LogReset,
@@ -190,7 +191,7 @@ class Copier:
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
-        CopyStopped, or DiskFull, after which it can be tried again.
+        CopyStopped, or NoSpace, after which it can be tried again.
         """
         return self._thread.run(self._begin_anew((topic, partition)))
 
@@ -202,7 +203,7 @@ class Copier:
         new = self._client.copies[name]
         if new is old:
             self._take_over(old)
-            if isinstance(old.fault, DiskFull):
+            if isinstance(old.fault, NoSpace):
                 raise old.fault
             raise CopyStopped(f"copying of {name[0]}-{name[1]} has stopped: {old.fault}")
         return new.log.topic_id

@@ -13,7 +13,7 @@ import os
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.runtime.inotify import Mask
-from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, DiskFull, NoSuchFile
+from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, NoSpace, NoSuchFile
 from samelog.store.disk.files import TEMPORARY_SUFFIX, StrPath, SyncTarget
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.inode import Directory, Inode
@@ -75,7 +75,7 @@ class SimFile:
         if disk.used_bytes + grows > disk.capacity_bytes:
             fits = disk.chance.randrange(len(data) + 1) if grows == 0 else 0
             inode.write(position, data[:fits])
-            raise DiskFull(self._path, "write", errno.ENOSPC)
+            raise NoSpace(self._path, "write", errno.ENOSPC)
         inode.write(position, data)
         disk.used_bytes += grows
         disk.stamp(inode)
@@ -181,7 +181,7 @@ class SimFileSystem:
         if self.disk.directory_of(name) is None:
             raise NoSuchFile(f"{name} is not there")
         if self.disk.used_bytes >= self.disk.capacity_bytes:
-            raise DiskFull(name, "open", errno.ENOSPC)
+            raise NoSpace(name, "open", errno.ENOSPC)
         inode = Inode()
         self.disk.link(name, inode)
         self.disk.tell(name, Mask.CREATE)

@@ -21,7 +21,7 @@ from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.publisher import session_writer
 from samelog.publisher.session_writer import SessionWriter
 from samelog.sequencer.state.types import Topic
-from samelog.store.disk.disk_errors import DiskFault, DiskFull
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import OsFileSystem
 from tests.kafka.batches import batch, put
 from tests.publisher import reading
@@ -108,7 +108,7 @@ def test_a_full_budget_is_told_and_nothing_is_half_written(tmp_path: Path) -> No
     assert reading.values(tmp_path / "s") == [bytes(3000), b"small"]
 
 
-@pytest.mark.parametrize(("kind", "code"), [(DiskFault, errno.EIO), (DiskFull, errno.ENOSPC)])
+@pytest.mark.parametrize(("kind", "code"), [(DiskFault, errno.EIO), (NoSpace, errno.ENOSPC)])
 def test_after_a_failed_sync_nothing_more_is_taken(
     kind: type[DiskFault], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_at_the_start_keeps_no_sidecar_from_shipping(
 
     def open_writer() -> SessionWriter:
         if full:
-            raise DiskFull("session.json", "write", errno.ENOSPC)
+            raise NoSpace("session.json", "write", errno.ENOSPC)
         path = str(tmp_path / "s")
         return SessionWriter.open(FS, path, session="s", budget_bytes=9000, roll_bytes=9000)
 

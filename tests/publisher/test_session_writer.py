@@ -15,7 +15,7 @@ import pytest
 from samelog import Publisher
 from samelog.format.errors import DirectoryInUse
 from samelog.publisher import DiskFull
-from samelog.store.disk.disk_errors import DiskFull as FileSystemFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from tests.publisher import reading
@@ -209,7 +209,7 @@ def test_a_roll_that_fails_for_want_of_room_loses_nothing(
     def open_or_fail(fs: OsFileSystem, path: StrPath, **options: bool) -> OsFile:
         if left and Path(path).name.startswith(left[0]):
             left.clear()
-            raise FileSystemFull(str(path), "open", errno.ENOSPC)
+            raise NoSpace(str(path), "open", errno.ENOSPC)
         return really_open(fs, path, **options)
 
     values = [b"%04d" % number + b"x" * 100 for number in range(80)]

@@ -21,7 +21,7 @@ from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopic
 from samelog.sequencer.state.types import Rejection
-from samelog.store.disk.files import DiskFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
@@ -185,7 +185,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
     """Nobody hears that this node holds anything of it, and the node lives on."""
 
     def fail(*args: object, **options: object) -> InputLog:
-        raise DiskFull("marks", "write", errno.ENOSPC)
+        raise NoSpace("marks", "write", errno.ENOSPC)
 
     async def body(nodes: list[Node]) -> None:
         intake, session = nodes[0].intake, Session("s")

@@ -16,7 +16,8 @@ from samelog.consensus import Effects, Entry, HardState, Snapshot
 from samelog.sequencer.raft import store as raft_store
 from samelog.sequencer.raft.store import RaftStore, RaftStoreError
 from samelog.store.disk.append_file import AppendFile
-from samelog.store.disk.files import DiskFull, OsFileSystem
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process
@@ -136,11 +137,11 @@ def test_the_log_goes_on_when_a_record_found_no_room(
     fill(store, 1, 5)
 
     def full(self: AppendFile, data: bytes) -> int:
-        raise DiskFull("wal", "write", errno.ENOSPC)
+        raise NoSpace("wal", "write", errno.ENOSPC)
 
     with monkeypatch.context() as patch:
         patch.setattr(AppendFile, "append", full)
-        with pytest.raises(DiskFull):
+        with pytest.raises(NoSpace):
             asyncio.run(store.save_snapshot(snapshot(3)))
     fill(store, 6, 8)
     store.close()

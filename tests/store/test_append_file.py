@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES, AppendFile
-from samelog.store.disk.files import DiskFull, File
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import File
 from tests.store.storage import FS
 from tests.store.test_files import file_size_limit
 
@@ -60,7 +61,7 @@ def test_sealing_gives_back_what_was_reserved(file: File) -> None:
 def test_a_failed_append_does_not_count(file: File) -> None:
     growing = AppendFile(file, 0)
     growing.append(b"a" * 1000)
-    with file_size_limit(4096), pytest.raises(DiskFull):
+    with file_size_limit(4096), pytest.raises(NoSpace):
         growing.append(b"b" * 8000)
     assert growing.size == 1000
     assert file.size() == 4096  # a part was written

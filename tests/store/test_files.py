@@ -17,7 +17,8 @@ import pytest
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.store.disk import os_file
 from samelog.store.disk.directories import make_durable_directory
-from samelog.store.disk.files import DiskFault, DiskFull, NoSuchFile, OsFileSystem
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import DiskFault, NoSuchFile, OsFileSystem
 from tests.store.storage import FS
 
 
@@ -171,7 +172,7 @@ def test_a_full_disk_is_told_from_a_failing_one(tmp_path: Path) -> None:
     file = FS.open(tmp_path / "f", create=True)
     with file_size_limit(4096):
         file.preallocate(0, 1 << 20)
-        with pytest.raises(DiskFull, match=r"f: cannot write: File too large") as full:
+        with pytest.raises(NoSpace, match=r"f: cannot write: File too large") as full:
             file.pwrite(b"x" * 8192, 0)
     assert full.value.error_number == errno.EFBIG
     file.pwrite(b"fine again", 0)

@@ -10,7 +10,8 @@ import pytest
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog, NotContiguous, OtherTopic, UnsupportedFormat
-from samelog.store.disk.files import DiskFull, OsFileSystem, StrPath
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.session import log as input_log
 from samelog.store.session.log import InputLog, prepare_input
@@ -170,7 +171,7 @@ def append_until_full(log: InputLog, data: bytes) -> int:
     for count in range(1000):
         try:
             log.append(0, *log.end(0), data)
-        except DiskFull:
+        except NoSpace:
             return count
     raise AssertionError("the disk never filled up")
 
@@ -329,12 +330,12 @@ def test_a_seal_that_fails_for_want_of_room_did_not_happen(
     def open_or_fail(fs: OsFileSystem, name: StrPath, **options: bool) -> OsFile:
         if left and Path(name).name.startswith(left[0]):
             left.clear()
-            raise DiskFull(str(name), "open", errno.ENOSPC)
+            raise NoSpace(str(name), "open", errno.ENOSPC)
         return really_open(fs, name, **options)
 
     log = write(path, [ONE])
     monkeypatch.setattr(OsFileSystem, "open", open_or_fail)
-    with pytest.raises(DiskFull):
+    with pytest.raises(NoSpace):
         log.seal(0, 0, len(ONE))
     assert log.end(0) == (0, len(ONE))
     log.seal(0, 0, len(ONE))

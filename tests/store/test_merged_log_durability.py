@@ -14,7 +14,8 @@ from samelog.format.batch import Bytes
 from samelog.format.errors import (
     NotContiguous,
 )
-from samelog.store.disk.files import DiskFull, OsFileSystem, StrPath
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.merged import log as merged_log
 from samelog.store.merged.log import MergedLog
@@ -156,13 +157,13 @@ class FullFileSystem(OsFileSystem):
     def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> OsFile:
         """Open a file, unless it would be a new one."""
         if self.is_full and create and not self.exists(path):
-            raise DiskFull(os.fspath(path), "open", errno.ENOSPC)
+            raise NoSpace(os.fspath(path), "open", errno.ENOSPC)
         return super().open(path, writable=writable, create=create)
 
     def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         """Replace a file, unless the disk is full."""
         if self.is_full:
-            raise DiskFull(os.fspath(path), "replace", errno.ENOSPC)
+            raise NoSpace(os.fspath(path), "replace", errno.ENOSPC)
         super().write_atomically(path, data, durable=durable)
 
 
@@ -174,7 +175,7 @@ def test_a_roll_without_room_is_taken_up_later(path: Path) -> None:
         fs.is_full = number % 3 == 1
         if number % 5 == 4:
             oracle.roll()
-            with suppress(DiskFull):
+            with suppress(NoSpace):
                 log.roll()
             fs.is_full = False
         oracle.append(data, epoch=3)
@@ -199,7 +200,7 @@ def test_marks_may_lag_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatc
     sync_merged(log)
     assert log.durable_offset == 4
     assert (path / "marks").read_bytes() == before
-    with pytest.raises(DiskFull):
+    with pytest.raises(NoSpace):
         log.save_marks()
     fs.is_full = False
     merge(log, THREE)
@@ -215,7 +216,7 @@ def merge_until_full(log: MergedLog, data: bytes) -> int:
     for count in range(1000):
         try:
             merge(log, data)
-        except DiskFull:
+        except NoSpace:
             return count
     raise AssertionError("the disk never filled up")
 

@@ -32,7 +32,7 @@ from samelog.replicator.interfaces import Refused
 from samelog.runtime.loop import spawn
 from samelog.sequencer.ingest.batch_check import check_batches
 from samelog.sequencer.state.types import Topic
-from samelog.store.disk.disk_errors import DirectoryGone, DiskFull
+from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class SidecarLog:
         self._writer: SessionWriter | None = None
         try:
             self._writer = open_writer()
-        except DiskFull as full:
+        except NoSpace as full:
             self._fail(full)
 
     @property

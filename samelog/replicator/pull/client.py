@@ -41,8 +41,8 @@ from samelog.runtime.log import format_event
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, Deadlines, connect
-from samelog.store.disk.disk_errors import DirectoryGone
-from samelog.store.disk.files import DiskFull, File, FileSystem
+from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
+from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.partition_file import find_partition_directories
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 from samelog.wire.messages import Hello, Role
@@ -337,7 +337,7 @@ class PullClient:
         try:
             self._check_place()
             copy, aside = begin_anew(self._fs, self._directory, old)
-        except DiskFull as error:
+        except NoSpace as error:
             old.fault = error
             if self._begins_anew:
                 asyncio.get_running_loop().call_later(RETRY_S, self._begin_anew_if_still, old)

@@ -21,8 +21,8 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
-from samelog.store.disk.disk_errors import DirectoryGone
-from samelog.store.disk.files import DiskFull, FileSystem, NoSuchFile
+from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
+from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.directory import SessionDirectory, bind_topic
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class LocalSession:
             bind_topic(self.fs, self._inputs[name].path, topic_id)
         except OtherTopic:
             return False
-        except DiskFull:
+        except NoSpace:
             self._unwritten[name] = topic_id
         else:
             self._unwritten.pop(name, None)

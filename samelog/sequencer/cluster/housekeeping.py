@@ -15,7 +15,7 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import forget_outcome
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
 from samelog.sequencer.state.expiry import due
-from samelog.store.disk.files import DiskFull
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.wire.bounds import Health
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Housekeeper:
         try:
             self._node.sessions.save_marks()
             self._node.merging.save_marks()
-        except DiskFull as fault:
+        except NoSpace as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
     def _care_about_doubt(self) -> None:

@@ -40,7 +40,8 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, CreateTopic, Merge, OpenInput, OpenRun
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
-from samelog.store.disk.files import DiskFault, DiskFull, NoSuchFile
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -348,7 +349,7 @@ class Intake:
         try:
             change()
         except (DiskFault, NoSuchFile) as fault:
-            self.room.stop(str(fault), for_good=not isinstance(fault, DiskFull))
+            self.room.stop(str(fault), for_good=not isinstance(fault, NoSpace))
             raise Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE) from fault
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:

@@ -26,7 +26,8 @@ from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge, VoidRecords
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Topic
-from samelog.store.disk.files import DiskFault, DiskFull, File, FileSystem
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import read_partition_topic
@@ -206,7 +207,7 @@ class Merging:
             return 0
         try:
             return partition.merger.step()
-        except DiskFull as fault:
+        except NoSpace as fault:
             log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
             partition.waits_for_room = True
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)

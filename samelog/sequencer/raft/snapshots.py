@@ -26,7 +26,7 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import Group, forget_outcome
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.store import RaftStore
-from samelog.store.disk.files import DiskFull
+from samelog.store.disk.disk_errors import NoSpace
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Snapshotter:
                     size = await self.take()
                     interval_s = max(self._interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
                 self._cut()
-            except DiskFull as fault:
+            except NoSpace as fault:
                 log_event(log, logging.ERROR, "no snapshot taken", error=fault)
 
     def begin_anew(self) -> None:

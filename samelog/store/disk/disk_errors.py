@@ -36,7 +36,7 @@ class DiskFault(LogFormatError):
         return f"{self.path}: cannot {self.operation}: {os.strerror(self.error_number)}"
 
 
-class DiskFull(DiskFault):
+class NoSpace(DiskFault):
     """There is no room for what was to be written: the disk, the quota or the file size limit is
     reached.
     """
@@ -65,7 +65,7 @@ def fault_of(path: str, operation: str, error: OSError) -> LogFormatError:
         return NoSuchFile(f"{path} is not there")
     if number in _NOT_REGULAR:
         return CorruptLog(path, 0, _NOT_REGULAR[number])
-    kind = DiskFull if number in _FULL else DiskFault
+    kind = NoSpace if number in _FULL else DiskFault
     return kind(path, operation, number)
 
 

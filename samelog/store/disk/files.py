@@ -22,7 +22,7 @@ from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.store.disk.disk_errors import (
     DirectoryGone,
     DiskFault,
-    DiskFull,
+    NoSpace,
     NoSuchFile,
     fault_of,
     translated,
@@ -31,7 +31,6 @@ from samelog.store.disk.os_file import OsFile, SyncTarget
 
 __all__ = [
     "DiskFault",
-    "DiskFull",
     "File",
     "FileSystem",
     "NoSuchFile",
@@ -69,7 +68,7 @@ class File(Protocol):
         """Fill the buffer; the number of bytes read, fewer only at the end of the file."""
 
     def pwrite(self, data: Bytes, position: int) -> None:
-        """Write all of `data`. Raises DiskFull, DiskFault: a part may have been written."""
+        """Write all of `data`. Raises NoSpace, DiskFault: a part may have been written."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend to `size`, and give back what is reserved beyond it."""
@@ -324,7 +323,7 @@ class OsFileSystem:
             holder = file.pread(32, 0).decode("ascii", "replace").strip() or "unknown"
             file.close()
             raise DirectoryInUse(f"{file.path} is held by process {holder}") from error
-        with suppress(DiskFull):  # the lock holds all the same, and may be what makes room
+        with suppress(NoSpace):  # the lock holds all the same, and may be what makes room
             file.truncate(0)
             file.pwrite(f"{os.getpid()}\n".encode(), 0)
         return file

@@ -49,7 +49,7 @@ class HistoryFile:
 
     def append(self, files: list[ArchivedFile]) -> bool:
         """Add what follows; what is there already is passed over. False: there would be a gap.
-        Raises DiskFull, DiskFault: nothing was added.
+        Raises NoSpace, DiskFault: nothing was added.
         """
         new = [file for file in files if file.base >= self.end]
         if not new:

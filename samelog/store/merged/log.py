@@ -35,7 +35,8 @@ from samelog.format.void_batch import void_batches
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import HeldDirectory
 from samelog.store.disk.dirty_files import DirtyFiles, ReadOnly, read_marks
-from samelog.store.disk.files import DiskFull, File, FileSystem, StrPath
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import copy_bytes
 from samelog.store.merged.missing_files import put_back
 from samelog.store.merged.partition_file import claim, write_partition_file
@@ -62,7 +63,7 @@ class _Writer:
 
     def store_indexes(self, segment: GrowingSegment) -> None:
         """Write new entries; those that find no room are made again from the log when needed."""
-        with suppress(DiskFull):
+        with suppress(NoSpace):
             append_entries(segment.offsets, self.index)
             append_entries(segment.times, self.time_index)
 
@@ -111,7 +112,7 @@ class MergedLog(MergedReader):
             UnsupportedFormat: it is another partition's, or of another version of the format.
             NoSuchFile: it is not there (`read_only`).
             CorruptLog: a file is not a regular one, or partition.json is missing or unreadable.
-            DiskFault, DiskFull: the disk fails.
+            DiskFault, NoSpace: the disk fails.
         """
         name = os.fspath(path)
         wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
@@ -162,7 +163,7 @@ class MergedLog(MergedReader):
         Raises:
             NotContiguous: `base_offset` is not the next offset.
             CorruptBatch: a header is invalid; nothing was written.
-            DiskFull, DiskFault: nothing counts as written.
+            NoSpace, DiskFault: nothing counts as written.
         """
         growing = self._chain.growing
         if base_offset != growing.next_offset:
@@ -179,7 +180,7 @@ class MergedLog(MergedReader):
         Raises:
             NotContiguous: (segment_base, byte) is not the end, or an offset is not the next one.
             CorruptBatch: a batch is not whole or not valid; nothing was written.
-            DiskFull, DiskFault: nothing counts as written.
+            NoSpace, DiskFault: nothing counts as written.
         """
         size = len(data)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
@@ -212,7 +213,7 @@ class MergedLog(MergedReader):
 
         Raises:
             NotContiguous: another segment is growing.
-            DiskFull, DiskFault: nothing counts as written.
+            NoSpace, DiskFault: nothing counts as written.
         """
         if segment_base == self.next_offset != self.end()[0]:
             self.roll()
@@ -313,7 +314,7 @@ class MergedLog(MergedReader):
         of what is archived can be truncated then (`store.merged.truncation`).
 
         Raises:
-            DiskFull, DiskFault: perhaps only until the log is opened again, nothing is archived.
+            NoSpace, DiskFault: perhaps only until the log is opened again, nothing is archived.
         """
         self._check_writable()
         self.hide_below(start.offset)
@@ -413,7 +414,7 @@ class MergedLog(MergedReader):
         self._unsaved_bytes += grown
         if durable.base != before.base or self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
             self._unsaved_bytes = 0
-            with suppress(DiskFull):  # marks may lag until there is room
+            with suppress(NoSpace):  # marks may lag until there is room
                 self.save_marks()
 
     def save_marks(self) -> None:

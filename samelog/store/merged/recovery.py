@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import LOG
 from samelog.format.marks import IndexMark, LogCheckpoint, MergedMarks
+from samelog.format.segment import SealedSegment
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.quarantine import keep_copy, restore_prefix, set_aside
 from samelog.store.merged.segment_chain import SegmentChain
@@ -44,11 +45,9 @@ class MergedRecovery:
     def recover(self, bases: list[int]) -> None:
         """Take up the segments on disk; those below the start are archived. Raises DiskFault."""
         bases = [base for base in bases if base >= self.chain.start.base]
-        known = (
-            {} if self.marks is None else {known.base_offset: known for known in self.marks.sealed}
-        )
         if bases and self.marks is not None:
             self._begin(bases[0], self.marks)
+        known = self._marked_segments()
         for number, base in enumerate(bases):
             if base != self.chain.growing.base_offset:
                 self._end_here(bases[number:], "is missing")
@@ -59,6 +58,11 @@ class MergedRecovery:
             elif not self._take_up(base, later, is_sealed=sealed is not None):
                 return
         self._end_here([], "is missing")
+
+    def _marked_segments(self) -> dict[int, SealedSegment]:
+        """By base offset, the segments that the marks say are wholly durable."""
+        marked = () if self.marks is None else self.marks.sealed
+        return {segment.base_offset: segment for segment in marked}
 
     def _begin(self, first: int, marks: MergedMarks) -> None:
         """The oldest segments may be missing; the log then begins later."""
@@ -84,12 +88,7 @@ class MergedRecovery:
             reason = self._walk(file, size)
             growing = self.chain.growing
             follows = reason is None and bool(later) and later[0] == growing.next_offset
-            is_below = self.durable.base > base and not follows
-            if (
-                is_sealed
-                or is_below
-                or (self.durable.base == base and growing.size < self.durable.byte)
-            ):
+            if is_sealed or self._ends_below_mark(follows=follows):
                 self._damage(base, later, reason or f"{size} bytes, more were durable")
                 return False
             if growing.next_offset > self.durable.offset:
@@ -102,6 +101,15 @@ class MergedRecovery:
             file.close()
         self._drop(later, set_them_aside=self.marks is None)
         return False
+
+    def _ends_below_mark(self, *, follows: bool) -> bool:
+        """Whether the growing segment lacks bytes that were durable; `follows`: the next segment
+        begins where it ends.
+        """
+        growing, durable = self.chain.growing, self.durable
+        if durable.base == growing.base_offset:
+            return growing.size < durable.byte
+        return durable.base > growing.base_offset and not follows
 
     def _walk(self, file: File, size: int) -> str | None:
         """Take up a segment's batches; why not all of them, if so."""

@@ -14,8 +14,9 @@ from samelog.format.errors import CorruptLog
 from samelog.format.file_names import INDEX, LOG, TIME_INDEX, segment_name
 from samelog.format.index import OffsetIndex, TimeIndex
 from samelog.format.segment import GrowingSegment, SealedSegment
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.file_cache import FileCache
-from samelog.store.disk.files import DiskFull, File, FileSystem, NoSuchFile
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_walk import RunningChecksum, walk_into
 
@@ -139,7 +140,7 @@ class SegmentFiles:
             raise CorruptLog(self.path(base, LOG), walked.size, reason)
         walked.seal(0)
         if not self._read_only:
-            with suppress(DiskFull):  # they stay in memory
+            with suppress(NoSpace):  # they stay in memory
                 self.store_indexes(base, walked.offsets, walked.times)
         return walked.offsets, walked.times
 

@@ -157,7 +157,7 @@ class SessionDirectory:
 
         Raises:
             RunExists: the number is taken.
-            DiskFault, DiskFull: the disk fails.
+            DiskFault, NoSpace: the disk fails.
         """
         if self._fs.exists(self._run_path(number)):
             raise RunExists(f"{self._run_path(number)} exists")

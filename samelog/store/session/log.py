@@ -26,7 +26,8 @@ from samelog.format.marks import InputMarks, encode_marks
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.dirty_files import DirtyFiles, read_marks
-from samelog.store.disk.files import DiskFull, File, FileSystem, StrPath
+from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import set_aside
 from samelog.store.session.directory import bind_topic, read_topic_id
 from samelog.store.session.reader import InputReader
@@ -57,7 +58,7 @@ class InputLog(InputReader):
             OtherTopic: the directory belongs to another topic id.
             UnsupportedFormat: it was written by another version of the format.
             CorruptLog: a file is not a regular one, or topic.json is unreadable.
-            DiskFault, DiskFull: the disk fails.
+            DiskFault, NoSpace: the disk fails.
         """
         log = cls(fs, os.fspath(path))
         try:
@@ -108,7 +109,7 @@ class InputLog(InputReader):
 
         Raises:
             NotContiguous: (roll, byte) is not the end of the run.
-            DiskFull, DiskFault: nothing counts as written.
+            NoSpace, DiskFault: nothing counts as written.
         """
         state = self._runs.get(run) or self._begin_run(run, roll, byte)
         held = state.newest
@@ -190,16 +191,20 @@ class InputLog(InputReader):
             self._add_file(state, roll)
             return
         self._create(from_name(run, roll, byte))  # from here on, whatever happens
-        for lower in [lower for lower in state.files if lower < roll]:
-            self._remove_file(state, lower)
-        state.start = state.durable = (roll, byte)
-        state.hint, state.last, state.last_append = byte, None, None
-        held = state.files.get(roll) or self._add_file(state, roll)
+        self._restart_run(state, roll, byte)
+        if old != (roll, byte):
+            self._remove_marker(from_name(run, *old))
+
+    def _restart_run(self, run: HeldRun, roll: int, byte: int) -> None:
+        """Let what is held of a run begin, empty, at (roll, byte)."""
+        for lower in [lower for lower in run.files if lower < roll]:
+            self._remove_file(run, lower)
+        run.start = run.durable = (roll, byte)
+        run.hint, run.last, run.last_append = byte, None, None
+        held = run.files.get(roll) or self._add_file(run, roll)
         if held.appender is not None:
             held.appender.start_at(byte)
         held.size = byte
-        if old != (roll, byte):
-            self._remove_marker(from_name(run, *old))
 
     # --- durability ----------------------------------------------------------------------------
 
@@ -224,7 +229,7 @@ class InputLog(InputReader):
         self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
         if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
             self._unsaved_bytes = 0
-            with suppress(DiskFull):  # marks may lag until there is room
+            with suppress(NoSpace):  # marks may lag until there is room
                 self.save_marks()
 
     def save_marks(self) -> None:
@@ -324,7 +329,7 @@ def prepare_input(fs: FileSystem, path: StrPath) -> None:
 
     Raises:
         CorruptLog: it is not a real directory.
-        DiskFault, DiskFull: the disk fails.
+        DiskFault, NoSpace: the disk fails.
     """
     directory = os.fspath(path)
     fs.make_directory(directory)

@@ -50,18 +50,22 @@ class RunRecovery:
     def _clean(self, number: int, names: RunNames) -> None:
         """Finish a release or a start that a crash interrupted."""
         start = names.start
-        for roll in sorted(roll for roll in names.data if roll < start[0]):
-            self._unlink(data_name(number, roll))
-            names.data.discard(roll)
+        for roll in sorted(names.data):
+            if roll < start[0]:
+                self._unlink(data_name(number, roll))
+                names.data.discard(roll)
         first = min(names.data, default=start[0])
-        for roll in [roll for roll in names.sealed if roll not in names.data and roll < first]:
-            self._unlink(sealed_name(number, roll, names.sealed.pop(roll)))
-        if not names.data and not names.starts:
-            for roll, length in names.sealed.items():
-                self._unlink(sealed_name(number, roll, length))
+        self._unlink_seals(number, names, below=first)
         for roll, byte in names.starts:
             if (roll, byte) != start or roll < first:
                 self._unlink(from_name(number, roll, byte))
+
+    def _unlink_seals(self, number: int, names: RunNames, *, below: int) -> None:
+        """Remove the seals of files that are gone: all, if nothing but seals is left."""
+        is_gone = not names.data and not names.starts
+        for roll in list(names.sealed):
+            if is_gone or roll < below:
+                self._unlink(sealed_name(number, roll, names.sealed.pop(roll)))
 
     # --- one file ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ class BadOption(SourceError, ValueError):
     """An option, or the schema, of a query cannot be used."""
 
 
-class UnknownTopic(SourceError):
+class TopicNotFound(SourceError):
     """A topic or partition that the query names does not exist."""
 
 
@@ -34,3 +34,19 @@ class NotReadable(SourceError):
 
 class CorruptValue(SourceError):
     """A record's value is not what the schema says, and the query takes no such records."""
+
+
+class PipelineError(SourceError):
+    """A pipeline cannot be run, or has failed."""
+
+
+class NoSpark(PipelineError):
+    """What Spark needs is not installed here."""
+
+
+class LakeError(PipelineError):
+    """A lake cannot be read, or not be changed as was asked."""
+
+
+class LakeConflict(LakeError):
+    """Somebody else has changed the same files meanwhile; trying again helps."""

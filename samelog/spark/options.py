@@ -17,10 +17,10 @@ from typing import TypeVar
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
 from samelog.spark.errors import BadOption
-from samelog.spark.plan.places import (
+from samelog.spark.plan.range_limits import (
     EARLIEST,
     LATEST,
-    Places,
+    OffsetRangeLimit,
     parse_offsets,
     parse_timestamp,
     parse_timestamps,
@@ -28,7 +28,7 @@ from samelog.spark.plan.places import (
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
-AT_END = Places("endingOffsets", LATEST)
+AT_END = OffsetRangeLimit("endingOffsets", LATEST)
 SMALL_PIECE = 50_000
 """Offsets that are read about as fast as another task starts."""
 
@@ -42,7 +42,7 @@ class ReadMode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TopicSelection:
     """Which partitions: of the `topics`, those that match `pattern`, or the `assigned` ones."""
 
     topics: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class LogAccess:
     """How logs are reached: `config`, the path of a client.toml; `directory`, of local copies. Each
     may also be named by the environment of the host that reads. Or only an `archive` is read.
     """
@@ -131,10 +131,10 @@ class Options:
     such a record is an error.
     """
 
-    selection: Selection
-    access: Access
-    starting: Places | None = None
-    ending: Places = AT_END
+    selection: TopicSelection
+    access: LogAccess
+    starting: OffsetRangeLimit | None = None
+    ending: OffsetRangeLimit = AT_END
     must_find: bool = True
     limits: Limits = Limits()
     splits: Splits = Splits()
@@ -147,19 +147,19 @@ class Options:
     position_group: str | None = None
     """The consumer group as whose offsets a stream's positions are told."""
 
-    def start_of(self, *, is_stream: bool) -> Places:
+    def start_of(self, *, is_stream: bool) -> OffsetRangeLimit:
         """Where the query starts; by default a stream at the end, a batch at the beginning."""
-        default = Places("startingOffsets", LATEST if is_stream else EARLIEST)
+        default = OffsetRangeLimit("startingOffsets", LATEST if is_stream else EARLIEST)
         return self.starting or default
 
 
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
-STARTS: dict[str, Callable[[str, str], Places]] = {
+STARTS: dict[str, Callable[[str, str], OffsetRangeLimit]] = {
     "startingOffsets": parse_offsets,
     "startingTimestamp": parse_timestamp,
     "startingOffsetsByTimestamp": parse_timestamps,
 }
-ENDS: dict[str, Callable[[str, str], Places]] = {
+ENDS: dict[str, Callable[[str, str], OffsetRangeLimit]] = {
     "endingOffsets": parse_offsets,
     "endingTimestamp": parse_timestamp,
     "endingOffsetsByTimestamp": parse_timestamps,
@@ -234,15 +234,15 @@ def _known_only(told: Mapping[str, str]) -> dict[str, str]:
 
 
 def _one_of(
-    texts: Mapping[str, str], parsers: Mapping[str, Callable[[str, str], Places]]
-) -> Places | None:
+    texts: Mapping[str, str], parsers: Mapping[str, Callable[[str, str], OffsetRangeLimit]]
+) -> OffsetRangeLimit | None:
     given = [name for name in parsers if name in texts]
     if len(given) > 1:
         raise BadOption(f"{' and '.join(given)} contradict each other: give one of them")
     return parsers[given[0]](given[0], texts[given[0]]) if given else None
 
 
-def _checked_ending(ending: Places) -> Places:
+def _checked_ending(ending: OffsetRangeLimit) -> OffsetRangeLimit:
     if ending.everywhere == EARLIEST or EARLIEST in ending.each.values():
         raise BadOption(f"{ending.option}: a query cannot end at earliest")
     return ending
@@ -258,7 +258,7 @@ def _strategy(texts: Mapping[str, str]) -> bool:
 # --- which partitions -------------------------------------------------------------------------
 
 
-def _selection(texts: Mapping[str, str]) -> Selection:
+def _selection(texts: Mapping[str, str]) -> TopicSelection:
     given = [name for name in SELECTIONS if name in texts]
     if len(given) != 1:
         found = " and ".join(given) or "none"
@@ -266,9 +266,9 @@ def _selection(texts: Mapping[str, str]) -> Selection:
     text = texts[given[0]]
     match given[0]:
         case "subscribe":
-            return Selection(topics=_topics("subscribe", text.split(",")))
+            return TopicSelection(topics=_topics("subscribe", text.split(",")))
         case "subscribePattern":
-            return Selection(pattern=_pattern(text))
+            return TopicSelection(pattern=_pattern(text))
         case _:
             return _assigned(text)
 
@@ -295,7 +295,7 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _assigned(text: str) -> Selection:
+def _assigned(text: str) -> TopicSelection:
     try:
         told = sorted(json.loads(text).items())
         assigned = {topic: tuple(sorted(map(int, set(numbers)))) for topic, numbers in told}
@@ -303,14 +303,14 @@ def _assigned(text: str) -> Selection:
         raise BadOption(f'assign: {text!r} is not understood; write {{"topic": [0, 1]}}') from error
     if any(number < 0 for numbers in assigned.values() for number in numbers):
         raise BadOption(f"assign: {text!r} has a negative partition")
-    return Selection(topics=_topics("assign", list(assigned)), assigned=assigned)
+    return TopicSelection(topics=_topics("assign", list(assigned)), assigned=assigned)
 
 
 # --- the others -------------------------------------------------------------------------------
 
 
-def _access(texts: Mapping[str, str]) -> Access:
-    return Access(
+def _access(texts: Mapping[str, str]) -> LogAccess:
+    return LogAccess(
         mode=_choice(texts, "readMode", ReadMode.AUTO),
         config=texts.get("config"),
         directory=texts.get("directory"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         TopicDeleted,
         UnknownTopic,
     )
-    from samelog.subscriber.start import AutoOffsetReset, StartAt
+    from samelog.subscriber.start import AutoOffsetReset, NamedStart
     from samelog.subscriber.subscriber import Subscriber
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
     "AutoOffsetReset",
     "CopyStopped",
     "LogReset",
+    "NamedStart",
     "NotCaughtUp",
     "OffsetNotHere",
     "OffsetOutOfRange",
-    "StartAt",
     "Subscriber",
     "SubscriberClosed",
     "SubscriberError",
@@ -48,7 +48,7 @@ _MODULES = {
     "NotCaughtUp": "samelog.subscriber.errors",
     "OffsetNotHere": "samelog.subscriber.errors",
     "OffsetOutOfRange": "samelog.subscriber.errors",
-    "StartAt": "samelog.subscriber.start",
+    "NamedStart": "samelog.subscriber.start",
     "Subscriber": "samelog.subscriber.subscriber",
     "SubscriberClosed": "samelog.subscriber.errors",
     "SubscriberError": "samelog.subscriber.errors",

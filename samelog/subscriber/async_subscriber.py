@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
 
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
-from samelog.subscriber.start import AutoOffsetReset, Start
+from samelog.subscriber.start import AutoOffsetReset, StartOption
 from samelog.subscriber.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class SubscriberArguments(TypedDict, total=False):
 
     directory: str | os.PathLike[str] | None
     config: str | os.PathLike[str] | ClientConfig | None
-    start: Start | None
+    start: StartOption | None
     name: str | None
     partitions: Iterable[int] | None
     auto_commit: bool

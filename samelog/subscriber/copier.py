@@ -33,7 +33,7 @@ from samelog.subscriber.errors import (
     TopicDeleted,
     UnknownTopic,
 )
-from samelog.subscriber.keeper import Kept
+from samelog.subscriber.keeper import KeptCopy
 from samelog.wire.errors import FaultCode
 
 FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
@@ -41,7 +41,7 @@ FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _CopySnapshot:
     """One copy, as the pull client had it."""
 
     state: CopyState
@@ -82,7 +82,7 @@ class Copier:
         self._on_news = on_news
         self._must_exist = must_exist
         self._moved = threading.Condition()
-        self._copies: dict[tuple[str, int], _Snapshot] = {}
+        self._copies: dict[tuple[str, int], _CopySnapshot] = {}
         self._status: PullStatus | None = None
         tls = ReloadingContext(config.tls)
         self._syncer = GroupSync(directory)
@@ -122,7 +122,7 @@ class Copier:
     def _take_over(self, copy: Copy) -> None:
         before = self._copies.get(copy.name)
         first_end = None if before is None else before.first_end
-        after = _Snapshot(
+        after = _CopySnapshot(
             copy.state,
             copy.fault,
             copy.is_begun,
@@ -150,13 +150,13 @@ class Copier:
 
     # --- in any thread -------------------------------------------------------------------------
 
-    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+    def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """What the cluster said of a partition."""
         with self._moved:
             copy = self._copies.get((topic, partition))
         if copy is None or not copy.is_begun:
             return None
-        return Kept(copy.cluster_end, copy.first_end, copy.asked_for)
+        return KeptCopy(copy.cluster_end, copy.first_end, copy.asked_for)
 
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
         """Whether these are all partitions that are copied."""
@@ -263,6 +263,6 @@ def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:
     return fault.earliest if is_out and isinstance(fault, PullRefused) else None
 
 
-def _news_of(copy: _Snapshot) -> tuple[object, ...]:
+def _news_of(copy: _CopySnapshot) -> tuple[object, ...]:
     """What a reader does not notice by itself."""
     return copy.state, copy.is_begun, copy.is_caught_up, copy.first_end is None, str(copy.fault)

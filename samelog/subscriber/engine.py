@@ -18,7 +18,7 @@ from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
-from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, Wanted
+from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, WantedStart
 from samelog.subscriber.tail_reader import TailReader
 from samelog.subscriber.waiter import Waiter
 
@@ -36,7 +36,7 @@ class _Starting:
     """A partition whose start is not known yet; `stop` is settled when it is first looked at."""
 
     reader: TailReader
-    wanted: Wanted
+    wanted: WantedStart
     stop: int | None = None
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptCopy:
     """One partition's copy, as its keeper knows it."""
 
     end: int | None
@@ -28,7 +28,7 @@ class Keeper(Protocol):
     def is_local(self) -> bool:
         """Whether nothing is known of the cluster."""
 
-    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+    def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """A partition whose copy ends with `held`; None: it is not known where it begins."""
 
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
@@ -57,9 +57,9 @@ class NoKeeper:
 
     is_local = True
 
-    def kept(self, topic: str, partition: int, held: int) -> Kept | None:
+    def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """What is there is all there is."""
-        return Kept(held, held)
+        return KeptCopy(held, held)
 
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
         """What is there is all there is."""

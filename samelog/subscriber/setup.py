@@ -16,7 +16,7 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
-from samelog.subscriber.start import AutoOffsetReset, Start, StartFinder, parse_start
+from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def prepare(
     *,
     directory: str | os.PathLike[str] | None,
     config: str | os.PathLike[str] | ClientConfig | None,
-    start: Start | None,
+    start: StartOption | None,
     name: str | None,
     partitions: Iterable[int] | None,
     auto_offset_reset: str | AutoOffsetReset,

@@ -13,15 +13,15 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from samelog.replicator.pull.copy import StartAt as StartAtNode
+from samelog.replicator.pull.copy import StartAt
 from samelog.subscriber.errors import LogReset, OffsetNotHere
-from samelog.subscriber.keeper import Kept
+from samelog.subscriber.keeper import KeptCopy
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.tail_reader import TailReader
-from samelog.wire.messages import Start as NodeStart
+from samelog.wire.messages import Start
 
 
-class StartAt(Enum):
+class NamedStart(Enum):
     """The starts that have a name."""
 
     EARLIEST = "earliest"
@@ -37,51 +37,55 @@ class AutoOffsetReset(Enum):
     ERROR = "error"
 
 
-Start: TypeAlias = StartAt | str | int | datetime | Mapping[int, int]
+StartOption: TypeAlias = NamedStart | str | int | datetime | Mapping[int, int]
 """A name, an offset, a moment, or an offset for each partition (others start at earliest)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedStart:
     """One partition's start: a name, an offset, or a timestamp in ms."""
 
-    at: StartAt | None = None
+    at: NamedStart | None = None
     offset: int | None = None
     timestamp_ms: int | None = None
     was_stored: bool = False
     """The offset was reached before: if it is not here, it will come again."""
 
 
-EARLIEST = Wanted(StartAt.EARLIEST)
-LATEST = Wanted(StartAt.LATEST)
+EARLIEST = WantedStart(NamedStart.EARLIEST)
+LATEST = WantedStart(NamedStart.LATEST)
 
 
-def parse_start(start: Start | None, *, is_named: bool) -> Mapping[int, Wanted] | Wanted:
+def parse_start(
+    start: StartOption | None, *, is_named: bool
+) -> Mapping[int, WantedStart] | WantedStart:
     """What was asked for. Default: stored for a named subscriber, else earliest.
 
     Raises ValueError, TypeError.
     """
     match start:
         case None:
-            return Wanted(StartAt.STORED if is_named else StartAt.EARLIEST)
-        case str() | StartAt():
-            return _named(StartAt(start), is_named=is_named)
+            return WantedStart(NamedStart.STORED if is_named else NamedStart.EARLIEST)
+        case str() | NamedStart():
+            return _named(NamedStart(start), is_named=is_named)
         case bool():
             raise TypeError("start is a bool")
         case int():
-            return Wanted(offset=_checked(start))
+            return WantedStart(offset=_checked(start))
         case datetime():
             if start.tzinfo is None:
                 raise ValueError(f"start {start} has no time zone: add tzinfo=timezone.utc")
-            return Wanted(timestamp_ms=int(start.timestamp() * 1000))
+            return WantedStart(timestamp_ms=int(start.timestamp() * 1000))
         case _:
-            return {number: Wanted(offset=_checked(offset)) for number, offset in start.items()}
+            return {
+                number: WantedStart(offset=_checked(offset)) for number, offset in start.items()
+            }
 
 
-def _named(at: StartAt, *, is_named: bool) -> Wanted:
-    if at is StartAt.STORED and not is_named:
+def _named(at: NamedStart, *, is_named: bool) -> WantedStart:
+    if at is NamedStart.STORED and not is_named:
         raise ValueError("start='stored' needs a name: positions are stored under it")
-    return Wanted(at)
+    return WantedStart(at)
 
 
 def _checked(offset: int) -> int:
@@ -109,7 +113,7 @@ class StartFinder:
 
     def __init__(
         self,
-        wanted: Mapping[int, Wanted] | Wanted,
+        wanted: Mapping[int, WantedStart] | WantedStart,
         reset: AutoOffsetReset,
         store: PositionStore | None,
     ) -> None:
@@ -119,43 +123,45 @@ class StartFinder:
         self._anew: set[tuple[str, int]] = set()
         """Partitions whose logs were begun anew since the start."""
 
-    def wanted_of(self, topic: str, topic_id: str, partition: int) -> Wanted:
+    def wanted_of(self, topic: str, topic_id: str, partition: int) -> WantedStart:
         """What is wanted of one partition, its stored position looked up."""
         if (topic, partition) in self._anew:
             return LATEST if self._reset is AutoOffsetReset.LATEST else EARLIEST
         wanted = self._wanted
-        if not isinstance(wanted, Wanted):
+        if not isinstance(wanted, WantedStart):
             wanted = wanted.get(partition, EARLIEST)
-        if wanted.at is not StartAt.STORED or self._store is None:
+        if wanted.at is not NamedStart.STORED or self._store is None:
             return wanted
         offset = self._store.get(topic, topic_id, partition)
-        return EARLIEST if offset is None else Wanted(offset=offset, was_stored=True)
+        return EARLIEST if offset is None else WantedStart(offset=offset, was_stored=True)
 
-    def settle(self, wanted: Wanted, kept: Kept) -> Wanted:
+    def settle(self, wanted: WantedStart, kept: KeptCopy) -> WantedStart:
         """Where the cluster, when first asked, said that a latest or timed start is."""
-        if wanted.at is StartAt.LATEST:
+        if wanted.at is NamedStart.LATEST:
             offset = kept.first_end if kept.asked_for is None else kept.asked_for
         elif wanted.timestamp_ms is not None:
             offset = kept.asked_for
         else:
             return wanted
-        return wanted if offset is None else Wanted(offset=offset)
+        return wanted if offset is None else WantedStart(offset=offset)
 
-    def find(self, reader: TailReader, wanted: Wanted, known: Known) -> int | None:
+    def find(self, reader: TailReader, wanted: WantedStart, known: Known) -> int | None:
         """The offset to start at; None: not known, or not here yet. Raises OffsetOutOfRange."""
         if wanted.timestamp_ms is not None:
             found = reader.locate_timestamp(wanted.timestamp_ms)
             return self._end(known) if found is None else found
         if wanted.offset is not None:
             return self._offset(reader, wanted, wanted.offset, known)
-        return known.start if wanted.at is StartAt.EARLIEST else self._end(known)
+        return known.start if wanted.at is NamedStart.EARLIEST else self._end(known)
 
     def _end(self, known: Known) -> int | None:
         """The end there was when the cluster was first heard of, once it is here."""
         end = known.first_end
         return end if end is not None and end <= known.end else None
 
-    def _offset(self, reader: TailReader, wanted: Wanted, offset: int, known: Known) -> int | None:
+    def _offset(
+        self, reader: TailReader, wanted: WantedStart, offset: int, known: Known
+    ) -> int | None:
         if known.start <= offset <= known.end:
             return offset
         is_coming = known.cluster_end is None or offset <= known.cluster_end
@@ -179,7 +185,7 @@ class StartFinder:
             raise LogReset(topic, partition)
         self._anew.add((topic, partition))
 
-    def begin_copy(self, topic: str, topic_id: str, partition: int) -> StartAtNode:
+    def begin_copy(self, topic: str, topic_id: str, partition: int) -> StartAt:
         """Where a copy that does not exist yet begins, as a node is asked for it.
 
         An offset that may be archived is not asked for if there is another rule for that: it would
@@ -187,9 +193,9 @@ class StartFinder:
         """
         wanted = self.wanted_of(topic, topic_id, partition)
         if wanted.timestamp_ms is not None:
-            return StartAtNode(NodeStart.TIMESTAMP, wanted.timestamp_ms)
+            return StartAt(Start.TIMESTAMP, wanted.timestamp_ms)
         if wanted.offset is not None and self._reset is AutoOffsetReset.ERROR:
-            return StartAtNode(NodeStart.OFFSET, wanted.offset)
-        if wanted.at is StartAt.LATEST:
-            return StartAtNode(NodeStart.LATEST)
-        return StartAtNode(NodeStart.EARLIEST)
+            return StartAt(Start.OFFSET, wanted.offset)
+        if wanted.at is NamedStart.LATEST:
+            return StartAt(Start.LATEST)
+        return StartAt(Start.EARLIEST)

@@ -19,7 +19,7 @@ from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import SubscriberClosed, SubscriberError, UnknownTopic
 from samelog.subscriber.setup import Setup, prepare
-from samelog.subscriber.start import AutoOffsetReset, Start
+from samelog.subscriber.start import AutoOffsetReset, StartOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class Subscriber:
         *,
         directory: str | os.PathLike[str] | None = None,
         config: str | os.PathLike[str] | ClientConfig | None = None,
-        start: Start | None = None,
+        start: StartOption | None = None,
         name: str | None = None,
         partitions: Iterable[int] | None = None,
         auto_commit: bool = True,

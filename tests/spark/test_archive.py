@@ -14,8 +14,8 @@ from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.cli.main import main
-from samelog.spark.errors import BadOption, DataLoss, NotReadable, UnknownTopic
-from samelog.spark.jobs.republish import Wanted
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, TopicNotFound
+from samelog.spark.jobs.republish import RepublishRange
 from samelog.spark.options import parse_options
 from tests.archiver.test_copying import records_in
 from tests.e2e.harness import World
@@ -129,7 +129,7 @@ def test_damaged_copies_are_not_read(archive: Archive, kind: str) -> None:
 
 
 def test_what_is_not_in_an_archive_is_said(archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(UnknownTopic, match="there is no topic u"):
+    with pytest.raises(TopicNotFound, match="there is no topic u"):
         read(archive, subscribe="u")
     (archive.path / "d").mkdir()
     (archive.path / "c" / "t").rename(archive.path / "d" / "t")
@@ -143,10 +143,10 @@ def test_what_is_not_in_an_archive_is_said(archive: Archive, tmp_path: Path) -> 
 
 def test_a_range_that_cannot_be_is_refused() -> None:
     with pytest.raises(BadOption, match="offsets are those of one partition"):
-        Wanted(topic="t", first=5).options()
+        RepublishRange(topic="t", first=5).options()
     with pytest.raises(BadOption, match="starting at an offset and at a time contradict"):
-        Wanted(topic="t", partition=0, first=5, from_ms=5).options()
-    told = Wanted(topic="t", partition=1, first=5, to_ms=9).options()
+        RepublishRange(topic="t", partition=0, first=5, from_ms=5).options()
+    told = RepublishRange(topic="t", partition=1, first=5, to_ms=9).options()
     assert told["startingOffsets"] == '{"t": {"1": 5}}'
     assert told["endingTimestamp"] == "9"
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.sql.worker import lookup_data_sources
 
-from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, TopicNotFound
 from samelog.spark.payload.columns import ROWS, Shape, kafka_schema
 from tests.spark.local import archive, batch_reader, rows, values
 from tests.subscriber.merged import Growing, numbers
@@ -177,10 +177,10 @@ def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "options", "said"),
     [
-        (UnknownTopic, {"subscribe": "no-such"}, "there is no topic no-such"),
-        (UnknownTopic, {"subscribe": "t,no-such"}, "there is no topic no-such"),
-        (UnknownTopic, {"subscribePattern": "x.*"}, "no topic matches 'x"),
-        (UnknownTopic, {"assign": '{"t": [0, 7]}'}, "topic t has no partition 7; it has 0"),
+        (TopicNotFound, {"subscribe": "no-such"}, "there is no topic no-such"),
+        (TopicNotFound, {"subscribe": "t,no-such"}, "there is no topic no-such"),
+        (TopicNotFound, {"subscribePattern": "x.*"}, "no topic matches 'x"),
+        (TopicNotFound, {"assign": '{"t": [0, 7]}'}, "topic t has no partition 7; it has 0"),
         (BadOption, {"startingOffsets": '{"t": {"0": 99}}'}, r"t-0 has offset 99, but holds \[0, "),
         (BadOption, {"startingOffsets": '{"t": {"1": 1}}'}, "says nothing of t-0 and names t-1"),
         (

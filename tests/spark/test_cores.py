@@ -10,33 +10,39 @@ from hypothesis import strategies as st
 
 from samelog.spark.errors import BadOption, SourceError
 from samelog.spark.options import ReadMode, parse_options
-from samelog.spark.plan.catalogue import Bounds, TopicState
-from samelog.spark.plan.limits import cut, limit_ends, pack
-from samelog.spark.plan.offsets import Ends, PartitionName, Range, parse, ranges_between
-from samelog.spark.plan.places import LATEST, Places, parse_offsets, settle
+from samelog.spark.plan.batching import cut, limit_ends, pack
+from samelog.spark.plan.catalogue import OffsetBounds, TopicState
+from samelog.spark.plan.offsets import (
+    OffsetRange,
+    PartitionName,
+    StreamOffset,
+    parse,
+    ranges_between,
+)
 from samelog.spark.plan.progress import advance, begin_stream, count, is_idle, losses
+from samelog.spark.plan.range_limits import LATEST, OffsetRangeLimit, parse_offsets, settle
 
 NAMES = st.builds(PartitionName, st.sampled_from(["a", "b", "c"]), st.integers(0, 12))
 OFFSETS = st.integers(0, 1 << 40)
 
 
 @st.composite
-def ends(draw: st.DrawFn) -> Ends:
+def ends(draw: st.DrawFn) -> StreamOffset:
     """Journalled offsets."""
     to = draw(st.dictionaries(NAMES, OFFSETS))
     begin = draw(st.dictionaries(st.sampled_from(sorted(to)), OFFSETS)) if to else {}
-    return Ends({name.topic: f"id of {name.topic}" for name in to}, to, begin)
+    return StreamOffset({name.topic: f"id of {name.topic}" for name in to}, to, begin)
 
 
 @given(ends())
-def test_offsets_survive_the_journal(end: Ends) -> None:
+def test_offsets_survive_the_journal(end: StreamOffset) -> None:
     text = json.dumps(end.to_json())
     assert parse(json.loads(text)) == end
 
 
 @given(ends(), st.randoms())
-def test_equal_offsets_are_equal_texts(end: Ends, random: object) -> None:
-    mixed = Ends(
+def test_equal_offsets_are_equal_texts(end: StreamOffset, random: object) -> None:
+    mixed = StreamOffset(
         dict(reversed(list(end.logs.items()))), dict(reversed(list(end.to.items()))), end.begin
     )
     assert json.dumps(mixed.to_json()) == json.dumps(end.to_json())
@@ -58,7 +64,7 @@ def test_limits_are_used_and_never_exceeded(
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 300)), max_size=8).map(
     lambda sizes: [
-        Range(PartitionName("t", number), "id", start, start + size)
+        OffsetRange(PartitionName("t", number), "id", start, start + size)
         for number, (start, size) in enumerate(sizes)
     ]
 )
@@ -66,7 +72,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 300)), max_size
 
 @given(RANGES, st.integers(1, 40), st.none() | st.integers(1, 400), st.integers(0, 400))
 def test_tasks_have_every_offset_once_in_order(
-    ranges: list[Range], at_least: int, most: int | None, small: int
+    ranges: list[OffsetRange], at_least: int, most: int | None, small: int
 ) -> None:
     total = sum(each.size for each in ranges)
     pieces = cut(ranges, at_least=at_least, most=most)
@@ -79,12 +85,14 @@ def test_tasks_have_every_offset_once_in_order(
     assert all(sum(piece.size for piece in task) <= small for task in tasks if len(task) > 1)
 
 
-BOUNDS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda b: Bounds(b[0], b[0] + b[1]))
+BOUNDS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(
+    lambda b: OffsetBounds(b[0], b[0] + b[1])
+)
 
 
 @given(st.dictionaries(st.integers(0, 5), BOUNDS, min_size=1), st.integers(1, 30))
 def test_a_stream_reads_everything_once_whatever_the_limit(
-    partitions: dict[int, Bounds], most: int
+    partitions: dict[int, OffsetBounds], most: int
 ) -> None:
     catalogue = {"t": TopicState("id", partitions)}
     first = begin_stream(catalogue, {PartitionName("t", n): b.start for n, b in partitions.items()})
@@ -108,20 +116,20 @@ def test_a_stream_reads_everything_once_whatever_the_limit(
 def test_a_batch_never_goes_back() -> None:
     name = PartitionName("t", 0)
     with pytest.raises(SourceError, match="t-0: the batch would go back, from offset 9 to 4"):
-        ranges_between(Ends({"t": "id"}, {name: 9}), Ends({"t": "id"}, {name: 4}))
+        ranges_between(StreamOffset({"t": "id"}, {name: 9}), StreamOffset({"t": "id"}, {name: 4}))
     with pytest.raises(SourceError, match="does not say where the partition starts"):
-        ranges_between(Ends({}, {}), Ends({"t": "id"}, {name: 4}))
+        ranges_between(StreamOffset({}, {}), StreamOffset({"t": "id"}, {name: 4}))
 
 
 def test_a_lagging_look_never_takes_a_query_back() -> None:
     name = PartitionName("t", 0)
-    start = Ends({"t": "id"}, {name: 9})
-    behind = {"t": TopicState("id", {0: Bounds(0, 4)})}
+    start = StreamOffset({"t": "id"}, {name: 9})
+    behind = {"t": TopicState("id", {0: OffsetBounds(0, 4)})}
     assert is_idle(start, advance(start, behind, {}, most=None))
 
 
 @given(BOUNDS, st.integers(-2, 120))
-def test_places_are_within_the_bounds_or_refused(bounds: Bounds, offset: int) -> None:
+def test_places_are_within_the_bounds_or_refused(bounds: OffsetBounds, offset: int) -> None:
     name = PartitionName("t", 0)
     places = parse_offsets("startingOffsets", json.dumps({"t": {"0": offset}}))
     if offset >= 0 and not bounds.start <= offset <= bounds.end:
@@ -134,9 +142,9 @@ def test_places_are_within_the_bounds_or_refused(bounds: Bounds, offset: int) ->
 
 def test_a_time_before_the_first_record_that_is_left_is_the_start() -> None:
     name = PartitionName("t", 0)
-    places = Places("startingTimestamp", 17, is_time=True)
-    assert settle(places, {name: Bounds(5, 9)}, lambda *_: 3) == {name: 5}
-    assert settle(places, {name: Bounds(5, 9)}, lambda *_: None) == {name: 9}
+    places = OffsetRangeLimit("startingTimestamp", 17, is_time=True)
+    assert settle(places, {name: OffsetBounds(5, 9)}, lambda *_: 3) == {name: 5}
+    assert settle(places, {name: OffsetBounds(5, 9)}, lambda *_: None) == {name: 9}
 
 
 # --- options ---------------------------------------------------------------------------------

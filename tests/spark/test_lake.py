@@ -18,12 +18,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from samelog.spark.errors import LakeConflict, LakeError, PipelineError
 from samelog.spark.pipelines import lake_compact
 from samelog.spark.pipelines.delta_log import LakeCommit
-from samelog.spark.pipelines.errors import LakeConflict, LakeError, PipelineError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.pipelines.lake import Lake, start
-from samelog.spark.pipelines.lake_replay import Range, replay
+from samelog.spark.pipelines.lake_replay import ReplayedRange, replay
 from samelog.spark.pipelines.lake_table import LakeTable
 from samelog.spark.pipelines.running import follow
 from tests.e2e.harness import wait_for
@@ -150,8 +150,8 @@ def replays(spark: SparkSession, lake: Lake) -> None:
     days = {"startingTimestamp": DAY_MS, "endingTimestamp": 2 * DAY_MS}
     done = [replay(spark, lake_of(Path(lake.path).parent, **told)) for told in (range_, days)]
     assert [each.ranges for each in done] == [
-        (Range("t", 0, 0, 100),),
-        (Range("t", 0, 100, 200),),
+        (ReplayedRange("t", 0, 0, 100),),
+        (ReplayedRange("t", 0, 100, 200),),
     ]
     assert values(spark, lake) == numbers(0, 200)
     lost = list(table.snapshot().files.values())

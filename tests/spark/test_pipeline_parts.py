@@ -20,6 +20,7 @@ from samelog.cli.output import EXIT_FAILED
 from samelog.examples.demo import pipeline as demo_pipeline
 from samelog.examples.flights.picture import draw
 from samelog.examples.flights.report import report
+from samelog.spark.errors import LakeError, NoSpark
 from samelog.spark.pipelines import running, session
 from samelog.spark.pipelines.delta_log import (
     DataFile,
@@ -31,7 +32,6 @@ from samelog.spark.pipelines.delta_log import (
     encode,
     file_name,
 )
-from samelog.spark.pipelines.errors import LakeError, NoSpark
 from samelog.spark.pipelines.lake_compact import plan
 
 SHAPE = TableShape('{"type":"struct","fields":[]}', ("date",))

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.spark.plan.pushdown import Narrowing
 
 NUMBERS = st.integers(-3, 25)
@@ -62,7 +62,7 @@ def test_no_record_that_passes_is_left_out(
     chosen: list[tuple[Filter, str, object]], times: list[int]
 ) -> None:
     names = [PartitionName(topic, partition) for topic in "ab" for partition in range(2)]
-    ranges = [Range(name, "id", 2, 20) for name in names]
+    ranges = [OffsetRange(name, "id", 2, 20) for name in names]
 
     def find_time(name: PartitionName, time_ms: int) -> int | None:
         return next((offset for offset in range(20) if times[offset] >= time_ms), None)
@@ -84,7 +84,7 @@ def test_no_record_that_passes_is_left_out(
 
 
 def test_ranges_get_shorter() -> None:
-    ranges = [Range(PartitionName("t", partition), "id", 0, 100) for partition in range(3)]
+    ranges = [OffsetRange(PartitionName("t", partition), "id", 0, 100) for partition in range(3)]
     chosen = [
         In(("kafka_partition",), (0, 2)),
         GreaterThanOrEqual(("kafka_offset",), 10),

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic, DeleteTopic, DescribeGroup
-from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, UnknownTopic
+from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, TopicNotFound
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
 from tests.spark.cluster import config, publish
@@ -157,7 +157,7 @@ def test_positions_are_those_of_a_group(world: World) -> None:
 
 
 def test_an_unknown_topic(world: World) -> None:
-    with pytest.raises(UnknownTopic, match="there is no topic no-such"):
+    with pytest.raises(TopicNotFound, match="there is no topic no-such"):
         read(world, "no-such")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.spark.errors import BadOption, DataLoss, SourceError, UnknownTopic
+from samelog.spark.errors import BadOption, DataLoss, SourceError, TopicNotFound
 from samelog.spark.lag import lag_between
 from tests.spark.local import Journal, archive, stream_reader, values
 from tests.subscriber.merged import Growing, numbers
@@ -165,7 +165,7 @@ def test_lag_is_what_was_not_read(tmp_path: Path) -> None:
 
 def test_a_topic_that_does_not_exist(tmp_path: Path) -> None:
     Growing(tmp_path)
-    with pytest.raises(UnknownTopic, match="there is no topic no-such"):
+    with pytest.raises(TopicNotFound, match="there is no topic no-such"):
         Journal(directory=tmp_path, subscribe="no-such").plan()
 
 

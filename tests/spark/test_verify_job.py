@@ -25,15 +25,15 @@ from samelog.spark.jobs.copied_rows import runs_of
 from samelog.spark.jobs.findings import (
     Checked,
     Link,
-    Report,
     Series,
+    VerifyReport,
     broken_links,
     check_runs,
     compare,
+    deal,
     report,
 )
-from samelog.spark.jobs.plans import deal
-from samelog.spark.jobs.verify import Places, check_all, plan
+from samelog.spark.jobs.verify import VerifyTargets, check_all, plan
 from tests.e2e.harness import World
 from tests.spark.archives import Archive, flip, only
 from tests.spark.cluster import config, publish
@@ -42,7 +42,7 @@ from tests.subscriber.merged import Growing
 SERIES = Series("here", "t", "id", 0)
 
 
-def verified(places: Places) -> Report:
+def verified(places: VerifyTargets) -> VerifyReport:
     """The job, in this process."""
     planned = plan(places)
     shares = deal(planned.tasks, 3)
@@ -55,15 +55,15 @@ def archive(tmp_path: Path) -> Archive:
     return Archive(tmp_path)
 
 
-def in_archive(archive: Archive) -> Report:
-    return verified(Places(archives=[str(archive.path)]))
+def in_archive(archive: Archive) -> VerifyReport:
+    return verified(VerifyTargets(archives=[str(archive.path)]))
 
 
 # --- archives -------------------------------------------------------------------------------------
 
 
 def test_a_whole_archive_passes_beside_its_log(archive: Archive) -> None:
-    found = verified(Places([str(archive.merged)], [str(archive.path)]))
+    found = verified(VerifyTargets([str(archive.merged)], [str(archive.path)]))
     assert found.findings == ()
     facts = [(each.files, each.first) for each in found.checked]
     assert facts == [(2, 0), (2, 0), (3, 0)]
@@ -200,7 +200,7 @@ def log(path: Path, stop: int = 300) -> Growing:
 
 
 def in_directories(*paths: Path) -> list[str]:
-    return [str(each) for each in verified(Places([str(path) for path in paths])).findings]
+    return [str(each) for each in verified(VerifyTargets([str(path) for path in paths])).findings]
 
 
 def test_directories_that_are_whole_pass(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_log_whose_first_records_were_deleted_passes(world: World) -> None:
     kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     for each in kafka.delete_records([TopicPartition("shorter", 0, 2_345)]).values():
         each.result(30)
-    found = verified(Places(clusters=[config(world)], topics=["shorter"]))
+    found = verified(VerifyTargets(clusters=[config(world)], topics=["shorter"]))
     assert found.findings == ()
     assert {each.behind for each in found.checked} == {6_000}
     assert len(found.checked) == 3

@@ -20,7 +20,7 @@ from samelog.config.document import absolute_place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from samelog.spark.jobs.findings import Coverage, Report
+    from samelog.spark.jobs.findings import Coverage, VerifyReport
 
 master_option = click.option(
     "--master",
@@ -72,12 +72,12 @@ def verify(
       samelog spark verify /var/lib/samelog/data --archive "s3://bucket/samelog" --json
       spark-submit --master yarn $(which samelog) spark verify --config client.toml --topic flights
     """
-    from samelog.spark.jobs.verify import Places
+    from samelog.spark.jobs.verify import VerifyTargets
     from samelog.spark.jobs.verify import verify as run
 
     if not (directories or archives or clusters):
         raise click.UsageError("name DIRECTORIES, --archive or --config")
-    places = Places(
+    places = VerifyTargets(
         directories=[os.path.abspath(each) for each in directories],
         archives=[absolute_place(each) for each in archives],
         clusters=[absolute_place(each) for each in clusters],
@@ -138,11 +138,11 @@ def republish(
       samelog spark republish flights --archive "s3://bucket/samelog" --from-time 2026-03-01 \\
         --to-time 2026-03-02 --to march --config client.toml --checkpoint s3a://bucket/march --json
     """
-    from samelog.spark.jobs.republish import Republishing, Wanted
+    from samelog.spark.jobs.republish import Republishing, RepublishRange
     from samelog.spark.jobs.republish import republish as run
     from samelog.spark.options import Archive
 
-    wanted = Wanted(
+    wanted = RepublishRange(
         topic=topic,
         partition=partition,
         first=from_offset,
@@ -166,7 +166,7 @@ def republish(
     print_table(("partition", "read to"), list(read_to.items()))
 
 
-def show(found: Report, *, as_json: bool) -> None:
+def show(found: VerifyReport, *, as_json: bool) -> None:
     """What was checked; in JSON, what was found, too."""
     if as_json:
         verified = bool(found.checked) and not found.findings

@@ -19,7 +19,7 @@ from samelog.cli.output import fail, optional_client_option, progress
 from samelog.cli.replay import Replay
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
-from samelog.subscriber.start import Start, StartAt
+from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
 
 BATCH_RECORDS = 1000
@@ -28,16 +28,16 @@ FORMATS = ("value", "json")
 
 def parse_from(
     context: click.Context, parameter: click.Parameter, text: str | None
-) -> Start | None:
+) -> StartOption | None:
     """A name, an offset, or an ISO 8601 moment (UTC unless it says)."""
-    if text is None or text in {start.value for start in StartAt}:
+    if text is None or text in {start.value for start in NamedStart}:
         return text
     if text.isdigit():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        names = ", ".join(start.value for start in StartAt)
+        names = ", ".join(start.value for start in NamedStart)
         raise click.BadParameter(f"{text!r} is none of {names}, an offset, a time") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
@@ -75,7 +75,7 @@ def command(
     *,
     topics: tuple[str, ...],
     directory: str | None,
-    start: Start | None,
+    start: StartOption | None,
     partitions: tuple[int, ...],
     name: str | None,
     limit: int | None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from samelog.examples.flights.report import Delays, Report
+    from samelog.examples.flights.report import Delays, FlightsReport
 
 ORIGINS = {"EWR": "Newark", "JFK": "Kennedy", "LGA": "LaGuardia"}
 ORIGIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -66,7 +66,7 @@ def check_installed() -> None:
         )
 
 
-def draw(report: Report, path: str) -> None:
+def draw(report: FlightsReport, path: str) -> None:
     """Write the picture. Raises PipelineError, OSError."""
     check_installed()
     import matplotlib as mpl
@@ -84,7 +84,7 @@ def draw(report: Report, path: str) -> None:
         figure.savefig(path, dpi=150, format="png")
 
 
-def _title(figure: Any, report: Report) -> None:
+def _title(figure: Any, report: FlightsReport) -> None:
     when = f"weeks of {report.first:%-d %B %Y} to {report.last:%-d %B %Y}"
     share = report.cancelled / report.flights
     figure.suptitle(
@@ -108,12 +108,12 @@ def _mean(delays: Sequence[Delays]) -> float:
     return sum(each.mean * each.arrived for each in delays) / sum(each.arrived for each in delays)
 
 
-def _origins(report: Report) -> dict[str, str]:
+def _origins(report: FlightsReport) -> dict[str, str]:
     names = sorted({origin for origin, _ in report.by_origin})
     return dict(zip(names, ORIGIN_COLOURS, strict=False))
 
 
-def _weeks(axes: Axes, report: Report) -> None:
+def _weeks(axes: Axes, report: FlightsReport) -> None:
     """Lines: mean arrival delay of each week, an origin each."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -139,7 +139,7 @@ def _days(weeks: Sequence[datetime]) -> Any:
     return date2num(weeks)
 
 
-def _cells(axes: Axes, report: Report, weather: Sequence[str]) -> None:
+def _cells(axes: Axes, report: FlightsReport, weather: Sequence[str]) -> None:
     """A cell for each carrier and weather, coloured by its mean arrival delay."""
     from matplotlib.colors import TwoSlopeNorm
 
@@ -163,12 +163,12 @@ def _cells(axes: Axes, report: Report, weather: Sequence[str]) -> None:
     _bare(axes, "left", "bottom")
 
 
-def _certain(report: Report, carrier: str, weather: str) -> float:
+def _certain(report: FlightsReport, carrier: str, weather: str) -> float:
     found = report.by_carrier.get((carrier, weather))
     return float("nan") if found is None or found.arrived < CERTAIN else found.mean
 
 
-def _bars(axes: Axes, report: Report, weather: Sequence[str]) -> None:
+def _bars(axes: Axes, report: FlightsReport, weather: Sequence[str]) -> None:
     """The share of late flights: a group of bars for each weather, a bar for each origin."""
     origins = _origins(report)
     thick = 0.8 / len(origins)

@@ -38,7 +38,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class FlightsReport:
     """All flights, and those of each week and origin, carrier and weather, origin and weather;
     nothing where no flight arrived. `first` and `last`: when the weeks begin.
     """
@@ -52,11 +52,11 @@ class Report:
     by_origin: Mapping[tuple[str, str], Delays]
 
 
-def report(rows: Sequence[Any]) -> Report | None:
+def report(rows: Sequence[Any]) -> FlightsReport | None:
     """From rows with COLUMNS as attributes; None: there are none."""
     if not rows:
         return None
-    return Report(
+    return FlightsReport(
         flights=sum(row.flights for row in rows),
         cancelled=sum(row.cancelled for row in rows),
         first=min(row.week for row in rows),

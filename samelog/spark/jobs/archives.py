@@ -14,8 +14,15 @@ from samelog.archiver.copies.manifests import PARQUET, SEGMENTS, CopiedLog, Copy
 from samelog.archiver.copies.targets import Target, open_target
 from samelog.format.file_names import segment_bases
 from samelog.spark.jobs.copied_rows import CopiedRows
-from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
-from samelog.spark.jobs.plans import Plan
+from samelog.spark.jobs.findings import (
+    CheckOutcome,
+    Link,
+    LogFinding,
+    Series,
+    VerifyPlan,
+    broken_links,
+    finding,
+)
 from samelog.spark.jobs.segment_reads import (
     Read,
     faults_of,
@@ -37,7 +44,7 @@ class CopiedSegment(NamedTuple):
         """Bytes to read."""
         return self.manifest.size
 
-    def check(self) -> Outcome:
+    def check(self) -> CheckOutcome:
         """Read it."""
         manifest = self.manifest
         file = manifest.log.file(SEGMENTS, manifest.first_offset)
@@ -52,7 +59,7 @@ class CopiedSegment(NamedTuple):
         findings = self._findings(file, read)
         return outcome_of(self.series, file, read, manifest.next_offset, findings)
 
-    def _findings(self, file: str, read: Read) -> Iterator[Finding]:
+    def _findings(self, file: str, read: Read) -> Iterator[LogFinding]:
         yield from faults_of(self.series, file, read.check)
         manifest, check = self.manifest, read.check
         copied = manifest.files[SEGMENTS]
@@ -76,9 +83,9 @@ class CopiedSegment(NamedTuple):
                 )
 
 
-def plan_archive(url: str, topics: Sequence[str]) -> Plan:
+def plan_archive(url: str, topics: Sequence[str]) -> VerifyPlan:
     """What there is to check in an archive. Raises CopyFault."""
-    target, plan = open_target(url), Plan()
+    target, plan = open_target(url), VerifyPlan()
     for place in places(target, topics):
         _plan_partition(plan, target, url, place)
     return plan
@@ -100,7 +107,7 @@ def _partitions(target: Target, whole: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _plan_partition(plan: Plan, target: Target, url: str, place: CopiedLog) -> None:
+def _plan_partition(plan: VerifyPlan, target: Target, url: str, place: CopiedLog) -> None:
     manifests = []
     for name in target.list(place.manifests):
         if not name.endswith(".json") or name.startswith("."):
@@ -120,7 +127,9 @@ def _plan_partition(plan: Plan, target: Target, url: str, place: CopiedLog) -> N
     plan.findings += _without_manifest(target, url, place, manifests)
 
 
-def _plan_manifests(plan: Plan, url: str, place: CopiedLog, manifests: Sequence[Manifest]) -> None:
+def _plan_manifests(
+    plan: VerifyPlan, url: str, place: CopiedLog, manifests: Sequence[Manifest]
+) -> None:
     links = [
         Link(
             place.manifest(each.first_offset),
@@ -141,7 +150,7 @@ def _plan_manifests(plan: Plan, url: str, place: CopiedLog, manifests: Sequence[
 
 def _without_manifest(
     target: Target, url: str, place: CopiedLog, manifests: Iterable[Manifest]
-) -> Iterator[Finding]:
+) -> Iterator[LogFinding]:
     """Copies of which nobody says what they hold. Copying goes from old to new: behind the last
     manifest there may be one that is being made.
     """

@@ -13,14 +13,14 @@ from samelog.archiver.copies.manifests import PARQUET, CopyFault, Manifest
 from samelog.archiver.copies.targets import Target, open_target, translated_errors
 from samelog.spark.jobs.findings import (
     Checked,
-    Finding,
-    Outcome,
+    CheckOutcome,
+    LogFinding,
     Series,
-    Span,
     check_runs,
     finding,
 )
 from samelog.spark.jobs.segment_reads import unreadable
+from samelog.spark.plan.offsets import Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class CopiedRows(NamedTuple):
         """Bytes to read."""
         return self.manifest.files[PARQUET].size
 
-    def check(self) -> Outcome:
+    def check(self) -> CheckOutcome:
         """Read it."""
         manifest = self.manifest
         file = manifest.log.file(PARQUET, manifest.first_offset)
@@ -49,12 +49,12 @@ class CopiedRows(NamedTuple):
         except CopyFault as error:
             return unreadable(self.series, manifest.first_offset, file, error)
 
-    def _check(self, target: Target, file: str) -> Outcome:
+    def _check(self, target: Target, file: str) -> CheckOutcome:
         manifest, wanted = self.manifest, self.manifest.files[PARQUET]
         found = read_back(target, file, lambda count: None)
         if found is None:
             raise CopyFault("it is not there")
-        findings: list[Finding] = []
+        findings: list[LogFinding] = []
         if found != wanted:
             findings.append(
                 finding(
@@ -72,7 +72,7 @@ class CopiedRows(NamedTuple):
         findings += [*rows.findings, *more]
         known = Checked(self.series, file, *whole, found.size, voids=voids)
         known = known._replace(damaged=bool(findings))
-        return Outcome(known, tuple(findings))
+        return CheckOutcome(known, tuple(findings))
 
 
 class Rows:
@@ -82,7 +82,7 @@ class Rows:
         """`first`: its first offset; `is_damaged`: its bytes are not what they were, so that all of
         them are looked at.
         """
-        self.findings: list[Finding] = []
+        self.findings: list[LogFinding] = []
         self._series = series
         self._file = file
         self._columns = None if is_damaged else COLUMNS

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from samelog.format.file_names import LOG
-from samelog.spark.jobs.findings import Finding, Outcome, Series, finding
-from samelog.spark.jobs.plans import Plan
+from samelog.spark.jobs.findings import CheckOutcome, LogFinding, Series, VerifyPlan, finding
 from samelog.spark.jobs.segment_reads import (
     Read,
     faults_of,
@@ -40,7 +39,7 @@ class DirectorySegment(NamedTuple):
     size: int
     behind: int | None
 
-    def check(self) -> Outcome:
+    def check(self) -> CheckOutcome:
         """Read it, and its indexes."""
         file = segment_path(self.copy, self.base, LOG)
         try:
@@ -51,7 +50,7 @@ class DirectorySegment(NamedTuple):
         behind = read.check.segment.next_offset if self.behind is None else self.behind
         return outcome_of(self.series, file, read, behind, findings)
 
-    def _findings(self, file: str, read: Read) -> Iterator[Finding]:
+    def _findings(self, file: str, read: Read) -> Iterator[LogFinding]:
         yield from faults_of(self.series, file, read.check)
         for fault in index_faults(self.copy, read.check, is_sealed=self.behind is not None):
             yield finding(self.series, fault.offset, file, wanted=fault.wanted, found=fault.found)
@@ -84,22 +83,22 @@ class CommonBytes(NamedTuple):
     base: int
     size: int
 
-    def check(self) -> Outcome:
+    def check(self) -> CheckOutcome:
         """Compare what both have."""
         try:
             place = first_difference(self.path, self.other, self.size, lambda amount: None)
         except OSError as error:
             return unreadable(self.series, self.base, self.other, error)
         if place is None:
-            return Outcome(None)
+            return CheckOutcome(None)
         wanted, found = f"the bytes of {self.path}", f"others from byte {place} on"
         differs = finding(self.series, self.base, self.other, wanted=wanted, found=found)
-        return Outcome(None, (differs,))
+        return CheckOutcome(None, (differs,))
 
 
-def plan_directories(directories: Sequence[str], topics: Sequence[str]) -> Plan:
+def plan_directories(directories: Sequence[str], topics: Sequence[str]) -> VerifyPlan:
     """What there is to check in the directories. Raises OSError, LogFormatError."""
-    plan = Plan()
+    plan = VerifyPlan()
     copies = [copy for copy in find_copies(directories) if not topics or copy.topic in topics]
     sizes = [segment_sizes(copy) for copy in copies]
     for copy, held in zip(copies, sizes, strict=True):
@@ -117,7 +116,7 @@ def series_of(copy: PartitionCopy) -> Series:
     return Series(copy.directory, copy.topic, copy.topic_id, copy.partition)
 
 
-def _plan_copy(plan: Plan, copy: PartitionCopy, sizes: dict[int, int]) -> None:
+def _plan_copy(plan: VerifyPlan, copy: PartitionCopy, sizes: dict[int, int]) -> None:
     """Every segment that is not archived; the first one must be where the copy begins."""
     series = series_of(copy)
     bases = [base for base in sizes if base >= copy.start_offset]
@@ -133,7 +132,9 @@ def _plan_copy(plan: Plan, copy: PartitionCopy, sizes: dict[int, int]) -> None:
             plan.tasks.append(DirectorySegment(series, copy, base, sizes[base], behind))
 
 
-def _plan_in_common(plan: Plan, group: Sequence[tuple[PartitionCopy, dict[int, int]]]) -> None:
+def _plan_in_common(
+    plan: VerifyPlan, group: Sequence[tuple[PartitionCopy, dict[int, int]]]
+) -> None:
     """Segments of which copies have different sizes; equal ones are compared by their SHA-256."""
     longest, theirs = max(group, key=lambda each: max(each[1].items(), default=(0, 0)))
     for copy, sizes in group:

@@ -7,11 +7,11 @@ Invariant: a hole, a double or a difference is found wherever it lies, also betw
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-Span = tuple[int, int]
-"""Offsets [first, behind)."""
+from samelog.spark.plan.offsets import Span
 
 
 class Series(NamedTuple):
@@ -23,7 +23,7 @@ class Series(NamedTuple):
     partition: int
 
 
-class Finding(NamedTuple):
+class LogFinding(NamedTuple):
     """Something that is wrong, at or behind an offset."""
 
     topic: str
@@ -54,28 +54,19 @@ class Checked(NamedTuple):
     damaged: bool = False
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """What became of one task's file."""
 
     checked: Checked | None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LogFinding, ...] = ()
 
 
-def finding(series: Series, offset: int, file: str, *, wanted: str, found: str) -> Finding:
+def finding(series: Series, offset: int, file: str, *, wanted: str, found: str) -> LogFinding:
     """Something wrong in a copy of a partition."""
-    return Finding(series.topic, series.partition, offset, file, wanted, found)
+    return LogFinding(series.topic, series.partition, offset, file, wanted, found)
 
 
 # --- one file behind the other --------------------------------------------------------------------
-
-
-class Extent(Protocol):
-    """What somebody says of a file: offsets [first_offset, next_offset)."""
-
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def next_offset(self) -> int: ...
 
 
 class Link(NamedTuple):
@@ -90,7 +81,7 @@ class Link(NamedTuple):
     end_checksum: int | None = None
 
 
-def broken_links(series: Series, links: Sequence[Link]) -> list[Finding]:
+def broken_links(series: Series, links: Sequence[Link]) -> list[LogFinding]:
     """Where files of a partition, in order of offsets, leave a hole or overlap."""
     found = []
     for before, after in pairwise(links):
@@ -114,12 +105,12 @@ def broken_links(series: Series, links: Sequence[Link]) -> list[Finding]:
 
 def check_runs(
     series: Series, file: str, runs: Iterable[Span], whole: Span
-) -> tuple[tuple[Span, ...], list[Finding]]:
+) -> tuple[tuple[Span, ...], list[LogFinding]]:
     """Runs of dense offsets as a file has them, against those it should have: the offsets that have
     no row, and rows that are there twice, out of order, or of elsewhere.
     """
     gaps: list[Span] = []
-    found: list[Finding] = []
+    found: list[LogFinding] = []
     position, behind = whole
     for first, stop in runs:
         if first > position:
@@ -141,9 +132,9 @@ def check_runs(
 # --- copies against each other --------------------------------------------------------------------
 
 
-def compare(checked: Sequence[Checked]) -> list[Finding]:
+def compare(checked: Sequence[Checked]) -> list[LogFinding]:
     """Where copies of the same offsets differ: in their bytes, or in which offsets have records."""
-    found: list[Finding] = []
+    found: list[LogFinding] = []
     for group in _same_offsets(checked):
         batches = [each for each in group if each.sha256]
         others = (each for each in batches[1:] if each.sha256 != batches[0].sha256)
@@ -162,7 +153,7 @@ def _same_offsets(checked: Sequence[Checked]) -> Iterator[list[Checked]]:
     yield from groups.values()
 
 
-def _difference(one: Checked, other: Checked) -> Finding:
+def _difference(one: Checked, other: Checked) -> LogFinding:
     return finding(
         other.series,
         other.first,
@@ -172,7 +163,7 @@ def _difference(one: Checked, other: Checked) -> Finding:
     )
 
 
-def _lost_rows(batches: Sequence[Checked], rows: Sequence[Checked]) -> Iterator[Finding]:
+def _lost_rows(batches: Sequence[Checked], rows: Sequence[Checked]) -> Iterator[LogFinding]:
     """Only batches can say that offsets never had a record."""
     for each in rows:
         known = batches[0].voids if batches else ()
@@ -198,14 +189,14 @@ class Coverage(NamedTuple):
     size: int
 
 
-class Report(NamedTuple):
+class VerifyReport(NamedTuple):
     """Everything: `findings` in order of topic, partition and offset."""
 
     checked: tuple[Coverage, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
 
 
-def report(outcomes: Iterable[Outcome], planned: Iterable[Finding]) -> Report:
+def report(outcomes: Iterable[CheckOutcome], planned: Iterable[LogFinding]) -> VerifyReport:
     """What tasks have found, what their plan had found already, and what follows from both."""
     checked, found = [], list(planned)
     for outcome in outcomes:
@@ -213,7 +204,7 @@ def report(outcomes: Iterable[Outcome], planned: Iterable[Finding]) -> Report:
         if outcome.checked is not None:
             checked.append(outcome.checked)
     found += compare(sorted(checked))
-    return Report(tuple(_coverage(checked)), tuple(sorted(set(found))))
+    return VerifyReport(tuple(_coverage(checked)), tuple(sorted(set(found))))
 
 
 def _coverage(checked: Iterable[Checked]) -> Iterator[Coverage]:
@@ -224,3 +215,36 @@ def _coverage(checked: Iterable[Checked]) -> Iterator[Coverage]:
         files = by_series[series]
         first, behind = min(each.first for each in files), max(each.behind for each in files)
         yield Coverage(series, len(files), first, behind, sum(each.size for each in files))
+
+
+# --- what is to be checked ------------------------------------------------------------------------
+
+
+class Check(Protocol):
+    """One task; it is pickled, so it holds names, not open files."""
+
+    @property
+    def size(self) -> int:
+        """About so many bytes are read."""
+
+    def check(self) -> CheckOutcome:
+        """Do it, on an executor."""
+
+
+@dataclass(slots=True)
+class VerifyPlan:
+    """Added to by whoever looks at a place."""
+
+    tasks: list[Check] = field(default_factory=list)
+    findings: list[LogFinding] = field(default_factory=list)
+
+
+def deal(tasks: list[Check], count: int) -> list[list[Check]]:
+    """The tasks in at most `count` shares of about as many bytes."""
+    shares: list[list[Check]] = [[] for _ in range(max(1, min(count, len(tasks))))]
+    sizes = [0] * len(shares)
+    for task in sorted(tasks, key=lambda task: -task.size):
+        least = sizes.index(min(sizes))
+        shares[least].append(task)
+        sizes[least] += task.size
+    return shares

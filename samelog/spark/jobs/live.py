@@ -18,8 +18,15 @@ from samelog.config.tables.client import ClientConfig
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import LOG, segment_name
 from samelog.spark.errors import SourceError
-from samelog.spark.jobs.findings import Finding, Link, Outcome, Series, broken_links, finding
-from samelog.spark.jobs.plans import Plan
+from samelog.spark.jobs.findings import (
+    CheckOutcome,
+    Link,
+    LogFinding,
+    Series,
+    VerifyPlan,
+    broken_links,
+    finding,
+)
 from samelog.spark.jobs.segment_reads import (
     Read,
     faults_of,
@@ -29,8 +36,8 @@ from samelog.spark.jobs.segment_reads import (
 )
 from samelog.spark.logs.nodes import Nodes
 from samelog.spark.logs.remote_logs import RemoteLogs
-from samelog.spark.plan.catalogue import Bounds, TopicState
-from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.catalogue import OffsetBounds, TopicState
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.subscriber.tail_reader import Chunk
 
 TIMEOUT_S = 30.0
@@ -49,11 +56,11 @@ class NodeFile(NamedTuple):
     size: int
     sha256: str
 
-    def check(self) -> Outcome:
+    def check(self) -> CheckOutcome:
         """Fetch it."""
         file = segment_name(self.first, LOG)
         whose = self.series
-        wanted = Range(
+        wanted = OffsetRange(
             PartitionName(whose.topic, whose.partition), whose.topic_id, self.first, self.behind
         )
         try:
@@ -63,14 +70,14 @@ class NodeFile(NamedTuple):
             return unreadable(whose, self.first, file, error)
         return outcome_of(whose, file, read, self.behind, self._findings(file, read))
 
-    def _findings(self, file: str, read: Read) -> Iterator[Finding]:
+    def _findings(self, file: str, read: Read) -> Iterator[LogFinding]:
         yield from faults_of(self.series, file, read.check)
         if self.sha256 and self.sha256 != read.sha256:
             wanted = f"SHA-256 {self.sha256}, as the cluster's log-history says"
             yield finding(self.series, self.first, file, wanted=wanted, found=read.sha256)
 
 
-def _read(chunks: Iterator[Chunk], wanted: Range) -> Read:
+def _read(chunks: Iterator[Chunk], wanted: OffsetRange) -> Read:
     """Check a range; its first batch may begin before it, where records were deleted."""
     pieces = _within(chunks, wanted)
     first = next(pieces, b"")
@@ -78,7 +85,7 @@ def _read(chunks: Iterator[Chunk], wanted: Range) -> Read:
     return read_segment(chain([first], pieces), min(base, wanted.start))
 
 
-def _within(chunks: Iterator[Chunk], wanted: Range) -> Iterator[bytes]:
+def _within(chunks: Iterator[Chunk], wanted: OffsetRange) -> Iterator[bytes]:
     """The bytes of the batches in a range, whose ends are borders of batches."""
     for chunk in chunks:
         data, offset, start, stop = chunk.data, chunk.first_offset, 0, chunk.size
@@ -92,11 +99,11 @@ def _within(chunks: Iterator[Chunk], wanted: Range) -> Iterator[bytes]:
         yield data[start:stop]
 
 
-def plan_cluster(path: str, topics: Sequence[str]) -> Plan:
+def plan_cluster(path: str, topics: Sequence[str]) -> VerifyPlan:
     """What there is to check of these topics, or all of them, at the nodes. Raises SourceError,
     AdminError.
     """
-    config, plan = load_client(path), Plan()
+    config, plan = load_client(path), VerifyPlan()
     with closing(RemoteLogs(Nodes(path, timeout_s=TIMEOUT_S))) as logs:
         found = logs.look(topics or logs.names())
         missing = sorted(set(topics) - set(found))
@@ -122,10 +129,10 @@ def _of(topic: str, partition: int, state: TopicState) -> Series:
 
 
 def _plan_partition(
-    plan: Plan,
+    plan: VerifyPlan,
     client: tuple[str, ClientConfig],
     series: Series,
-    bounds: Bounds,
+    bounds: OffsetBounds,
     files: Sequence[LogFile],
 ) -> None:
     """Every file that can be read whole, and what is behind the last sealed one."""

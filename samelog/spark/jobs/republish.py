@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeTopic
 from samelog.config.load import load_client
-from samelog.spark.errors import BadOption, SourceError, UnknownTopic
+from samelog.spark.errors import BadOption, SourceError, TopicNotFound
 from samelog.spark.logs.archived_logs import ArchivedLogs
 from samelog.spark.options import Archive
 from samelog.spark.plan.offsets import PartitionName, parse
@@ -31,7 +31,7 @@ COLUMNS = ("key", "value", "partition", "timestamp", "headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RepublishRange:
     """Which records: of one partition or all, from an offset or a time (ms) on, up to another one,
     without it. Offsets need a partition.
     """
@@ -77,7 +77,7 @@ class Republishing:
     """
 
     archive: Archive
-    wanted: Wanted
+    wanted: RepublishRange
     config: str
     target: str
     checkpoint: str
@@ -117,7 +117,7 @@ def _check_target(job: Republishing) -> None:
     with closing(ArchivedLogs(job.archive)) as logs:
         found = logs.look([wanted.topic]).get(wanted.topic)
     if found is None:
-        raise UnknownTopic(f"the archive {job.archive.url} has no copy of {wanted.topic}")
+        raise TopicNotFound(f"the archive {job.archive.url} has no copy of {wanted.topic}")
     last = max(found.partitions) if wanted.partition is None else wanted.partition
     described = ask(load_client(job.config), DescribeTopic(job.target))
     count = len(described.partitions)

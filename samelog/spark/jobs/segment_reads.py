@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from samelog.format.segment_check import SegmentCheck
-from samelog.spark.jobs.findings import Checked, Finding, Outcome, Series, finding
+from samelog.spark.jobs.findings import Checked, CheckOutcome, LogFinding, Series, finding
 
 
 class Read(NamedTuple):
@@ -34,7 +34,7 @@ def read_segment(pieces: Iterable[bytes], base: int, *, checksum: int = 0) -> Re
     return Read(check, size, digest.hexdigest())
 
 
-def faults_of(series: Series, file: str, check: SegmentCheck) -> Iterator[Finding]:
+def faults_of(series: Series, file: str, check: SegmentCheck) -> Iterator[LogFinding]:
     """What was found in the bytes of a segment."""
     if (fault := check.fault) is not None:
         found = f"{fault.found} ({fault.place})"
@@ -42,18 +42,18 @@ def faults_of(series: Series, file: str, check: SegmentCheck) -> Iterator[Findin
 
 
 def outcome_of(
-    series: Series, file: str, read: Read, behind: int, findings: Iterable[Finding]
-) -> Outcome:
+    series: Series, file: str, read: Read, behind: int, findings: Iterable[LogFinding]
+) -> CheckOutcome:
     """What a segment that should end at `behind` gave."""
     found = tuple(findings)
     base = read.check.segment.base_offset
     known = Checked(series, file, base, behind, read.size, read.sha256)
     known = known._replace(voids=tuple(read.check.voids), damaged=bool(found))
-    return Outcome(known, found)
+    return CheckOutcome(known, found)
 
 
-def unreadable(series: Series, offset: int, file: str, error: Exception) -> Outcome:
+def unreadable(series: Series, offset: int, file: str, error: Exception) -> CheckOutcome:
     """A file that could not be read where the task ran."""
     wanted = "a file that every executor can read"
     found = f"on host {socket.gethostname()}: {error}"
-    return Outcome(None, (finding(series, offset, file, wanted=wanted, found=found),))
+    return CheckOutcome(None, (finding(series, offset, file, wanted=wanted, found=found),))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from samelog.spark.jobs.archives import plan_archive
 from samelog.spark.jobs.directories import plan_directories
-from samelog.spark.jobs.findings import Outcome, Report, report
+from samelog.spark.jobs.findings import Check, CheckOutcome, VerifyPlan, VerifyReport, deal, report
 from samelog.spark.jobs.live import plan_cluster
-from samelog.spark.jobs.plans import Check, Plan, deal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ SHARES_PER_CORE = 8
 
 
 @dataclass(frozen=True)
-class Places:
+class VerifyTargets:
     """What is to be verified: directories with merged logs, archives (URLs or directories), and
     clusters (paths of client.toml); of all topics, or of some.
     """
@@ -35,20 +34,20 @@ class Places:
     topics: Sequence[str] = ()
 
 
-def plan(places: Places) -> Plan:
+def plan(places: VerifyTargets) -> VerifyPlan:
     """All there is to check. Raises CopyFault, SourceError, AdminError, LogFormatError, OSError."""
     plans = [plan_archive(url, places.topics) for url in places.archives]
     plans += [plan_cluster(path, places.topics) for path in places.clusters]
     if places.directories:
         plans.append(plan_directories(places.directories, places.topics))
-    whole = Plan()
+    whole = VerifyPlan()
     for each in plans:
         whole.tasks += each.tasks
         whole.findings += each.findings
     return whole
 
 
-def verify(spark: SparkSession, places: Places) -> Report:
+def verify(spark: SparkSession, places: VerifyTargets) -> VerifyReport:
     """Check everything at these places. Raises as `plan`."""
     planned = plan(places)
     if not planned.tasks:
@@ -59,6 +58,6 @@ def verify(spark: SparkSession, places: Places) -> Report:
     return report(outcomes, planned.findings)
 
 
-def check_all(share: Iterable[Check]) -> Iterator[Outcome]:
+def check_all(share: Iterable[Check]) -> Iterator[CheckOutcome]:
     """A task of Spark."""
     return (each.check() for each in share)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
 from samelog.spark.logs.local_logs import LocalLogs, read_local
-from samelog.spark.options import Access, ReadMode
+from samelog.spark.options import LogAccess, ReadMode
 from samelog.spark.plan.catalogue import Logs
-from samelog.spark.plan.offsets import Range
+from samelog.spark.plan.offsets import OffsetRange
 from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ _nodes: dict[tuple[int, str], Nodes] = {}
 """By process and configuration: Spark uses its Python processes for many tasks."""
 
 
-def local_directory(access: Access) -> str | None:
+def local_directory(access: LogAccess) -> str | None:
     """Where this host has copies, if somebody says so and they may be read."""
     if access.mode is ReadMode.REMOTE:
         return None
     return access.directory or os.environ.get(DIRECTORY_VARIABLE)
 
 
-def config_path(access: Access) -> str | None:
+def config_path(access: LogAccess) -> str | None:
     """The client.toml of this host, if somebody names it and nodes may be asked."""
     if access.mode is ReadMode.LOCAL:
         return None
     return access.config or os.environ.get(CONFIG_VARIABLE)
 
 
-def open_logs(access: Access) -> Logs:
+def open_logs(access: LogAccess) -> Logs:
     """What the driver looks at: an archive if there is one; nodes, which know best; or else copies.
     Raises SourceError.
     """
@@ -61,7 +61,7 @@ def open_logs(access: Access) -> Logs:
     return LocalLogs(directory)
 
 
-def _needs(access: Access) -> str:
+def _needs(access: LogAccess) -> str:
     config = f"the option config, a client.toml (or {CONFIG_VARIABLE})"
     directory = f"the option directory, a subscriber's (or {DIRECTORY_VARIABLE})"
     match access.mode:
@@ -74,7 +74,7 @@ def _needs(access: Access) -> str:
 
 
 def read_range(
-    access: Access, wanted: Range, *, may_skip: bool
+    access: LogAccess, wanted: OffsetRange, *, may_skip: bool
 ) -> Iterator[tuple[Chunk, int, int]]:
     """The batches that hold a range, each with the offsets [start, end) of it that are wanted.
     `may_skip`: what is archived is left out, instead of being an error.
@@ -95,7 +95,7 @@ def read_range(
             position = max(position, lost.earliest)
 
 
-def _pieces(access: Access, wanted: Range) -> Iterator[Chunk]:
+def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
     """From the copy here, and what it does not have from nodes."""
     directory, path = local_directory(access), config_path(access)
     position, problem = wanted.start, ""
@@ -112,7 +112,9 @@ def _pieces(access: Access, wanted: Range) -> Iterator[Chunk]:
         yield from _from_nodes(access, path, wanted._replace(start=position), problem)
 
 
-def _from_nodes(access: Access, path: str | None, wanted: Range, problem: str) -> Iterator[Chunk]:
+def _from_nodes(
+    access: LogAccess, path: str | None, wanted: OffsetRange, problem: str
+) -> Iterator[Chunk]:
     if path is None:
         raise NotReadable(f"{wanted}: to read it, this host needs {_needs(access)}")
     try:
@@ -121,7 +123,7 @@ def _from_nodes(access: Access, path: str | None, wanted: Range, problem: str) -
         raise NotReadable(f"{wanted}: {problem}{error}") from error
 
 
-def shared_nodes(path: str, access: Access) -> Nodes:
+def shared_nodes(path: str, access: LogAccess) -> Nodes:
     """Nodes, asked over one connection of this process for all its tasks. Raises NotReadable."""
     from samelog.spark.logs.nodes import Nodes
 

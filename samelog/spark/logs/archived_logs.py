@@ -19,8 +19,8 @@ from samelog.archiver.copies.targets import Target, open_target
 from samelog.spark.errors import DataLoss, NotReadable
 from samelog.spark.logs.archived_records import first_at, tables_of
 from samelog.spark.options import Archive
-from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState
-from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ class ArchivedLogs:
     """For the driver. Implements catalogue.Logs."""
 
     def __init__(self, archive: Archive) -> None:
-        self._copies = Copies(archive)
+        self._copies = ArchivedCopies(archive)
         self._known: dict[str, TopicState] = {}
         self._next_look_at = float("-inf")
 
@@ -62,7 +62,7 @@ class ArchivedLogs:
         """Nothing stays open."""
 
 
-class Copies:
+class ArchivedCopies:
     """The manifests of an archive, each read once."""
 
     def __init__(self, archive: Archive) -> None:
@@ -132,11 +132,11 @@ class Copies:
             found = self._manifests[place, base] = read
         return found
 
-    def _bounds(self, place: CopiedLog) -> Bounds:
+    def _bounds(self, place: CopiedLog) -> OffsetBounds:
         bases = self._bases(place)
         last = self._manifest(place, bases[-1])
         count = last.next_offset - last.first_offset
-        return Bounds(bases[0], last.next_offset, last.size / count if count else 0.0)
+        return OffsetBounds(bases[0], last.next_offset, last.size / count if count else 0.0)
 
     def offset_at(self, name: PartitionName, timestamp_ms: int) -> int | None:
         """The first offset with this timestamp or a later one. Raises NotReadable."""
@@ -152,7 +152,7 @@ class Copies:
             raise NotReadable(self._told(str(name), fault)) from fault
         return None
 
-    def read(self, wanted: Range, columns: list[str]) -> Iterator[pa.Table]:
+    def read(self, wanted: OffsetRange, columns: list[str]) -> Iterator[pa.Table]:
         """The records of a range, with at least these columns. Raises NotReadable, DataLoss."""
         try:
             place = self._place(wanted.name)
@@ -162,7 +162,9 @@ class Copies:
         except CopyFault as fault:
             raise NotReadable(self._told(str(wanted), fault)) from fault
 
-    def _read(self, place: CopiedLog, wanted: Range, columns: list[str]) -> Iterator[pa.Table]:
+    def _read(
+        self, place: CopiedLog, wanted: OffsetRange, columns: list[str]
+    ) -> Iterator[pa.Table]:
         bases, position = self._bases(place), wanted.start
         while position < wanted.end:
             at = bisect_right(bases, position) - 1
@@ -174,7 +176,7 @@ class Copies:
             position = end
 
 
-def _not_copied(wanted: Range, position: int, later: list[int]) -> DataLoss:
+def _not_copied(wanted: OffsetRange, position: int, later: list[int]) -> DataLoss:
     """The error of a range of which something has no copy."""
     earliest = later[0] if later else wanted.end
     lost = f"offsets {position} to {min(earliest, wanted.end) - 1}"
@@ -186,7 +188,7 @@ def _not_copied(wanted: Range, position: int, later: list[int]) -> DataLoss:
 
 
 def read_archived(
-    archive: Archive, wanted: Range, columns: list[str], *, may_skip: bool
+    archive: Archive, wanted: OffsetRange, columns: list[str], *, may_skip: bool
 ) -> Iterator[pa.Table]:
     """The records of a range. `may_skip`: what has no copy is left out, instead of being an error.
 
@@ -194,7 +196,7 @@ def read_archived(
         NotReadable: a copy cannot be read.
         DataLoss: there is none of some of it.
     """
-    copies, position = Copies(archive), wanted.start
+    copies, position = ArchivedCopies(archive), wanted.start
     while position < wanted.end:
         try:
             yield from copies.read(wanted._replace(start=position), columns)

@@ -17,11 +17,11 @@ from samelog.archiver.copies.targets import Target, translated_errors
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
+from samelog.spark.plan.offsets import Span
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Span = tuple[int, int]
 BASE_OFFSET = Struct(">q")
 PLACE_COLUMNS = ["offset", "timestamp"]
 

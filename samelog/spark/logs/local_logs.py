@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import parse_input_name
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
-from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
-from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import copy_path, find_partition_directories
@@ -108,12 +108,12 @@ class LocalLogs:
         self._open.clear()
 
 
-def _bounds(log: MergedLog) -> Bounds:
+def _bounds(log: MergedLog) -> OffsetBounds:
     end = log.next_offset
-    return Bounds(log.start_offset, end, record_bytes(log.end(), end))
+    return OffsetBounds(log.start_offset, end, record_bytes(log.end(), end))
 
 
-def read_local(directory: str, wanted: Range, *, wait_s: float) -> Iterator[Chunk]:
+def read_local(directory: str, wanted: OffsetRange, *, wait_s: float) -> Iterator[Chunk]:
     """The batches that hold a range, from the copy in `directory`; the first and the last one may
     hold more. Waits for the copy to reach the end of the range.
 
@@ -136,7 +136,7 @@ def read_local(directory: str, wanted: Range, *, wait_s: float) -> Iterator[Chun
         reader.close()
 
 
-def archived(wanted: Range, earliest: int) -> DataLoss:
+def archived(wanted: OffsetRange, earliest: int) -> DataLoss:
     """The error of a range whose beginning is not there any more."""
     return DataLoss(
         f"{wanted.name}: wanted are [{wanted.start}, {wanted.end}), but the first offset there is "
@@ -146,7 +146,7 @@ def archived(wanted: Range, earliest: int) -> DataLoss:
     )
 
 
-def _open_reader(path: str, wanted: Range) -> TailReader:
+def _open_reader(path: str, wanted: OffsetRange) -> TailReader:
     try:
         reader = TailReader.open(OsFileSystem(), path)
     except LogFormatError as error:
@@ -165,7 +165,7 @@ def _open_reader(path: str, wanted: Range) -> TailReader:
     return reader
 
 
-def _wait_for_end(reader: TailReader, wanted: Range, wait_s: float) -> None:
+def _wait_for_end(reader: TailReader, wanted: OffsetRange, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while (end := reader.bounds()[1]) < wanted.end:
         if time.monotonic() >= deadline:
@@ -176,7 +176,7 @@ def _wait_for_end(reader: TailReader, wanted: Range, wait_s: float) -> None:
         time.sleep(POLL_S)
 
 
-def _read(reader: TailReader, wanted: Range) -> Chunk:
+def _read(reader: TailReader, wanted: OffsetRange) -> Chunk:
     chunk = reader.read(READ_BYTES)
     if chunk is None:
         reader.look_again()  # says what is damaged

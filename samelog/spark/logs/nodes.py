@@ -28,7 +28,7 @@ from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.spark.errors import DataLoss, NotReadable, SourceError
 from samelog.spark.logs.local_logs import archived
-from samelog.spark.plan.offsets import Range
+from samelog.spark.plan.offsets import OffsetRange
 from samelog.subscriber.tail_reader import Chunk, chunk_of
 from samelog.wire.errors import FaultCode, WireError
 from samelog.wire.messages import MergedStartsAt, Start
@@ -158,7 +158,7 @@ class Nodes:
 
     # --- ranges -----------------------------------------------------------------------------------
 
-    def read(self, wanted: Range) -> Iterator[Chunk]:
+    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """The batches that hold a range; the first and the last one may hold more. A node that
         fails is left for the next one, which goes on at the same offset.
 
@@ -181,7 +181,7 @@ class Nodes:
             except (RuntimeFault, WireError, TimeoutError) as error:
                 self._pass_on(error, deadline)
 
-    def _stream(self, wanted: Range) -> Iterator[Chunk]:
+    def _stream(self, wanted: OffsetRange) -> Iterator[Chunk]:
         name = wanted.name
         place = Wanted(name.topic, wanted.topic_id, name.partition, Start.OFFSET, wanted.start)
         deadline = time.monotonic() + self._timeout_s
@@ -223,7 +223,7 @@ async def _hang_up(pull: RangePull) -> None:
     await pull.connection.wait_ended()
 
 
-def _checked(data: bytes, wanted: Range, position: int, *, is_first: bool) -> Chunk:
+def _checked(data: bytes, wanted: OffsetRange, position: int, *, is_first: bool) -> Chunk:
     """The piece, if it is what was asked for: whole valid batches, from `position` on."""
     scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
     if scan.end != len(data) or not data:
@@ -237,7 +237,7 @@ def _checked(data: bytes, wanted: Range, position: int, *, is_first: bool) -> Ch
     return chunk
 
 
-def _raise_if_lost(wanted: Range, error: PullRefused) -> None:
+def _raise_if_lost(wanted: OffsetRange, error: PullRefused) -> None:
     """Raise what no other node could mend."""
     match error.code:
         case FaultCode.OUT_OF_RANGE if error.earliest > wanted.start:

@@ -13,7 +13,7 @@ from samelog.replicator.pull.range_pull import Wanted
 from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.spark.errors import NotReadable
 from samelog.spark.logs.nodes import Nodes
-from samelog.spark.plan.catalogue import Bounds, Catalogue, TopicState, record_bytes
+from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
 from samelog.spark.plan.offsets import PartitionName
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import MergedStartsAt, Start
@@ -86,10 +86,10 @@ class RemoteLogs:
         self._nodes.close()
 
 
-def _bounds(place: MergedStartsAt) -> Bounds:
+def _bounds(place: MergedStartsAt) -> OffsetBounds:
     """Of a partition whose end is at `place`."""
     size = record_bytes((place.base_offset, place.byte), place.end_offset)
-    return Bounds(place.start_offset, place.end_offset, size)
+    return OffsetBounds(place.start_offset, place.end_offset, size)
 
 
 def _never_back(known: TopicState, told: TopicState) -> TopicState:
@@ -100,5 +100,5 @@ def _never_back(known: TopicState, told: TopicState) -> TopicState:
     for number, before in known.partitions.items():
         now = bounds.get(number, before)
         size = now.record_bytes or before.record_bytes
-        bounds[number] = Bounds(max(before.start, now.start), max(before.end, now.end), size)
+        bounds[number] = OffsetBounds(max(before.start, now.start), max(before.end, now.end), size)
     return TopicState(told.topic_id, bounds)

@@ -15,7 +15,7 @@ from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.access import config_path
-from samelog.spark.options import Options, Selection
+from samelog.spark.options import Options, TopicSelection
 
 TYPES: Mapping[str, str] = {
     "bool": "BOOLEAN",
@@ -50,7 +50,7 @@ def own_schema(options: Options) -> str | None:
     return common_schema({name: told[name] for name in told if _is_read(options.selection, name)})
 
 
-def _is_read(selection: Selection, topic: str) -> bool:
+def _is_read(selection: TopicSelection, topic: str) -> bool:
     if selection.pattern is None:
         return topic in selection.topics
     return re.fullmatch(selection.pattern, topic) is not None

@@ -10,9 +10,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from samelog.spark.errors import LakeConflict, LakeError, NoSpark, PipelineError
+
 if TYPE_CHECKING:
     from samelog.spark.pipelines.delta_log import DataFile, LakeCommit
-    from samelog.spark.pipelines.errors import LakeConflict, LakeError, NoSpark, PipelineError
     from samelog.spark.pipelines.lake import Lake, checkpoint_below, query_of
     from samelog.spark.pipelines.lake_table import LakeTable
     from samelog.spark.pipelines.running import triggered
@@ -35,11 +36,7 @@ _MODULES = {
     "DataFile": "delta_log",
     "Lake": "lake",
     "LakeCommit": "delta_log",
-    "LakeConflict": "errors",
-    "LakeError": "errors",
     "LakeTable": "lake_table",
-    "NoSpark": "errors",
-    "PipelineError": "errors",
     "checkpoint_below": "lake",
     "query_of": "lake",
     "triggered": "running",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from samelog.spark.pipelines.errors import LakeError
+from samelog.spark.errors import LakeError
 
 READER_VERSION, WRITER_VERSION = 1, 2
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"

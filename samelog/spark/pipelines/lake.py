@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions
 
 from samelog.format.names import check_session_name
+from samelog.spark.errors import LakeError
 from samelog.spark.pipelines.delta_log import LakeCommit
-from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.lake_table import LakeTable
 from samelog.spark.pipelines.running import triggered
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from samelog.spark.errors import LakeError
 from samelog.spark.pipelines.delta_log import DataFile, LakeCommit
-from samelog.spark.pipelines.errors import LakeError
 
 if TYPE_CHECKING:
     from samelog.spark.pipelines.lake_table import LakeTable
@@ -19,22 +19,24 @@ TARGET_BYTES = 128 << 20
 SMALL = 0.75
 """A file is left alone from this share of the target on."""
 ORDER = ("topic", "partition", "offset")
-Partition = tuple[tuple[str, str | None], ...]
+PartitionValues = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """One partition's: how many files became how many, and their bytes."""
 
-    partition: Partition
+    partition: PartitionValues
     before: int
     after: int
     size: int
 
 
-def plan(files: Iterable[DataFile], target: int) -> list[tuple[Partition, list[DataFile], int]]:
+def plan(
+    files: Iterable[DataFile], target: int
+) -> list[tuple[PartitionValues, list[DataFile], int]]:
     """Which partitions have files to put together, and how many they will be. Deterministic."""
-    groups: dict[Partition, list[DataFile]] = {}
+    groups: dict[PartitionValues, list[DataFile]] = {}
     for file in files:
         if file.size < target * SMALL:
             groups.setdefault(file.partition, []).append(file)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from samelog.spark.errors import LakeError
 from samelog.spark.pipelines.delta_log import LakeCommit, LakeVersion
-from samelog.spark.pipelines.errors import LakeError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.plan.offsets import PartitionName, parse
 
@@ -27,7 +27,7 @@ PLACE = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReplayedRange:
     """Offsets of a partition that were replayed: [start, end)."""
 
     topic: str
@@ -40,7 +40,7 @@ class Range:
 class Replayed:
     """What a replay did: which ranges, how many files it replaced by how many."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ReplayedRange, ...]
     removed: int
     added: int
 
@@ -83,7 +83,7 @@ def _places(table: LakeTable, lake: Lake) -> tuple[str, ...]:
 
 def _positions(
     spark: SparkSession, lake: Lake, at: LakeVersion, checkpoint: str | None
-) -> tuple[Range, ...]:
+) -> tuple[ReplayedRange, ...]:
     """What the queries that fill the lake have brought, from their checkpoints."""
     ends: dict[PartitionName, int] = {}
     for who, batch in at.batches.items():
@@ -98,16 +98,16 @@ def _positions(
         read = parse(json.loads(source))
         for name, end in () if read is None else read.to.items():
             ends[name] = max(end, ends.get(name, 0))
-    return tuple(Range(name.topic, name.partition, 0, end) for name, end in ends.items())
+    return tuple(ReplayedRange(name.topic, name.partition, 0, end) for name, end in ends.items())
 
 
-def _ranges(records: DataFrame, names: tuple[str, ...]) -> tuple[Range, ...]:
+def _ranges(records: DataFrame, names: tuple[str, ...]) -> tuple[ReplayedRange, ...]:
     *partition, offset = names
     found = records.groupBy(*partition).agg(f.min(offset), f.max(offset)).orderBy(*partition)
-    return tuple(Range(topic, number, a, b + 1) for topic, number, a, b in found.collect())
+    return tuple(ReplayedRange(topic, number, a, b + 1) for topic, number, a, b in found.collect())
 
 
-def _inside(ranges: tuple[Range, ...], names: tuple[str, ...]) -> Column:
+def _inside(ranges: tuple[ReplayedRange, ...], names: tuple[str, ...]) -> Column:
     topic, partition, offset = (f.col(name) for name in names)
     found = f.lit(False)  # noqa: FBT003 - Spark's
     for each in ranges:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions
 from pyspark.sql.types import StructField, StructType
 
+from samelog.spark.errors import LakeConflict, LakeError
 from samelog.spark.pipelines.delta_log import (
     DataFile,
     LakeCommit,
@@ -27,7 +28,6 @@ from samelog.spark.pipelines.delta_log import (
     encode,
     file_name,
 )
-from samelog.spark.pipelines.errors import LakeConflict, LakeError
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:

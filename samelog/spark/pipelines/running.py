@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from samelog.spark.errors import BadOption
-from samelog.spark.pipelines.errors import PipelineError
+from samelog.spark.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -25,7 +24,7 @@ OURS = re.compile(r"^samelog\.(?:\w+\.)+\w+: ")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class QueryProgress:
     """What a query has done since it was started: micro-batches, and rows read."""
 
     batches: int = 0
@@ -44,8 +43,8 @@ def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 
 def follow(
-    query: StreamingQuery, on_progress: Callable[[Progress], None] = lambda progress: None
-) -> Progress:
+    query: StreamingQuery, on_progress: Callable[[QueryProgress], None] = lambda progress: None
+) -> QueryProgress:
     """Wait for a query's end, or stop it when interrupted. Raises PipelineError if it failed."""
     seen: dict[int, int] = {}
     try:
@@ -60,10 +59,10 @@ def follow(
 
 
 def _look(
-    query: StreamingQuery, seen: dict[int, int], on_progress: Callable[[Progress], None]
-) -> Progress:
+    query: StreamingQuery, seen: dict[int, int], on_progress: Callable[[QueryProgress], None]
+) -> QueryProgress:
     seen.update((each.batchId, each.numInputRows) for each in query.recentProgress)
-    found = Progress(len(seen), sum(seen.values()))
+    found = QueryProgress(len(seen), sum(seen.values()))
     on_progress(found)
     return found
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from samelog.spark.pipelines.errors import NoSpark
+from samelog.spark.errors import NoSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from samelog.spark.plan.offsets import Offsets, PartitionName
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """The offsets [start, end) of a partition can be read; a record takes about `record_bytes` in
     the log, by its newest segment (0: not known).
     """
@@ -27,7 +27,7 @@ class TopicState:
     """One topic now."""
 
     topic_id: str
-    partitions: Mapping[int, Bounds]
+    partitions: Mapping[int, OffsetBounds]
 
 
 def record_bytes(segment: tuple[int, int], end: int) -> float:
@@ -59,7 +59,7 @@ class Logs(Protocol):
         """Let go of files and connections."""
 
 
-def partitions_of(catalogue: Catalogue) -> dict[PartitionName, Bounds]:
+def partitions_of(catalogue: Catalogue) -> dict[PartitionName, OffsetBounds]:
     """All partitions."""
     return {
         PartitionName(topic, partition): bounds

@@ -24,6 +24,10 @@ INITIAL: dict[str, Any] = {"init": True, "v": VERSION}
 """The symbolic offset before everything."""
 
 
+Span = tuple[int, int]
+"""Offsets [first, behind) of one partition."""
+
+
 class PartitionName(NamedTuple):
     """A partition of a topic."""
 
@@ -38,7 +42,7 @@ Offsets = Mapping[PartitionName, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class StreamOffset:
     """A journalled offset. `logs`: topic -> topic id; `to`: the next offset to be read of each
     partition; `begin`: where partitions start that the offset before this one does not have.
     """
@@ -54,7 +58,7 @@ class Ends:
         return {**told, "to": _nested(self.to), "v": VERSION}
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets [start, end) of one partition of one log."""
 
     name: PartitionName
@@ -71,7 +75,7 @@ class Range(NamedTuple):
         return f"{self.name} [{self.start}, {self.end})"
 
 
-def parse(offset: Mapping[str, Any]) -> Ends | None:
+def parse(offset: Mapping[str, Any]) -> StreamOffset | None:
     """What Spark has journalled; None: the symbolic one. Raises SourceError."""
     try:
         if offset["v"] != VERSION:
@@ -82,7 +86,7 @@ def parse(offset: Mapping[str, Any]) -> Ends | None:
         if "init" in offset:
             return None
         logs = {str(topic): str(log) for topic, log in offset["log"].items()}
-        return Ends(logs, flat(offset["to"]), flat(offset.get("from", {})))
+        return StreamOffset(logs, flat(offset["to"]), flat(offset.get("from", {})))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SourceError(
             f"the checkpoint has an offset that is not samelog's: {dict(offset)!r}; it belongs to "
@@ -106,7 +110,7 @@ def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
     return told
 
 
-def ranges_between(start: Ends | None, end: Ends) -> list[Range]:
+def ranges_between(start: StreamOffset | None, end: StreamOffset) -> list[OffsetRange]:
     """What a batch reads: everything from one journalled offset to the other, by partition.
 
     A partition goes on where `start` ends, if that is of the same log; else it starts where `end`
@@ -121,11 +125,11 @@ def ranges_between(start: Ends | None, end: Ends) -> list[Range]:
                 "checkpoint was changed; use a new one"
             )
         if begin < end.to[name]:
-            found.append(Range(name, end.logs[name.topic], begin, end.to[name]))
+            found.append(OffsetRange(name, end.logs[name.topic], begin, end.to[name]))
     return found
 
 
-def begin_of(start: Ends | None, end: Ends, name: PartitionName) -> int:
+def begin_of(start: StreamOffset | None, end: StreamOffset, name: PartitionName) -> int:
     """Where a batch begins in a partition."""
     if start is not None and start.logs.get(name.topic) == end.logs[name.topic]:
         known = start.to.get(name)

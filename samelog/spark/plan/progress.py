@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from samelog.spark.errors import DataLoss
-from samelog.spark.plan.catalogue import Bounds, Catalogue, ids_of, partitions_of
-from samelog.spark.plan.limits import limit_ends
-from samelog.spark.plan.offsets import Ends, Offsets, PartitionName, Range
+from samelog.spark.plan.batching import limit_ends
+from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, ids_of, partitions_of
+from samelog.spark.plan.offsets import OffsetRange, Offsets, PartitionName, StreamOffset
 
 UNKNOWN_RECORD_BYTES = 1024.0
 """What a record is taken for where nothing is known of its size."""
@@ -21,19 +21,22 @@ REMEDY = (
 )
 
 
-def begin_stream(catalogue: Catalogue, begins: Offsets) -> Ends:
+def begin_stream(catalogue: Catalogue, begins: Offsets) -> StreamOffset:
     """The end of the empty first batch, which pins where the query starts."""
-    return Ends(ids_of(catalogue), begins, begins)
+    return StreamOffset(ids_of(catalogue), begins, begins)
 
 
-def losses(start: Ends, catalogue: Catalogue) -> list[str]:
+def losses(start: StreamOffset, catalogue: Catalogue) -> list[str]:
     """What a query that has come to `start` misses; a text for each partition."""
     bounds = partitions_of(catalogue)
     return [text for name in sorted(start.to) if (text := _loss(start, catalogue, bounds, name))]
 
 
 def _loss(
-    start: Ends, catalogue: Catalogue, bounds: Mapping[PartitionName, Bounds], name: PartitionName
+    start: StreamOffset,
+    catalogue: Catalogue,
+    bounds: Mapping[PartitionName, OffsetBounds],
+    name: PartitionName,
 ) -> str | None:
     wanted, known = start.to[name], start.logs[name.topic]
     topic = catalogue.get(name.topic)
@@ -58,7 +61,7 @@ def _loss(
     return None
 
 
-def is_behind(start: Ends, catalogue: Catalogue) -> bool:
+def is_behind(start: StreamOffset, catalogue: Catalogue) -> bool:
     """Whether what was seen ends before `start`, which may be because who was asked lags."""
     bounds = partitions_of(catalogue)
     return any(
@@ -77,13 +80,13 @@ def refuse_losses(lost: Iterable[str]) -> None:
 
 
 def advance(
-    start: Ends,
+    start: StreamOffset,
     catalogue: Catalogue,
     stops: Offsets,
     *,
     most: int | None = None,
     most_bytes: int | None = None,
-) -> Ends:
+) -> StreamOffset:
     """The next offset: everything there is, up to `stops` where a partition has one, and at most
     `most` offsets and about `most_bytes`. Partitions that `start` does not know begin at their
     log's start.
@@ -100,11 +103,11 @@ def advance(
     limited = ends if most is None else limit_ends(begins, ends, most)
     if most_bytes is not None:
         limited = limit_ends(begins, limited, _fitting(begins, limited, bounds, most_bytes))
-    return Ends(ids_of(catalogue), limited, begin)
+    return StreamOffset(ids_of(catalogue), limited, begin)
 
 
 def _fitting(
-    begins: Offsets, ends: Offsets, bounds: Mapping[PartitionName, Bounds], most_bytes: int
+    begins: Offsets, ends: Offsets, bounds: Mapping[PartitionName, OffsetBounds], most_bytes: int
 ) -> int:
     """About how many of the offsets between fit into so many bytes; at least one."""
     sizes = {name: ends[name] - begins[name] for name in ends}
@@ -114,24 +117,24 @@ def _fitting(
     return max(1, int(sum(sizes.values()) * most_bytes / total)) if total else 1
 
 
-def _goes_on(start: Ends, catalogue: Catalogue, name: PartitionName) -> bool:
+def _goes_on(start: StreamOffset, catalogue: Catalogue, name: PartitionName) -> bool:
     is_same = start.logs.get(name.topic) == catalogue[name.topic].topic_id
     return is_same and name in start.to
 
 
-def is_idle(start: Ends, end: Ends) -> bool:
+def is_idle(start: StreamOffset, end: StreamOffset) -> bool:
     """Whether there is nothing new."""
     return (start.logs, start.to) == (end.logs, end.to)
 
 
-def count(start: Ends, end: Ends) -> int:
+def count(start: StreamOffset, end: StreamOffset) -> int:
     """How many offsets lie between."""
     return sum(
         offset - end.begin.get(name, start.to.get(name, offset)) for name, offset in end.to.items()
     )
 
 
-def clamp(ranges: Iterable[Range], catalogue: Catalogue) -> list[Range]:
+def clamp(ranges: Iterable[OffsetRange], catalogue: Catalogue) -> list[OffsetRange]:
     """What is left of the ranges: of the same logs, and not archived."""
     bounds = partitions_of(catalogue)
     kept = []

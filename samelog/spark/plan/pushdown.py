@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from samelog.spark.plan.offsets import Range
-from samelog.spark.plan.places import FindTime
+from samelog.spark.plan.offsets import OffsetRange
+from samelog.spark.plan.range_limits import FindTime
 
 
 class Narrowing:
@@ -35,7 +35,7 @@ class Narrowing:
             if len(path) == 1 and path[0].startswith(prefix):
                 self._filters.append((path[0].removeprefix(prefix), each))
 
-    def apply(self, ranges: Sequence[Range], find_time: FindTime) -> list[Range]:
+    def apply(self, ranges: Sequence[OffsetRange], find_time: FindTime) -> list[OffsetRange]:
         """What is left. `find_time`: the first offset at or behind a time, None if there is none.
         (Times need not rise along a log; but before that offset all are earlier.)
         """
@@ -61,7 +61,7 @@ def _holds(condition: Filter, value: str | int) -> bool:
             return True
 
 
-def _within(condition: Filter, each: Range) -> Range:
+def _within(condition: Filter, each: OffsetRange) -> OffsetRange:
     """The offsets between those that pass, and they themselves."""
     start, end = each.start, each.end
     match condition:
@@ -80,7 +80,7 @@ def _within(condition: Filter, each: Range) -> Range:
     return each._replace(start=max(start, each.start), end=min(end, each.end))
 
 
-def _since(condition: Filter, each: Range, find_time: FindTime) -> Range:
+def _since(condition: Filter, each: OffsetRange, find_time: FindTime) -> OffsetRange:
     match condition:
         case EqualTo(value=value) | GreaterThan(value=value) | GreaterThanOrEqual(value=value):
             return _from_time(each, value, find_time)
@@ -88,6 +88,6 @@ def _since(condition: Filter, each: Range, find_time: FindTime) -> Range:
             return each
 
 
-def _from_time(each: Range, value: datetime, find_time: FindTime) -> Range:
+def _from_time(each: OffsetRange, value: datetime, find_time: FindTime) -> OffsetRange:
     found = find_time(each.name, max(0, floor(value.timestamp() * 1000)))
     return each._replace(start=each.end if found is None else max(found, each.start))

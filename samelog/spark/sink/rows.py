@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-Place = tuple[str | None, int | None]
+RowTarget = tuple[str | None, int | None]
 """What the columns topic and partition say."""
 _BYTES = (BinaryType, StringType)
 _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
@@ -87,7 +87,7 @@ def pieces(batch: pa.RecordBatch, topic: str | None) -> Iterator[Piece]:
         yield Piece(where, partition, part)
 
 
-def _grouped(places: pa.Table, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+def _grouped(places: pa.Table, rows: pa.Table) -> Iterator[tuple[RowTarget, pa.Table]]:
     """The rows by what the columns topic and partition say of them; the sort keeps their order."""
     import pyarrow.compute as pc
 

@@ -26,10 +26,10 @@ from pyspark.sql.datasource import (
 
 from samelog.admin.requests import StagedRun
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
-from samelog.spark.errors import BadOption, UnknownTopic
+from samelog.spark.errors import BadOption, TopicNotFound
 from samelog.spark.logs.access import config_path, shared_nodes
 from samelog.spark.logs.remote_logs import RemoteLogs
-from samelog.spark.options import Access, ReadMode
+from samelog.spark.options import LogAccess, ReadMode
 from samelog.spark.sink.rows import pieces
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class TaskWriters:
     def _partitions(self, topic: str) -> int:
         state = self._logs.look([topic]).get(topic)
         if state is None:
-            raise UnknownTopic(f"there is no topic {topic!r}: samelog topic create {topic}")
+            raise TopicNotFound(f"there is no topic {topic!r}: samelog topic create {topic}")
         return len(state.partitions)
 
     def hold(self) -> tuple[StagedRun, ...]:
@@ -111,7 +111,7 @@ class TaskWriters:
 
 
 def _nodes(options: SinkOptions) -> Nodes:
-    access = Access(mode=ReadMode.REMOTE, config=options.config)
+    access = LogAccess(mode=ReadMode.REMOTE, config=options.config)
     path = config_path(access)
     if path is None:
         raise BadOption("a query that writes needs the option config, a client.toml")

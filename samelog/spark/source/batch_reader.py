@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from samelog.spark.logs.access import open_logs
 from samelog.spark.options import Options
 from samelog.spark.plan.catalogue import Logs, ids_of, partitions_of
-from samelog.spark.plan.offsets import Range
-from samelog.spark.plan.places import check_order, settle
+from samelog.spark.plan.offsets import OffsetRange
 from samelog.spark.plan.pushdown import Narrowing
+from samelog.spark.plan.range_limits import check_order, settle
 from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
 from samelog.spark.source.selection import check_all_there, look
 
@@ -34,7 +34,7 @@ class SamelogBatchReader(DataSourceReader):
             ranges = self._narrow(plan(logs, self._options), logs)
         return tasks_of(ranges, self._options.splits)
 
-    def _narrow(self, ranges: list[Range], logs: Logs) -> list[Range]:
+    def _narrow(self, ranges: list[OffsetRange], logs: Logs) -> list[OffsetRange]:
         """What has to be read of the ranges: all."""
         return ranges
 
@@ -57,12 +57,12 @@ class NarrowingReader(SamelogBatchReader):
         self._filters = filters
         return filters
 
-    def _narrow(self, ranges: list[Range], logs: Logs) -> list[Range]:
+    def _narrow(self, ranges: list[OffsetRange], logs: Logs) -> list[OffsetRange]:
         prefix = self._options.values.metadata_prefix
         return Narrowing(self._filters, prefix=prefix).apply(ranges, logs.offset_at)
 
 
-def plan(logs: Logs, options: Options) -> list[Range]:
+def plan(logs: Logs, options: Options) -> list[OffsetRange]:
     """What the query reads. Raises SourceError."""
     catalogue = look(logs, options.selection)
     check_all_there(options.selection, catalogue)
@@ -72,7 +72,7 @@ def plan(logs: Logs, options: Options) -> list[Range]:
     ends = settle(ending, bounds, logs.offset_at)
     check_order(begins, starting, ends, ending)
     return [
-        Range(name, ids[name.topic], begins[name], ends[name])
+        OffsetRange(name, ids[name.topic], begins[name], ends[name])
         for name in sorted(bounds)
         if begins[name] < ends[name]
     ]

@@ -17,11 +17,11 @@ from samelog.format.errors import LogFormatError
 from samelog.spark.errors import NotReadable
 from samelog.spark.logs.access import read_range
 from samelog.spark.logs.archived_records import within
-from samelog.spark.options import Access, Splits
+from samelog.spark.options import LogAccess, Splits
 from samelog.spark.payload.columns import KAFKA_COLUMNS, Shape
 from samelog.spark.payload.payload import Payload
-from samelog.spark.plan.limits import Task, cut, pack
-from samelog.spark.plan.offsets import PartitionName, Range
+from samelog.spark.plan.batching import Task, cut, pack
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class SamelogPartition(InputPartition):
         self.task = task
 
 
-def tasks_of(ranges: list[Range], splits: Splits) -> list[SamelogPartition]:
+def tasks_of(ranges: list[OffsetRange], splits: Splits) -> list[SamelogPartition]:
     """The tasks that read these ranges."""
     pieces = cut(ranges, at_least=splits.min_partitions, most=splits.max_records)
     small = splits.small_piece if splits.max_records is None else 0
@@ -48,7 +48,7 @@ def tasks_of(ranges: list[Range], splits: Splits) -> list[SamelogPartition]:
 class TaskReader:
     """Reads tasks of one query; it goes to the hosts that run them."""
 
-    access: Access
+    access: LogAccess
     schema: StructType
     may_skip: bool
     payload: Payload | None = None
@@ -60,14 +60,14 @@ class TaskReader:
             for each in partition.task:
                 yield from self._read(each, shape)
 
-    def _read(self, wanted: Range, shape: Shape) -> Iterator[pa.RecordBatch]:
+    def _read(self, wanted: OffsetRange, shape: Shape) -> Iterator[pa.RecordBatch]:
         for table in self._tables(wanted, shape):
             unpacked = table
             if self.payload is not None:
                 unpacked = self.payload.unpack(table, wanted.name)
             yield from shape.batches(unpacked)
 
-    def _tables(self, wanted: Range, shape: Shape) -> Iterator[pa.Table]:
+    def _tables(self, wanted: OffsetRange, shape: Shape) -> Iterator[pa.Table]:
         """The records of a range."""
         if self.access.archive is not None:
             from samelog.spark.logs.archived_logs import read_archived

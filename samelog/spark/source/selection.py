@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 
-from samelog.spark.errors import UnknownTopic
-from samelog.spark.options import Selection
+from samelog.spark.errors import TopicNotFound
+from samelog.spark.options import TopicSelection
 from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
 
 
-def look(logs: Logs, selection: Selection) -> Catalogue:
+def look(logs: Logs, selection: TopicSelection) -> Catalogue:
     """What there is of the selection now. Raises SourceError."""
     topics = selection.topics
     if selection.pattern is not None:
@@ -28,20 +28,20 @@ def look(logs: Logs, selection: Selection) -> Catalogue:
 def _only(topic: str, state: TopicState, numbers: tuple[int, ...]) -> TopicState:
     missing = sorted(set(numbers) - set(state.partitions))
     if missing:
-        raise UnknownTopic(
+        raise TopicNotFound(
             f"assign: topic {topic} has no partition {', '.join(map(str, missing))}; it has "
             f"{', '.join(map(str, sorted(state.partitions)))}"
         )
     return TopicState(state.topic_id, {number: state.partitions[number] for number in numbers})
 
 
-def check_all_there(selection: Selection, catalogue: Catalogue) -> None:
-    """Every topic that is named must exist. Raises UnknownTopic."""
+def check_all_there(selection: TopicSelection, catalogue: Catalogue) -> None:
+    """Every topic that is named must exist. Raises TopicNotFound."""
     missing = [topic for topic in selection.topics if topic not in catalogue]
     if missing:
-        raise UnknownTopic(
+        raise TopicNotFound(
             f"there is no topic {', '.join(missing)}: check the name, or make it with "
             "`samelog topic create`; a subscriber's directory has only the topics it copies"
         )
     if selection.pattern is not None and not catalogue:
-        raise UnknownTopic(f"subscribePattern: no topic matches {selection.pattern!r}")
+        raise TopicNotFound(f"subscribePattern: no topic matches {selection.pattern!r}")

@@ -24,8 +24,7 @@ from samelog.spark.errors import BadOption, SourceError
 from samelog.spark.logs.access import config_path, open_logs
 from samelog.spark.options import Options
 from samelog.spark.plan.catalogue import Catalogue, Logs, ends_of, partitions_of
-from samelog.spark.plan.offsets import INITIAL, Ends, Offsets, parse, ranges_between
-from samelog.spark.plan.places import LATEST, check_order, settle
+from samelog.spark.plan.offsets import INITIAL, Offsets, StreamOffset, parse, ranges_between
 from samelog.spark.plan.progress import (
     advance,
     begin_stream,
@@ -36,13 +35,14 @@ from samelog.spark.plan.progress import (
     losses,
     refuse_losses,
 )
+from samelog.spark.plan.range_limits import LATEST, check_order, settle
 from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
 from samelog.spark.source.selection import check_all_there, look
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samelog.spark.source.positions import Positions
+    from samelog.spark.source.group_offsets import GroupOffsetCommitter
 
 LOOK_S = 0.02
 """Spark asks every 10 ms for the latest offset; more often than this nobody looks for it."""
@@ -55,7 +55,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._tasks = tasks
         self._logs: Logs | None = None
-        self._positions: Positions | None = None
+        self._positions: GroupOffsetCommitter | None = None
         self._seen: Catalogue = {}
         self._seen_at = float("-inf")
         self._stops: Offsets | None = None
@@ -103,7 +103,9 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the logs reach, for the query's progress."""
         seen = self._look()
-        return Ends({topic: seen[topic].topic_id for topic in seen}, ends_of(seen)).to_json()
+        return StreamOffset(
+            {topic: seen[topic].topic_id for topic in seen}, ends_of(seen)
+        ).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SamelogPartition]:
         """The tasks of a batch. Raises SourceError."""
@@ -151,12 +153,12 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             path = config_path(options.access)
             if path is None:
                 raise BadOption("positionGroup needs the option config: nodes keep the positions")
-            from samelog.spark.source.positions import Positions
+            from samelog.spark.source.group_offsets import GroupOffsetCommitter
 
-            self._positions = Positions(path, options.position_group)
+            self._positions = GroupOffsetCommitter(path, options.position_group)
         return self._logs
 
-    def _look_beyond(self, begin: Ends) -> Catalogue:
+    def _look_beyond(self, begin: StreamOffset) -> Catalogue:
         """What there is; who lags behind the query is given some time."""
         seen = self._look()
         deadline = time.monotonic() + self._options.access.local_wait_s
@@ -167,7 +169,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             seen = self._look()
         return seen
 
-    def _begin(self) -> Ends:
+    def _begin(self) -> StreamOffset:
         """Where the query starts, settled now."""
         catalogue = self._look()
         check_all_there(self._options.selection, catalogue)
@@ -186,7 +188,9 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceError("the query was stopped")
         return self._logs
 
-    def _advance(self, begin: Ends, seen: Catalogue, limit: ReadLimit | None) -> Ends:
+    def _advance(
+        self, begin: StreamOffset, seen: Catalogue, limit: ReadLimit | None
+    ) -> StreamOffset:
         """The next end, within the limits of the options, unless Spark wants all there is."""
         limits = self._options.limits
         if limit is None or isinstance(limit, ReadAllAvailable):
@@ -211,7 +215,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
         return settle(ending, partitions_of(catalogue), self._opened().offset_at)
 
-    def _waits(self, begin: Ends, end: Ends) -> bool:
+    def _waits(self, begin: StreamOffset, end: StreamOffset) -> bool:
         """Whether there is too little to make a batch of, and no need to make one yet."""
         limits = self._options.limits
         now = time.monotonic()

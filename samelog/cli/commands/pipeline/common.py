@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from samelog.spark.pipelines.running import Progress
+    from samelog.spark.pipelines.running import QueryProgress
 
 
 def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
@@ -97,7 +97,7 @@ def session(name: str, master: str | None, conf: dict[str, str]) -> Iterator[Spa
         yield spark
 
 
-def follow(query: StreamingQuery, label: str) -> Progress:
+def follow(query: StreamingQuery, label: str) -> QueryProgress:
     """Wait for the end of a query, with a sign of life on stderr if that is a terminal."""
     from samelog.spark.pipelines import running
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from samelog.spark.plan.offsets import Offsets, Range
+from samelog.spark.plan.offsets import OffsetRange, Offsets
 
-Task = tuple[Range, ...]
+Task = tuple[OffsetRange, ...]
 
 
 def limit_ends(begins: Offsets, ends: Offsets, most: int) -> Offsets:
@@ -29,7 +29,7 @@ def limit_ends(begins: Offsets, ends: Offsets, most: int) -> Offsets:
     return {name: begins[name] + share for name, share in shares.items()}
 
 
-def cut(ranges: Sequence[Range], *, at_least: int, most: int | None) -> list[Range]:
+def cut(ranges: Sequence[OffsetRange], *, at_least: int, most: int | None) -> list[OffsetRange]:
     """The same offsets in pieces: at least so many pieces if there are as many offsets, none of
     more than `most` offsets. Pieces of one range differ by at most one offset.
     """
@@ -44,17 +44,17 @@ def cut(ranges: Sequence[Range], *, at_least: int, most: int | None) -> list[Ran
     return pieces
 
 
-def _in_parts(whole: Range, parts: int) -> list[Range]:
+def _in_parts(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     bounds = [whole.start + whole.size * index // parts for index in range(parts + 1)]
     return [whole._replace(start=start, end=end) for start, end in pairwise(bounds) if end > start]
 
 
-def pack(pieces: Sequence[Range], *, small: int, at_least: int) -> list[Task]:
+def pack(pieces: Sequence[OffsetRange], *, small: int, at_least: int) -> list[Task]:
     """Tasks of the pieces, in order: pieces of fewer offsets than `small` share a task until it has
     as many, or its fair share. There are at least so many tasks if there are as many pieces.
     """
     fair = sum(each.size for each in pieces) // at_least
-    tasks: list[list[Range]] = []
+    tasks: list[list[OffsetRange]] = []
     for index, piece in enumerate(pieces):
         left = len(pieces) - index
         is_open = bool(tasks) and sum(each.size for each in tasks[-1]) + piece.size <= min(

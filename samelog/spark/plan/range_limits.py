@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samelog.spark.errors import BadOption, SourceError
-from samelog.spark.plan.catalogue import Bounds
+from samelog.spark.plan.catalogue import OffsetBounds
 from samelog.spark.plan.offsets import Offsets, PartitionName, flat
 
 EARLIEST, LATEST = -2, -1
@@ -20,7 +20,7 @@ _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OffsetRangeLimit:
     """A place for every partition (`everywhere`), or for `each`; offsets, or times in ms. `option`:
     where they come from, for messages.
     """
@@ -35,32 +35,32 @@ class Places:
         return self.each[name] if self.everywhere is None else self.everywhere
 
 
-def parse_offsets(option: str, text: str) -> Places:
+def parse_offsets(option: str, text: str) -> OffsetRangeLimit:
     """earliest, latest, or JSON: {"topic": {"0": 23, "1": -2}}; -2 is earliest, -1 latest."""
     everywhere = _NAMES.get(text.strip().lower())
     if everywhere is not None:
-        return Places(option, everywhere)
+        return OffsetRangeLimit(option, everywhere)
     each = _parse_each(option, text, 'earliest, latest or {"topic": {"0": 23, "1": -2}}')
     for name, offset in each.items():
         if offset < EARLIEST:
             raise BadOption(f"{option}: {name} has offset {offset}; -2 is earliest, -1 is latest")
-    return Places(option, None, each)
+    return OffsetRangeLimit(option, None, each)
 
 
-def parse_timestamp(option: str, text: str) -> Places:
+def parse_timestamp(option: str, text: str) -> OffsetRangeLimit:
     """One time for all partitions, in ms since 1970."""
     if not text.strip().isdecimal():
         raise BadOption(f"{option}: {text!r} is no time in ms since 1970")
-    return Places(option, int(text), is_time=True)
+    return OffsetRangeLimit(option, int(text), is_time=True)
 
 
-def parse_timestamps(option: str, text: str) -> Places:
+def parse_timestamps(option: str, text: str) -> OffsetRangeLimit:
     """A time for each partition, as JSON: {"topic": {"0": 1700000000000}}."""
     each = _parse_each(option, text, '{"topic": {"0": 1700000000000}}')
     for name, time_ms in each.items():
         if time_ms < 0:
             raise BadOption(f"{option}: {name} has {time_ms}, which is before 1970")
-    return Places(option, None, each, is_time=True)
+    return OffsetRangeLimit(option, None, each, is_time=True)
 
 
 def _parse_each(option: str, text: str, allowed: str) -> Mapping[PartitionName, int]:
@@ -74,7 +74,7 @@ def _parse_each(option: str, text: str, allowed: str) -> Mapping[PartitionName, 
     return found
 
 
-def check_complete(places: Places, partitions: Iterable[PartitionName]) -> None:
+def check_complete(places: OffsetRangeLimit, partitions: Iterable[PartitionName]) -> None:
     """Offsets for each partition must be for exactly those of the query. Raises BadOption."""
     if places.everywhere is not None:
         return
@@ -94,8 +94,8 @@ FindTime = Callable[[PartitionName, int], int | None]
 
 
 def settle(
-    places: Places,
-    bounds: Mapping[PartitionName, Bounds],
+    places: OffsetRangeLimit,
+    bounds: Mapping[PartitionName, OffsetBounds],
     find_time: FindTime,
     *,
     must_find: bool = False,
@@ -115,7 +115,7 @@ def settle(
     }
 
 
-def _settle_offset(places: Places, name: PartitionName, bounds: Bounds) -> int:
+def _settle_offset(places: OffsetRangeLimit, name: PartitionName, bounds: OffsetBounds) -> int:
     offset = places.of(name)
     if offset == EARLIEST:
         return bounds.start
@@ -130,7 +130,11 @@ def _settle_offset(places: Places, name: PartitionName, bounds: Bounds) -> int:
 
 
 def _settle_time(
-    places: Places, name: PartitionName, bounds: Bounds, find_time: FindTime, must_find: bool
+    places: OffsetRangeLimit,
+    name: PartitionName,
+    bounds: OffsetBounds,
+    find_time: FindTime,
+    must_find: bool,
 ) -> int:
     time_ms = places.of(name)
     found = find_time(name, time_ms)
@@ -143,7 +147,9 @@ def _settle_time(
     return bounds.end if found is None else min(max(found, bounds.start), bounds.end)
 
 
-def check_order(begins: Offsets, starting: Places, ends: Offsets, ending: Places) -> None:
+def check_order(
+    begins: Offsets, starting: OffsetRangeLimit, ends: Offsets, ending: OffsetRangeLimit
+) -> None:
     """Raise BadOption if a partition would end before it starts."""
     names = [name for name in sorted(begins) if begins[name] > ends.get(name, begins[name])]
     if names:

@@ -18,7 +18,7 @@ from samelog.spark.plan.offsets import Offsets, PartitionName
 log = logging.getLogger(__name__)
 
 
-class Positions:
+class GroupOffsetCommitter:
     """Of one query. `tell` and `close` are for one thread."""
 
     def __init__(self, config: str, group: str) -> None:

@@ -140,8 +140,8 @@ def parse_events(data: bytes) -> list[Event]:
     while at < len(data):
         watch, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size
-        name = data[at : at + length].rstrip(b"\0")
-        events.append(Event(watch, mask, os.fsdecode(name)))
+        name = os.fsdecode(data[at : at + length].rstrip(b"\0")) if length else ""
+        events.append(Event(watch, mask, name))
         at += length
     return events
 

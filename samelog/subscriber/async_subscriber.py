@@ -9,15 +9,13 @@ Invariant: as `Subscriber`; and no call waits without letting the loop go on.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
-from samelog.subscriber.start import AutoOffsetReset, StartOption
+from samelog.subscriber.setup import SubscriberKeywords
 from samelog.subscriber.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -26,25 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SubscriberArguments(TypedDict, total=False):
-    """The options of `Subscriber`; see there."""
-
-    directory: str | os.PathLike[str] | None
-    config: str | os.PathLike[str] | ClientConfig | None
-    start: StartOption | None
-    name: str | None
-    partitions: Iterable[int] | None
-    auto_commit: bool
-    commit_interval_s: float
-    auto_offset_reset: str | AutoOffsetReset
-    follow: bool
-
-
 class AsyncSubscriber:
     """`Subscriber` with async methods; to be used in one event loop. A context manager."""
 
     def __init__(
-        self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberArguments]
+        self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberKeywords]
     ) -> None:
         """Open the copies, and start keeping them; options and errors are those of `Subscriber`."""
         self._subscriber = Subscriber(topics, **options)

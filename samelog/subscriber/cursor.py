@@ -69,7 +69,7 @@ class Cursor:
 
     def fill(self, limit_bytes: int) -> bool:
         """See to it that a chunk is there; whether one is. Raises as `TailReader.read`."""
-        if self.is_finished:
+        if self.stop is not None and self.is_finished:
             return False
         if self.chunk is None:
             self.chunk = self.reader.read(limit_bytes)
@@ -104,7 +104,7 @@ class Cursor:
         records = kernels.decode_records(
             chunk.data, 0, chunk.size, reader.topic, reader.partition, decompress
         )
-        if chunk.first_offset >= self.position and self._is_whole(chunk):
+        if chunk.first_offset >= self.position and (self.stop is None or self._is_whole(chunk)):
             return records
         stop = chunk.next_offset if self.stop is None else self.stop
         return [record for record in records if self.position <= record.offset < stop]

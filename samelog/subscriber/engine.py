@@ -73,8 +73,13 @@ class Engine:
         self._starting: dict[Name, _Starting] = {}
         self._turn: list[Cursor] = []
         self._watched: dict[Name, str] = {}
+        """The file that is watched of each partition whose directory is watched, too."""
         self._saved: dict[Name, int] = {}
-        self._next_look = 0.0
+        self._is_watched = False
+        """Whether the directory that holds the partitions is."""
+        self.next_look = 0.0
+        """When everything is looked at again, in monotonic seconds."""
+        self.follows = choice.follow
         self._has_looked = False
 
     # --- finding partitions --------------------------------------------------------------------
@@ -106,7 +111,7 @@ class Engine:
                 self._begin_anew(reset)
                 soon = True
         soon |= bool(self._starting)
-        self._next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
+        self.next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
 
     def _new_names(self) -> list[Name]:
         try:
@@ -126,7 +131,7 @@ class Engine:
     def _start(self, name: Name, starting: _Starting) -> None:
         """Turn a partition into a cursor, if its start is known by now."""
         reader = starting.reader
-        if starting.wanted == EARLIEST and self._choice.follow:
+        if starting.wanted == EARLIEST and self.follows:
             reader.seek_earliest()
         elif not self._seek_start(name, starting):
             return
@@ -144,7 +149,7 @@ class Engine:
         if kept is None:
             return False
         known = Known(*held, kept.end, kept.first_end, is_local=self.keeper.is_local)
-        if not self._choice.follow and starting.stop is None:
+        if not self.follows and starting.stop is None:
             starting.stop = kept.first_end
             if starting.stop is None:
                 return False
@@ -157,7 +162,7 @@ class Engine:
     @property
     def is_finished(self) -> bool:
         """Whether everything was handed out that was there at the start. Never when following."""
-        if self._choice.follow or self._starting:
+        if self.follows or self._starting:
             return False
         return all(self._has_all(topic) for topic in self._choice.topics) and all(
             cursor.is_finished for cursor in self.cursors.values()
@@ -187,22 +192,20 @@ class Engine:
             CorruptLog, DiskFault
         """
         for cursor in tuple(self._turn):
-            if self._fill(cursor, limit_bytes):
+            try:
+                is_filled = cursor.fill(limit_bytes)
+            except OffsetNotHere as error:
+                self._reset(cursor, error)
+                is_filled = cursor.fill(limit_bytes)
+            except LogReset as reset:
+                self._begin_anew(reset)
+                continue
+            if is_filled:
                 if len(self._turn) > 1:
                     self._turn.remove(cursor)
                     self._turn.append(cursor)
                 return cursor
         return None
-
-    def _fill(self, cursor: Cursor, limit_bytes: int) -> bool:
-        try:
-            return cursor.fill(limit_bytes)
-        except OffsetNotHere as error:
-            self._reset(cursor, error)
-            return cursor.fill(limit_bytes)
-        except LogReset as reset:
-            self._begin_anew(reset)
-            return False
 
     def _reset(self, cursor: Cursor, error: OffsetNotHere) -> None:
         known = Known(error.earliest, error.end, error.end, error.end)
@@ -212,28 +215,36 @@ class Engine:
 
     def watch(self) -> bool:
         """Watch what is read; whether more is watched than before: then read again first."""
-        added = self.waiter.watch_directory(self._directory)
+        added = not self._is_watched and self.waiter.watch_directory(self._directory)
+        self._is_watched |= added
         for name, cursor in self.cursors.items():
-            reader = cursor.reader
-            added |= self.waiter.watch_directory(reader.path)
-            before = self._watched.get(name)
-            if before != reader.log_path:
-                if before is not None:
-                    self.waiter.forget(before)
-                self._watched[name] = reader.log_path
-            added |= self.waiter.watch_file(reader.log_path)
+            if self._watched.get(name) != cursor.reader.log_path:
+                added |= self._watch_partition(name, cursor.reader)
+        return added
+
+    def _watch_partition(self, name: Name, reader: TailReader) -> bool:
+        """Watch the partition's directory, and the file that is read now instead of the one before;
+        again at the next wait if one of them is not there yet.
+        """
+        before = self._watched.pop(name, None)
+        if before is not None:
+            self.waiter.forget(before)
+        added = self.waiter.watch_directory(reader.path)
+        added |= self.waiter.watch_file(reader.log_path)
+        if self.waiter.is_watched(reader.path) and self.waiter.is_watched(reader.log_path):
+            self._watched[name] = reader.log_path
         return added
 
     def look_soon(self) -> None:
         """There is more than was seen: look when it is read next. May be called from any thread."""
-        self._next_look = 0.0
+        self.next_look = 0.0
 
     def look_if_due(self) -> bool:
         """Look for partitions, and at what may have been missed, if it is time; whether it was.
 
         Raises as `look`, and what keeps a copy from growing for good.
         """
-        if not self.waiter.names_changed and time.monotonic() < self._next_look:
+        if not self.waiter.names_changed and time.monotonic() < self.next_look:
             return False
         self._check()
         self.look()
@@ -266,7 +277,7 @@ class Engine:
         self._finder.begin_anew(*name)
         self._let_go(name)
         self.keeper.begin_anew(*name)
-        self._next_look = 0.0
+        self.next_look = 0.0
 
     def _let_go(self, name: Name) -> None:
         path = os.path.join(self._directory, f"{name[0]}-{name[1]}")
@@ -280,10 +291,6 @@ class Engine:
             cursor.leave()
             self._turn.remove(cursor)
             self._saved.pop(name)
-
-    def wait_s(self) -> float:
-        """How long to wait at most before looking again."""
-        return max(0.0, self._next_look - time.monotonic())
 
     # --- positions -----------------------------------------------------------------------------
 

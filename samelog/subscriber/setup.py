@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
@@ -17,6 +18,20 @@ from samelog.subscriber.engine import Choice, Engine
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
+
+
+class SubscriberKeywords(TypedDict, total=False):
+    """The options of `Subscriber`, which documents them, and of `AsyncSubscriber`."""
+
+    directory: str | os.PathLike[str] | None
+    config: str | os.PathLike[str] | ClientConfig | None
+    start: StartOption | None
+    name: str | None
+    partitions: Iterable[int] | None
+    auto_commit: bool
+    commit_interval_s: float
+    auto_offset_reset: str | AutoOffsetReset
+    follow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +44,24 @@ class Setup:
     engine: Engine
 
 
-def prepare(
-    topics: str | Iterable[str] | None,
-    *,
-    directory: str | os.PathLike[str] | None,
-    config: str | os.PathLike[str] | ClientConfig | None,
-    start: StartOption | None,
-    name: str | None,
-    partitions: Iterable[int] | None,
-    auto_offset_reset: str | AutoOffsetReset,
-    follow: bool,
-) -> Setup:
+def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
     """Check the options, begin to keep copies, and look at what is there; see `Subscriber`."""
+    unknown = sorted(given.keys() - SubscriberKeywords.__optional_keys__)
+    if unknown:
+        raise TypeError(f"a subscriber has no option {', '.join(unknown)}")
+    config, name, partitions = given.get("config"), given.get("name"), given.get("partitions")
     client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
     chosen = Choice(
         _checked_topics(topics, client),
         None if partitions is None else frozenset(partitions),
-        follow,
+        given.get("follow", True),
     )
-    wanted = parse_start(start, is_named=name is not None)
-    root = _root(directory, client)
+    wanted = parse_start(given.get("start"), is_named=name is not None)
+    root = _root(given.get("directory"), client)
     fs = OsFileSystem()
+    reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
     store = None if name is None else PositionStore(fs, root, name)
-    finder = StartFinder(wanted, AutoOffsetReset(auto_offset_reset), store)
+    finder = StartFinder(wanted, reset, store)
     engine = Engine(fs, root, chosen, finder=finder, store=store)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)

@@ -6,25 +6,23 @@ subscriber goes on with what it was not done with (at least once).
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
+from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import SubscriberClosed, SubscriberError, UnknownTopic
-from samelog.subscriber.setup import Setup, prepare
-from samelog.subscriber.start import AutoOffsetReset, StartOption
+from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_COMMIT = float("inf")
+FOREVER = float("inf")
 
 
 class Subscriber:
@@ -58,35 +56,15 @@ class Subscriber:
     """
 
     def __init__(
-        self,
-        topics: str | Iterable[str] | None = None,
-        *,
-        directory: str | os.PathLike[str] | None = None,
-        config: str | os.PathLike[str] | ClientConfig | None = None,
-        start: StartOption | None = None,
-        name: str | None = None,
-        partitions: Iterable[int] | None = None,
-        auto_commit: bool = True,
-        commit_interval_s: float = 1.0,
-        auto_offset_reset: str | AutoOffsetReset = AutoOffsetReset.ERROR,
-        follow: bool = True,
+        self, topics: str | Iterable[str] | None = None, **options: Unpack[SubscriberKeywords]
     ) -> None:
         """Open the copies, and start keeping them."""
-        setup = prepare(
-            topics,
-            directory=directory,
-            config=config,
-            start=start,
-            name=name,
-            partitions=partitions,
-            auto_offset_reset=auto_offset_reset,
-            follow=follow,
-        )
-        self._setup: Setup = setup
-        self._engine = setup.engine
-        self._commit_interval_s = commit_interval_s
-        self._commits = auto_commit and name is not None
-        self._next_commit = time.monotonic() + commit_interval_s if self._commits else NO_COMMIT
+        self._setup: Setup = prepare(topics, options)
+        self._engine = self._setup.engine
+        self._commit_interval_s = options.get("commit_interval_s", 1.0)
+        self._commits = options.get("auto_commit", True) and self._setup.name is not None
+        now = time.monotonic()
+        self._next_commit = now + self._commit_interval_s if self._commits else FOREVER
         self._using = threading.Lock()
         """Held while the engine is used; not while the application has a record."""
         self._is_closed = False
@@ -180,8 +158,6 @@ class Subscriber:
 
         Raises: as `poll`; ArrowMissing without pyarrow.
         """
-        from samelog.subscriber.tables import concatenate
-
         deadline = _deadline(timeout)
         self._settle()
         tables: list[pa.Table] = []
@@ -194,7 +170,7 @@ class Subscriber:
             if table is not None:
                 tables.append(table)
                 rows += table.num_rows
-        return concatenate(tables)
+        return _concatenated(tables)
 
     def run(
         self,
@@ -244,25 +220,23 @@ class Subscriber:
                     cursor = engine.next_filled(limit_bytes)
                     if cursor is not None:
                         return cursor
-                    if engine.is_finished:
+                    if not engine.follows and engine.is_finished:
                         return None
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is None or left > 0:
-                    self._wait(left)
+                left_s = FOREVER if deadline is None else deadline - time.monotonic()
+                if left_s > 0:
+                    engine.waiter.wait(min(self._wait_s(), left_s))
                 elif not engine.look_if_due():
                     return None
         return None
 
-    def _wait(self, left_s: float | None) -> None:
-        wait_s = self._wait_s()
-        self._engine.waiter.wait(wait_s if left_s is None else min(wait_s, left_s))
-
     def _wait_s(self) -> float:
         """Do what is due; how long to wait for the engine's waiter before reading again."""
-        self._commit_if_due()
-        if self._engine.watch() or self._engine.look_if_due():
+        engine = self._engine
+        if time.monotonic() >= self._next_commit:
+            self._commit_if_due()
+        if engine.watch() or engine.look_if_due():
             return 0.0
-        return max(0.0, min(self._engine.wait_s(), self._next_commit - time.monotonic()))
+        return max(0.0, min(engine.next_look, self._next_commit) - time.monotonic())
 
     def prepare_wait(self) -> float:
         """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""
@@ -379,3 +353,14 @@ class Subscriber:
 
 def _deadline(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table of all, without copying; one without rows has the same columns as any other. Raises
+    ArrowMissing without pyarrow.
+    """
+    if not tables:
+        return to_arrow(b"", 0, 0, topic="", partition=0)
+    import pyarrow as arrow
+
+    return tables[0] if len(tables) == 1 else arrow.concat_tables(tables)

@@ -63,11 +63,15 @@ class TailReader:
         self._fs = fs
         self._start_offset = whose.start_offset
         self._log_start = whose.log_start
-        self._base = whose.start_offset
+        self.log_path = ""
+        """The file that is read now, or will be."""
+        self._base = 0
         self._byte = 0
         self._is_inside = False
         """Whether the next batch may begin before `next_offset`."""
         self._file: File | None = None
+        self._descriptor = -1
+        self._go_to(whose.start_offset, 0)
 
     @classmethod
     def open(cls, fs: FileSystem, path: str) -> TailReader | None:
@@ -115,13 +119,19 @@ class TailReader:
         finally:
             log.close()
         self._close_file()
-        self._base, self._byte, self.next_offset = base, byte, offset
+        self._go_to(base, byte)
+        self.next_offset = offset
         self._is_inside = True
+
+    def _go_to(self, base: int, byte: int) -> None:
+        """Read the segment that begins with offset `base` next, from `byte` on."""
+        self._base, self._byte = base, byte
+        self.log_path = os.path.join(self.path, segment_name(base, LOG))
 
     def seek_earliest(self) -> int:
         """Go on from the first offset that is not archived, and return it. Raises DiskFault."""
         self._close_file()
-        self._base, self._byte = self._earliest(), 0
+        self._go_to(self._earliest(), 0)
         self.next_offset = max(self._base, self._log_start)
         self._is_inside = self.next_offset > self._base
         return self.next_offset
@@ -169,11 +179,6 @@ class TailReader:
 
     # --- reading -------------------------------------------------------------------------------
 
-    @property
-    def log_path(self) -> str:
-        """The file that is read now, or will be."""
-        return os.path.join(self.path, segment_name(self._base, LOG))
-
     def read(self, limit_bytes: int) -> Chunk | None:
         """The next batches: about `limit_bytes`, at least one batch; None: nothing (yet).
 
@@ -187,9 +192,9 @@ class TailReader:
         """
         if self._file is None and not self._open_file():
             return None
-        chunk = self._read_here(limit_bytes)
+        chunk = self._read_segment(limit_bytes)
         if chunk is None and self._go_to_next_segment():
-            chunk = self._read_here(limit_bytes)
+            chunk = self._read_segment(limit_bytes)
         return chunk
 
     def _open_file(self) -> bool:
@@ -197,55 +202,51 @@ class TailReader:
             self._file = self._fs.open(self.log_path)
         except NoSuchFile:
             return False
+        self._descriptor = self._file.fileno()
         self._read_start()  # after it: a file of the same name may be another log's
         return True
 
     def _go_to_next_segment(self) -> bool:
         if self.next_offset <= self._base or self._byte == 0:
             return False
-        path = os.path.join(self.path, segment_name(self.next_offset, LOG))
-        if not self._fs.exists(path):
+        if not self._fs.exists(f"{self.path}/{segment_name(self.next_offset, LOG)}"):
             return False
         self._close_file()
-        self._base, self._byte = self.next_offset, 0
+        self._go_to(self.next_offset, 0)
         return self._open_file()
 
-    def _read_here(self, limit_bytes: int) -> Chunk | None:
+    def _read_segment(self, limit_bytes: int) -> Chunk | None:
+        """The next batches of the open segment. Raises as `read`."""
         data = self._pread(limit_bytes)
         if not data:
             return None
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.end == 0 and scan.short and len(data) == limit_bytes < HELD_BATCH_BYTES:
-            return self._read_here(HELD_BATCH_BYTES)
+            return self._read_segment(HELD_BATCH_BYTES)
         if scan.end == 0:
             return None
-        return self._take(data, scan)
-
-    def _take(self, data: bytes, scan: kernels.Scan) -> Chunk:
         chunk = chunk_of(data, scan)
-        if chunk is None or not self._is_next(chunk.first_offset):
+        is_next = chunk is not None and (
+            chunk.first_offset == self.next_offset
+            or (self._is_inside and chunk.first_offset < self.next_offset)
+        )
+        if chunk is None or not is_next:
             raise CorruptLog(self.log_path, self._byte, f"offset {self.next_offset} is not here")
         self._is_inside = False
         self._byte += scan.end
         self.next_offset = chunk.next_offset
         return chunk
 
-    def _is_next(self, offset: int) -> bool:
-        return offset == self.next_offset or (self._is_inside and offset < self.next_offset)
-
     def _pread(self, size: int) -> bytes:
         """What there is of `size` bytes.
 
         The file's size is asked for first: it is cheaper than memory for bytes that are not there.
         """
-        if self._file is None:
-            return b""
-        descriptor = self._file.fileno()
         try:
-            held = os.fstat(descriptor).st_size - self._byte
-            return os.pread(descriptor, min(size, held), self._byte) if held > 0 else b""
+            held = os.fstat(self._descriptor).st_size - self._byte
+            return os.pread(self._descriptor, min(size, held), self._byte) if held > 0 else b""
         except OSError as error:
-            raise fault_of(self._file.path, "read", error) from error
+            raise fault_of(self.log_path, "read", error) from error
 
     # --- when nothing comes --------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class Waiter:
             return False
         return True
 
+    def is_watched(self, path: str) -> bool:
+        """Whether this file or directory is watched."""
+        return path in self._watched
+
     def forget(self, path: str) -> None:
         """Watch a path no more."""
         watch = self._watched.pop(path, None)
@@ -72,15 +76,12 @@ class Waiter:
         for descriptor, _ in happened:
             if descriptor == self._wake_reader:
                 os.read(descriptor, 4096)
-            else:
-                self._take_events()
+                continue
+            for event in self._inotify.read():
+                is_new = event.mask & _NEW_NAME and not event.name.startswith(MARKS_FILE)
+                if is_new or event.mask & _ANYTHING:
+                    self.names_changed = True
         return bool(happened)
-
-    def _take_events(self) -> None:
-        for event in self._inotify.read():
-            is_new = event.mask & _NEW_NAME and not event.name.startswith(MARKS_FILE)
-            if is_new or event.mask & _ANYTHING:
-                self.names_changed = True
 
     def wake(self) -> None:
         """Have `wait` return."""

@@ -67,7 +67,7 @@ class Engine:
         self.cursors: dict[Name, Cursor] = {}
         self._fs = fs
         self._directory = directory
-        self._choice = choice
+        self.choice = choice
         self._finder = finder
         self._store = store
         self._starting: dict[Name, _Starting] = {}
@@ -79,7 +79,6 @@ class Engine:
         """Whether the directory that holds the partitions is."""
         self.next_look = 0.0
         """When everything is looked at again, in monotonic seconds."""
-        self.follows = choice.follow
         self._has_looked = False
 
     # --- finding partitions --------------------------------------------------------------------
@@ -123,15 +122,15 @@ class Engine:
 
     def _is_new(self, name: Name) -> bool:
         topic, partition = name
-        chosen = self._choice.partitions
-        is_chosen = topic in self._choice.topics and (chosen is None or partition in chosen)
+        chosen = self.choice.partitions
+        is_chosen = topic in self.choice.topics and (chosen is None or partition in chosen)
         is_known = name in self.cursors or name in self._starting
         return is_chosen and not is_known and self.keeper.kept(topic, partition, 0) is not None
 
     def _start(self, name: Name, starting: _Starting) -> None:
         """Turn a partition into a cursor, if its start is known by now."""
         reader = starting.reader
-        if starting.wanted == EARLIEST and self.follows:
+        if starting.wanted == EARLIEST and self.choice.follow:
             reader.seek_earliest()
         elif not self._seek_start(name, starting):
             return
@@ -149,7 +148,7 @@ class Engine:
         if kept is None:
             return False
         known = Known(*held, kept.end, kept.first_end, is_local=self.keeper.is_local)
-        if not self.follows and starting.stop is None:
+        if not self.choice.follow and starting.stop is None:
             starting.stop = kept.first_end
             if starting.stop is None:
                 return False
@@ -162,9 +161,9 @@ class Engine:
     @property
     def is_finished(self) -> bool:
         """Whether everything was handed out that was there at the start. Never when following."""
-        if self.follows or self._starting:
+        if self.choice.follow or self._starting:
             return False
-        return all(self._has_all(topic) for topic in self._choice.topics) and all(
+        return all(self._has_all(topic) for topic in self.choice.topics) and all(
             cursor.is_finished for cursor in self.cursors.values()
         )
 
@@ -177,7 +176,7 @@ class Engine:
         """Whether everything there is was handed out. May be asked from any thread."""
         return (
             not self._starting
-            and all(self._has_all(topic) for topic in self._choice.topics)
+            and all(self._has_all(topic) for topic in self.choice.topics)
             and all(cursor.is_at_end for cursor in tuple(self.cursors.values()))
             and self.keeper.is_caught_up()
         )

@@ -220,7 +220,7 @@ class Subscriber:
                     cursor = engine.next_filled(limit_bytes)
                     if cursor is not None:
                         return cursor
-                    if not engine.follows and engine.is_finished:
+                    if not engine.choice.follow and engine.is_finished:
                         return None
                 left_s = FOREVER if deadline is None else deadline - time.monotonic()
                 if left_s > 0:

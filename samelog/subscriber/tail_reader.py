@@ -67,8 +67,8 @@ class TailReader:
         """The file that is read now, or will be."""
         self._base = 0
         self._byte = 0
-        self._is_inside = False
-        """Whether the next batch may begin before `next_offset`."""
+        self._least_offset = 0
+        """The next batch begins here or later, and at `next_offset` at the latest."""
         self._file: File | None = None
         self._descriptor = -1
         self._go_to(whose.start_offset, 0)
@@ -121,11 +121,10 @@ class TailReader:
         self._close_file()
         self._go_to(base, byte)
         self.next_offset = offset
-        self._is_inside = True
 
     def _go_to(self, base: int, byte: int) -> None:
         """Read the segment that begins with offset `base` next, from `byte` on."""
-        self._base, self._byte = base, byte
+        self._base, self._byte, self._least_offset = base, byte, base
         self.log_path = os.path.join(self.path, segment_name(base, LOG))
 
     def seek_earliest(self) -> int:
@@ -133,7 +132,6 @@ class TailReader:
         self._close_file()
         self._go_to(self._earliest(), 0)
         self.next_offset = max(self._base, self._log_start)
-        self._is_inside = self.next_offset > self._base
         return self.next_offset
 
     def _earliest(self) -> int:
@@ -226,15 +224,10 @@ class TailReader:
         if scan.end == 0:
             return None
         chunk = chunk_of(data, scan)
-        is_next = chunk is not None and (
-            chunk.first_offset == self.next_offset
-            or (self._is_inside and chunk.first_offset < self.next_offset)
-        )
-        if chunk is None or not is_next:
+        if chunk is None or not self._least_offset <= chunk.first_offset <= self.next_offset:
             raise CorruptLog(self.log_path, self._byte, f"offset {self.next_offset} is not here")
-        self._is_inside = False
         self._byte += scan.end
-        self.next_offset = chunk.next_offset
+        self.next_offset = self._least_offset = chunk.next_offset
         return chunk
 
     def _pread(self, size: int) -> bytes:

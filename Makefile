@@ -34,6 +34,7 @@ docs: setup ## write the tables of docs/ that are made from code anew
 	@$(PYTHON) -m tests.http.test_docs
 	@$(PYTHON) -m tests.config.test_docs
 	@$(PYTHON) -m tests.k8s.test_manifests
+	@$(PYTHON) -m tests.test_docs_layout
 
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"

@@ -40,7 +40,7 @@ def blocks() -> Iterator[Block]:
 
 def shell(text: str) -> None:
     """Each line is a command of this project, run in this process: it uses the session there is."""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", "").splitlines():
         program, *arguments = shlex.split(line)
         assert program == "samelog", line
         done = CliRunner().invoke(main, arguments)

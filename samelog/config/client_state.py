@@ -16,7 +16,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import msgspec
 
@@ -51,54 +51,48 @@ def pem_files_of(place: str) -> TlsFiles:
     """Where the texts of a configuration are put; lists of what is revoked may come later, and go
     again. Raises ConfigError.
     """
-    link = os.path.join(_directory(place), _LINK)
+    link = os.path.join(_directory_of(place), _LINK)
     ca, cert, key, crl = (os.path.join(link, name) for name in PEM_FILES.values())
     return TlsFiles(ca=ca, cert=cert, key=key, crl=crl, crl_may_lack=True)
 
 
 def save_client_state(document: ConfigDocument, *, is_running: bool = False) -> str:
-    """Write what a checked document has for here, and remove what it has no use for. `is_running`:
-    what may still be used by who runs by an older document stays. The reason why the document
-    itself cannot be kept, if nothing else is wrong; else empty. Raises ConfigError.
+    """Make the private directory of a checked document hold what the document needs, and nothing
+    else. `is_running`: files that a process may still use by an older document stay. Returns why
+    the document itself cannot be kept, if nothing else is wrong; else nothing. Raises ConfigError.
     """
     if _needs_no_directory(document):
         return ""
-    wanted = _wanted_contents(document)
+    state = _ClientState.of(document)
     try:
-        if not _is_up_to_date(wanted, is_running=is_running):
-            with _locked(wanted.directory):
-                _write(wanted, is_running=is_running)
+        if not state.is_saved(is_running=is_running):
+            with state.locked():
+                state.save(is_running=is_running)
     except OSError as error:
-        reason = error.strerror or str(error)
-        if not _can_run_unsaved(wanted):
-            raise ConfigError(
-                _cannot_keep(document.text.shown, wanted.directory, reason)
-            ) from error
-        return f"{document.text.shown}: cannot be kept in {wanted.directory}: {reason}"
+        if not state.can_run_unsaved():
+            raise state.cannot_keep_certificates(error) from error
+        return f"{document.text.shown}: cannot be kept in {state.directory}: {_reason(error)}"
     return ""
 
 
 def restore_pem_files(document: ConfigDocument) -> None:
-    """Write the texts of a document that was held before, if they are lost: another process may
+    """Write the texts of a document that was saved before, if they are lost: another process may
     have put newer ones there by now. Raises ConfigError.
     """
-    wanted = _wanted_contents(document)
-    if not wanted.texts or (
-        _texts_in(wanted.link) is not None and not _is_shared(wanted.directory)
-    ):
+    state = _ClientState.of(document)
+    if not state.texts or (state.written_texts() is not None and not _is_shared(state.directory)):
         return
     try:
-        with _locked(wanted.directory):
-            if _texts_in(wanted.link) is None:
-                _write_texts(wanted)
+        with state.locked():
+            if state.written_texts() is None:
+                state.write_texts()
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(_cannot_keep(document.text.shown, wanted.directory, reason)) from error
+        raise state.cannot_keep_certificates(error) from error
 
 
 def last_document(place: str) -> ConfigText | None:
     """The document that came from a URL last, and could be used. Raises ConfigError."""
-    return _last_document_in(_directory(place), place)
+    return _last_document_in(_directory_of(place), place)
 
 
 def _last_document_in(directory: str, place: str) -> ConfigText | None:
@@ -110,107 +104,128 @@ def _last_document_in(directory: str, place: str) -> ConfigText | None:
     return ConfigText(place, found.data, found.tag) if found.place == place else None
 
 
-class _StateContents(NamedTuple):
-    """What is to be in a directory: texts by the names of their files, and a URL's document."""
-
-    directory: str
-    texts: Mapping[str, bytes]
-    text: ConfigText | None
-
-    @property
-    def link(self) -> str:
-        return os.path.join(self.directory, _LINK)
-
-
 def _needs_no_directory(document: ConfigDocument) -> bool:
-    """Paths in a file: then only what it had here once could be removed, if there is a place."""
+    """Whether a file names only paths, and nothing of an older version of it is left to remove."""
     if document.text.is_remote or any(key in document.values for key in PEM_FILES):
         return False
     try:
-        return not os.path.isdir(_directory(document.text.place))
+        return not os.path.isdir(_directory_of(document.text.place))
     except ConfigError:
         return True
 
 
-def _wanted_contents(document: ConfigDocument) -> _StateContents:
-    texts = {
-        name: document.values[key].encode()
-        for key, name in PEM_FILES.items()
-        if key in document.values
-    }
-    text = document.text
-    return _StateContents(_directory(text.place), texts, text if text.is_remote else None)
-
-
-def _is_up_to_date(wanted: _StateContents, *, is_running: bool) -> bool:
-    """Whether there is nothing to do. Raises OSError."""
-    if not os.path.isdir(wanted.directory) or _is_shared(wanted.directory):
-        return False
-    return (
-        _has_texts(wanted)
-        and _has_document(wanted)
-        and not _leftovers(wanted, is_running=is_running)
-    )
-
-
-def _has_texts(wanted: _StateContents) -> bool:
-    return not wanted.texts or _texts_in(wanted.link) == wanted.texts
-
-
-def _can_run_unsaved(wanted: _StateContents) -> bool:
-    """Whether all that is needed now is there: a document is for another start."""
-    has_secrets = bool(wanted.texts) or wanted.text is not None
-    return _has_texts(wanted) and not (has_secrets and _is_shared(wanted.directory))
-
-
-def _has_document(wanted: _StateContents) -> bool:
-    if wanted.text is None:
-        return True
-    kept = _last_document_in(wanted.directory, wanted.text.place)
-    return kept is not None and (kept.data, kept.tag) == (wanted.text.data, wanted.text.tag)
-
-
-def _leftovers(wanted: _StateContents, *, is_running: bool) -> list[str]:
-    """What an older document, or a process that was killed, left; there may be keys in it. Raises
-    OSError.
+@dataclass(frozen=True, slots=True)
+class _ClientState:
+    """What the private directory of a configuration is to hold: texts by the names of their files,
+    and the document itself if it is from a URL. All methods raise OSError.
     """
-    used = {_LOCK} if wanted.text is None else {_LOCK, _DOCUMENT}
-    if (wanted.texts or is_running) and os.path.islink(wanted.link):
-        used |= {_LINK, os.readlink(wanted.link)}
-    found = sorted(set(os.listdir(wanted.directory)) - used)
-    return [os.path.join(wanted.directory, name) for name in found]
 
+    directory: str
+    texts: Mapping[str, bytes]
+    text: ConfigText
 
-def _write(wanted: _StateContents, *, is_running: bool) -> None:
-    """Raises OSError."""
-    if not _has_texts(wanted):
-        _write_texts(wanted)
-    for path in _leftovers(wanted, is_running=is_running):
-        _remove(path)
-    if wanted.text is not None and not _has_document(wanted):
-        data = msgspec.json.encode(
-            _LastDocument(wanted.text.place, wanted.text.tag, wanted.text.data)
+    @classmethod
+    def of(cls, document: ConfigDocument) -> _ClientState:
+        """Raises ConfigError."""
+        values = document.values
+        texts = {name: values[key].encode() for key, name in PEM_FILES.items() if key in values}
+        return cls(_directory_of(document.text.place), texts, document.text)
+
+    @property
+    def _link(self) -> str:
+        return os.path.join(self.directory, _LINK)
+
+    def written_texts(self) -> dict[str, bytes] | None:
+        """The texts that are in files now, by name; None: there are none, or not all is readable."""
+        try:
+            found = {}
+            for name in os.listdir(self._link):
+                with open(os.path.join(self._link, name), "rb") as file:
+                    found[name] = file.read()
+        except OSError:
+            return None
+        return found
+
+    def is_saved(self, *, is_running: bool) -> bool:
+        """Whether there is nothing to do."""
+        if not os.path.isdir(self.directory) or _is_shared(self.directory):
+            return False
+        return (
+            self._has_texts()
+            and self._has_document()
+            and not self._leftovers(is_running=is_running)
         )
-        replace_file(os.path.join(wanted.directory, _DOCUMENT), data, 0o600)
+
+    def can_run_unsaved(self) -> bool:
+        """Whether all that is needed now is there: a document is for another start."""
+        has_secrets = bool(self.texts) or self.text.is_remote
+        return self._has_texts() and not (has_secrets and _is_shared(self.directory))
+
+    def save(self, *, is_running: bool) -> None:
+        """Write what is missing, remove what is left over."""
+        if not self._has_texts():
+            self.write_texts()
+        for path in self._leftovers(is_running=is_running):
+            _remove(path)
+        if not self._has_document():
+            kept = _LastDocument(self.text.place, self.text.tag, self.text.data)
+            replace_file(os.path.join(self.directory, _DOCUMENT), msgspec.json.encode(kept), 0o600)
+
+    def write_texts(self) -> None:
+        """Write all texts, and swing the link to them."""
+        fresh = tempfile.mkdtemp(dir=self.directory, prefix=_PEM_PREFIX)
+        for name, data in self.texts.items():
+            replace_file(os.path.join(fresh, name), data, 0o600)
+        new = f"{fresh}.link"
+        os.symlink(os.path.basename(fresh), new)
+        os.replace(new, self._link)
+
+    def _has_texts(self) -> bool:
+        return not self.texts or self.written_texts() == self.texts
+
+    def _has_document(self) -> bool:
+        if not self.text.is_remote:
+            return True
+        kept = _last_document_in(self.directory, self.text.place)
+        return kept is not None and (kept.data, kept.tag) == (self.text.data, self.text.tag)
+
+    def _leftovers(self, *, is_running: bool) -> list[str]:
+        """What an older document, or a process that was killed, left; there may be keys in it."""
+        used = {_LOCK, _DOCUMENT} if self.text.is_remote else {_LOCK}
+        if (self.texts or is_running) and os.path.islink(self._link):
+            used |= {_LINK, os.readlink(self._link)}
+        found = sorted(set(os.listdir(self.directory)) - used)
+        return [os.path.join(self.directory, name) for name in found]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The directory, made if need be, is this process's alone for a moment."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        if _is_shared(self.directory):
+            raise PermissionError(0, "it is not this user's alone")
+        with open(os.path.join(self.directory, _LOCK), "wb", opener=_open_private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def cannot_keep_certificates(self, error: OSError) -> ConfigError:
+        """The error of who cannot go on without."""
+        why = f"its certificates cannot be kept in {self.directory}: {_reason(error)}"
+        remedy = f"set {STATE_VARIABLE} to a directory of this user's"
+        return ConfigError(f"{self.text.shown}: {why}; {remedy}")
 
 
-def _directory(place: str) -> str:
-    digest = hashlib.sha256(absolute_place(place).encode(errors="surrogateescape")).hexdigest()
-    return os.path.join(_root(), "clients", digest[:32])
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
-def _root() -> str:
-    own = os.environ.get(STATE_VARIABLE)
+def _directory_of(place: str) -> str:
+    """The private directory of a configuration. Raises ConfigError."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    root = own or os.path.join(base, "samelog")
+    root = os.environ.get(STATE_VARIABLE) or os.path.join(base, "samelog")
     if not os.path.isabs(root):
         raise ConfigError(f"{root}: not an absolute path; set {STATE_VARIABLE} to a directory")
-    return root
-
-
-def _cannot_keep(place: str, directory: str, reason: str) -> str:
-    remedy = f"set {STATE_VARIABLE} to a directory of this user's"
-    return f"{place}: its certificates cannot be kept in {directory}: {reason}; {remedy}"
+    digest = hashlib.sha256(absolute_place(place).encode(errors="surrogateescape")).hexdigest()
+    return os.path.join(root, "clients", digest[:32])
 
 
 def _is_shared(directory: str) -> bool:
@@ -222,29 +237,8 @@ def _is_shared(directory: str) -> bool:
     return status.st_uid != os.geteuid() or bool(stat.S_IMODE(status.st_mode) & 0o077)
 
 
-@contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """The directory, made if need be, for this process alone for a moment. Raises OSError."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    if _is_shared(directory):
-        raise PermissionError(0, "it is not this user's alone")
-    with open(os.path.join(directory, _LOCK), "wb", opener=_open_private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _write_texts(wanted: _StateContents) -> None:
-    """Raises OSError."""
-    fresh = tempfile.mkdtemp(dir=wanted.directory, prefix=_PEM_PREFIX)
-    for name, data in wanted.texts.items():
-        replace_file(os.path.join(fresh, name), data, 0o600)
-    new = f"{fresh}.link"
-    os.symlink(os.path.basename(fresh), new)
-    os.replace(new, wanted.link)
 
 
 def _remove(path: str) -> None:
@@ -252,14 +246,3 @@ def _remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         os.unlink(path)
-
-
-def _texts_in(link: str) -> dict[str, bytes] | None:
-    try:
-        found = {}
-        for name in os.listdir(link):
-            with open(os.path.join(link, name), "rb") as file:
-                found[name] = file.read()
-    except OSError:
-        return None
-    return found

@@ -1,9 +1,11 @@
 """What the annotations of a configuration's values say: each key's name, kind, meaning, default.
 
-A table of a file is a frozen dataclass whose fields are annotated with ConfigKey, Subtable, Inlined
-or NamedKeys. The loader, the writer, the documentation, the names of environment variables, the
-JSON schema and what a running process takes over all follow from them. Invariant: a key that no
-field is annotated with is in no configuration; a field without such an annotation is in no file.
+A table of a file is a frozen dataclass. A field becomes a key by an annotation such as
+`Annotated[int, "What it means", integer(1, 9), Reload.YES]`; Subtable, Inlined and NamedKeys say
+how other tables stand in it. The loader, the writer, the documentation, the names of environment
+variables, the JSON schema and what a running process takes over all follow from them. Invariant: a
+key that no field is annotated with is in no configuration; a field without annotation is in no
+file.
 """
 
 from __future__ import annotations
@@ -52,6 +54,14 @@ class ConfigTable:
         """Raises KeyProblem if keys that are each valid contradict each other."""
 
 
+class Name(str):
+    """A key's name, if it is not the field's."""
+
+
+class Without(str):
+    """What counts if a key is left out, instead of a default."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlatTable:
     """A table without a value of its own: its keys are fields of the value of the table above."""
@@ -76,11 +86,11 @@ class OnlyWith:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key. `kind`, `name`: if they do not follow from the field's type and name.
+    """One key: its meaning, and what else the annotation of its field says, in any order; `kind`
+    and `name` otherwise follow from the field's type and name.
 
-    `without`: what counts if the key is left out, instead of a default; `only_with`: what the key
-    has no meaning without; `secret`: it is never shown, and comes from no variable, because
-    everybody may see a process's environment. `attribute`, `default`: the field's.
+    `only_with`: what the key has no meaning without; `secret`: it is never shown, and comes from no
+    variable, because everybody may see a process's environment. `attribute`: the field's name.
     """
 
     meaning: str
@@ -147,6 +157,15 @@ class NamedKeys:
     attribute: str = ""
 
 
+_PARTS = {
+    ValueKind: "kind",
+    Name: "name",
+    FlatTable: "table",
+    Without: "without",
+    OnlyWith: "only_with",
+    Reload: "reload",
+}
+"""What may stand behind a key's meaning -> the attribute that it gives."""
 Annotation = ConfigKey | Subtable | Inlined | NamedKeys
 
 
@@ -173,7 +192,9 @@ def keys_of(struct: type[Any]) -> tuple[ConfigKey, ...]:
 
 def _bound(of: Field[Any], hint: Any) -> Annotation:
     """The annotation, with what the field says."""
-    mark: Annotation = hint.__metadata__[0]
+    said, *parts = hint.__metadata__
+    options: dict[str, Any] = {_PARTS[type(part)]: part for part in parts}
+    mark: Annotation = ConfigKey(said, **options) if isinstance(said, str) else said
     plain = hint.__origin__
     one = _without_none(plain)
     match mark:

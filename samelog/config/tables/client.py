@@ -18,10 +18,12 @@ from samelog.config.schema.keys import (
     ConfigTable,
     Inlined,
     KeyProblem,
+    Name,
     NamedKeys,
     Reload,
     Subtable,
     TableSpec,
+    Without,
 )
 from samelog.config.schema.kinds import ADDRESS, PATH, checked_name, list_of, size
 from samelog.config.tables.kafka import BATCH_BYTES, PARTITION_COUNT, Security
@@ -63,7 +65,7 @@ class PublisherKafka(ConfigTable):
     """
 
     listen: Annotated[Address, _LISTEN]
-    session: Annotated[str, ConfigKey("What Kafka clients write goes into it", _NAME)]
+    session: Annotated[str, "What Kafka clients write goes into it", _NAME]
     num_partitions: Annotated[int, PARTITION_COUNT] = 1
     message_max_bytes: Annotated[int, BATCH_BYTES] = 1 << 20
     partitions: Annotated[
@@ -94,20 +96,15 @@ class PublisherConfig(ConfigTable):
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
     directory: Annotated[
-        str | None, ConfigKey("Holds the sessions", PATH, "dir", without=_DIRECTORY)
+        str | None, "Holds the sessions", PATH, Name("dir"), Without(_DIRECTORY)
     ] = None
     budget_bytes: Annotated[
-        int,
-        ConfigKey(
-            "What a publisher's files may take; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
-        ),
+        int, "What a publisher's files may take; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
     ] = 8 << 30
     roll_bytes: Annotated[
-        int, ConfigKey("How long one file gets", size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))
+        int, "How long one file gets", size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
     ] = 1 << 30
-    on_full: Annotated[OnFull, ConfigKey("What `append` does when they take all of it")] = (
-        OnFull.BLOCK
-    )
+    on_full: Annotated[OnFull, "What `append` does when they take all of it"] = OnFull.BLOCK
     kafka: Annotated[
         PublisherKafka | None,
         Subtable("The publisher sidecar's Kafka listener: docs/kafka-sidecars.md"),
@@ -130,27 +127,23 @@ class SubscriberConfig(ConfigTable):
     `budget_bytes` lets them (None: there is no limit).
     """
 
-    directory: Annotated[
-        str | None, ConfigKey("Holds the copies", PATH, "dir", without=_DIRECTORY)
-    ] = None
+    directory: Annotated[str | None, "Holds the copies", PATH, Name("dir"), Without(_DIRECTORY)] = (
+        None
+    )
     topics: Annotated[
         tuple[str, ...],
-        ConfigKey(
-            "What is copied; at once in a sidecar without `--topic`",
-            list_of(checked_name(check_topic_name), distinct=True),
-            without="`--topic` of the command line",
-            reload=Reload.YES,
-        ),
+        "What is copied; at once in a sidecar without `--topic`",
+        list_of(checked_name(check_topic_name), distinct=True),
+        Without("`--topic` of the command line"),
+        Reload.YES,
     ] = ()
-    keep: Annotated[bool, ConfigKey("Copies keep what the cluster archives")] = False
+    keep: Annotated[bool, "Copies keep what the cluster archives"] = False
     budget_bytes: Annotated[
         int | None,
-        ConfigKey(
-            "What the copies of all topics that are copied may take: beyond, the oldest closed "
-            "files of them are emptied, read or not",
-            size(SEGMENT_BYTES_MIN, DISK_BYTES_MAX),
-            without="they take what the cluster keeps",
-        ),
+        "What the copies of all topics that are copied may take: beyond, the oldest closed "
+        "files of them are emptied, read or not",
+        size(SEGMENT_BYTES_MIN, DISK_BYTES_MAX),
+        Without("they take what the cluster keeps"),
     ] = None
     kafka: Annotated[
         SubscriberKafka | None,
@@ -168,19 +161,15 @@ class PemTexts(ConfigTable):
 
     ca_pem: Annotated[
         str,
-        ConfigKey(
-            "The authority's certificates as text instead of `ca`: docs/enrolment.md",
-            without="`ca` names the file",
-            reload=Reload.YES,
-        ),
+        "The authority's certificates as text instead of `ca`: docs/enrolment.md",
+        Without("`ca` names the file"),
+        Reload.YES,
     ]
     cert_pem: Annotated[
         str,
-        ConfigKey(
-            "The own certificate as text, with its chain",
-            without="`cert` names the file",
-            reload=Reload.YES,
-        ),
+        "The own certificate as text, with its chain",
+        Without("`cert` names the file"),
+        Reload.YES,
     ]
     key_pem: Annotated[
         str,
@@ -193,11 +182,9 @@ class PemTexts(ConfigTable):
     ]
     crl_pem: Annotated[
         str,
-        ConfigKey(
-            "The revocation lists as text",
-            without="`crl` names the file, or nobody is revoked",
-            reload=Reload.YES,
-        ),
+        "The revocation lists as text",
+        Without("`crl` names the file, or nobody is revoked"),
+        Reload.YES,
     ] = ""
 
 
@@ -213,30 +200,24 @@ class ClientConfig(ConfigTable):
 
     nodes: Annotated[
         tuple[Address, ...],
-        ConfigKey(
-            "The nodes, each `host:port`",
-            list_of(ADDRESS, distinct=True, needed=_NODES_NEEDED),
-            reload=Reload.YES,
-        ),
+        "The nodes, each `host:port`",
+        list_of(ADDRESS, distinct=True, needed=_NODES_NEEDED),
+        Reload.YES,
     ]
     node_names: Annotated[
         tuple[str, ...],
-        ConfigKey(
-            "The name of each of `nodes`, as its certificate must say",
-            list_of(_NAME, distinct=True),
-            without="any certificate of a node will do",
-            reload=Reload.YES,
-        ),
+        "The name of each of `nodes`, as its certificate must say",
+        list_of(_NAME, distinct=True),
+        Without("any certificate of a node will do"),
+        Reload.YES,
     ] = ()
-    cluster: Annotated[str, ConfigKey("The cluster's name", _NAME)]
+    cluster: Annotated[str, "The cluster's name", _NAME]
     tls: Annotated[TlsFiles, Inlined(without="`{}_pem` has it", instead=PemTexts)]
     kafka_bootstrap: Annotated[
-        str,
-        ConfigKey("What Kafka clients call `bootstrap.servers`", without="there is none"),
+        str, "What Kafka clients call `bootstrap.servers`", Without("there is none")
     ] = ""
     kafka_security: Annotated[
-        Security,
-        ConfigKey("Of those listeners, for sidecars that connect to them; not `sasl_tls`"),
+        Security, "Of those listeners, for sidecars that connect to them; not `sasl_tls`"
     ] = Security.PLAINTEXT
     publisher: Annotated[PublisherConfig, Subtable("Publishers and their sidecar")] = (
         PublisherConfig()

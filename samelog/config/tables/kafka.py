@@ -16,8 +16,10 @@ from samelog.config.schema.keys import (
     ConfigTable,
     Inlined,
     KeyProblem,
+    Name,
     Reload,
     Subtable,
+    Without,
     keys_of,
 )
 from samelog.config.schema.kinds import (
@@ -45,9 +47,7 @@ _CONNECTIONS = integer(1, 100_000)
 _RATE_MAX = 1 << 50
 
 PARTITION_COUNT = ConfigKey(
-    "Partitions of topics that are made without saying how many",
-    integer(1, 10_000),
-    NUM_PARTITIONS,
+    "Partitions of topics that are made without saying how many", integer(1, 10_000), NUM_PARTITIONS
 )
 BATCH_BYTES = ConfigKey(
     "How long a record batch may be", size(1 << 10, (1 << 31) - 1), MESSAGE_MAX_BYTES
@@ -64,11 +64,9 @@ class BrokerDefaults(ConfigTable):
     num_partitions: Annotated[int, PARTITION_COUNT] = 1
     auto_create: Annotated[
         bool | None,
-        ConfigKey(
-            "Asking for a topic makes it",
-            name=AUTO_CREATE,
-            without="as `node.auto_create_topics`",
-        ),
+        "Asking for a topic makes it",
+        Name(AUTO_CREATE),
+        Without("as `node.auto_create_topics`"),
     ] = None
     message_max_bytes: Annotated[
         int | None, replace(BATCH_BYTES, without="as `node.max_record_bytes` allows")
@@ -171,15 +169,13 @@ class KafkaListener(ConfigTable):
     """
 
     name: Annotated[
-        str, ConfigKey("Of the listener, the same on every node", checked_name(check_session_name))
+        str, "Of the listener, the same on every node", checked_name(check_session_name)
     ]
-    listen: Annotated[Address, ConfigKey("Where it listens")]
-    advertise: Annotated[
-        Address, ConfigKey("Where clients are told to connect", without="as `listen`")
-    ]
-    security: Annotated[Security, ConfigKey("How connections are protected")] = Security.PLAINTEXT
+    listen: Annotated[Address, "Where it listens"]
+    advertise: Annotated[Address, "Where clients are told to connect", Without("as `listen`")]
+    security: Annotated[Security, "How connections are protected"] = Security.PLAINTEXT
     allow_plaintext_from_anywhere: Annotated[
-        bool, ConfigKey("Plaintext on an address that other hosts may reach")
+        bool, "Plaintext on an address that other hosts may reach"
     ] = False
     tls: Annotated[
         TlsFiles | None, Subtable("Other PEM files than the node's own, for this listener")
@@ -204,16 +200,12 @@ class KafkaListener(ConfigTable):
 class KafkaUser(ConfigTable):
     """Somebody who authenticates by name and password; the file holds nothing but the password."""
 
-    name: Annotated[
-        str, ConfigKey("Who: `samelog://user/<name>` in grants", checked_name(check_session_name))
-    ]
+    name: Annotated[str, "Who: `samelog://user/<name>` in grants", checked_name(check_session_name)]
     password_file: Annotated[
         str,
-        ConfigKey(
-            "Holds nothing but the password, for nobody else to read",
-            PRIVATE_FILE,
-            reload=Reload.CONTENTS,
-        ),
+        "Holds nothing but the password, for nobody else to read",
+        PRIVATE_FILE,
+        Reload.CONTENTS,
     ]
 
 
@@ -224,21 +216,16 @@ class ClientQuota(ConfigTable):
     """
 
     identity: Annotated[
-        str,
-        ConfigKey(
-            "Whose; may end with `*`; the first that fits",
-            checked_name(check_pattern),
-            reload=Reload.YES,
-        ),
+        str, "Whose; may end with `*`; the first that fits", checked_name(check_pattern), Reload.YES
     ]
     producer_byte_rate: Annotated[
-        int, ConfigKey("Produced per second; 0: any", size(0, _RATE_MAX), reload=Reload.YES)
+        int, "Produced per second; 0: any", size(0, _RATE_MAX), Reload.YES
     ] = 0
     consumer_byte_rate: Annotated[
-        int, ConfigKey("Fetched per second; 0: any", size(0, _RATE_MAX), reload=Reload.YES)
+        int, "Fetched per second; 0: any", size(0, _RATE_MAX), Reload.YES
     ] = 0
     request_rate: Annotated[
-        int, ConfigKey("Requests per second; 0: any", integer(0, _RATE_MAX), reload=Reload.YES)
+        int, "Requests per second; 0: any", integer(0, _RATE_MAX), Reload.YES
     ] = 0
 
 
@@ -250,39 +237,30 @@ class KafkaConfig(ConfigTable):
 
     rack: Annotated[
         str,
-        ConfigKey(
-            "Where the node is, for clients that say where they are",
-            name=RACK,
-            without="nobody cares",
-        ),
+        "Where the node is, for clients that say where they are",
+        Name(RACK),
+        Without("nobody cares"),
     ] = ""
     defaults: Annotated[BrokerDefaults, Inlined()] = field(default_factory=BrokerDefaults)
     max_request_bytes: Annotated[
-        int,
-        ConfigKey("How long a request may be", size(_REQUEST_BYTES_MIN, _REQUEST_BYTES_MAX)),
+        int, "How long a request may be", size(_REQUEST_BYTES_MIN, _REQUEST_BYTES_MAX)
     ] = 16 << 20
     max_memory_bytes: Annotated[
         int,
-        ConfigKey(
-            "What all requests and answers may take together; at least `max_request_bytes`",
-            size(_REQUEST_BYTES_MIN, _MEMORY_BYTES_MAX),
-        ),
+        "What all requests and answers may take together; at least `max_request_bytes`",
+        size(_REQUEST_BYTES_MIN, _MEMORY_BYTES_MAX),
     ] = 256 << 20
-    max_connections: Annotated[int, ConfigKey("Connections of a listener", _CONNECTIONS)] = 4096
-    max_connections_per_host: Annotated[
-        int, ConfigKey("Connections of one address to it", _CONNECTIONS)
-    ] = 4096
-    idle_s: Annotated[float, ConfigKey("A silent connection ends after", seconds(1, 86_400))] = (
-        600.0
+    max_connections: Annotated[int, "Connections of a listener", _CONNECTIONS] = 4096
+    max_connections_per_host: Annotated[int, "Connections of one address to it", _CONNECTIONS] = (
+        4096
     )
+    idle_s: Annotated[float, "A silent connection ends after", seconds(1, 86_400)] = 600.0
     request_s: Annotated[
-        float,
-        ConfigKey("A request must have come, and its answer be taken, within", seconds(0.1, 3600)),
+        float, "A request must have come, and its answer be taken, within", seconds(0.1, 3600)
     ] = 30.0
     listeners: Annotated[tuple[KafkaListener, ...], Subtable("Where they connect")] = ()
     users: Annotated[
-        tuple[KafkaUser, ...],
-        Subtable("Who authenticates by name and password (`sasl_tls`)"),
+        tuple[KafkaUser, ...], Subtable("Who authenticates by name and password (`sasl_tls`)")
     ] = ()
     quotas: Annotated[
         tuple[ClientQuota, ...], Subtable("What identities may ask of this node")

@@ -20,6 +20,7 @@ from samelog.config.schema.keys import (
     Reload,
     Subtable,
     TableSpec,
+    Without,
 )
 from samelog.config.schema.kinds import (
     PATH,
@@ -67,8 +68,8 @@ class Fsync(Enum):
 class PeerConfig(ConfigTable):
     """A voting node: its name, as in its certificate, and where the other nodes connect to."""
 
-    name: Annotated[str, ConfigKey("A node's name", _NAME)]
-    address: Annotated[Address, ConfigKey("Where other nodes reach it")]
+    name: Annotated[str, "A node's name", _NAME]
+    address: Annotated[Address, "Where other nodes reach it"]
 
 
 def _check_identity(text: str) -> str:
@@ -106,16 +107,13 @@ class Grant(ConfigTable):
 
     identity: Annotated[
         str,
-        ConfigKey(
-            "`samelog://<role>/<name>` or `dns:<name>`; may end with `*`, as all lists below",
-            checked_name(_check_identity),
-            reload=Reload.YES,
-        ),
+        "`samelog://<role>/<name>` or `dns:<name>`; may end with `*`, as all lists below",
+        checked_name(_check_identity),
+        Reload.YES,
     ]
-    admin: Annotated[bool, ConfigKey("May see and change the cluster", reload=Reload.YES)] = False
+    admin: Annotated[bool, "May see and change the cluster", Reload.YES] = False
     publish_sessions: Annotated[
-        tuple[str, ...],
-        _patterns("The sessions it may be the publisher of", "sessions", _PUBLISH),
+        tuple[str, ...], _patterns("The sessions it may be the publisher of", "sessions", _PUBLISH)
     ] = ()
     publish_topics: Annotated[
         tuple[str, ...], _patterns("The topics it may write to in them", "topics", _PUBLISH)
@@ -149,22 +147,15 @@ class Quotas(ConfigTable):
     not merged yet; 0: a quarter of the node's disk.
     """
 
-    sessions: Annotated[int, ConfigKey("Sessions", integer(1, 1_000_000), reload=Reload.YES)] = (
-        1_000
-    )
+    sessions: Annotated[int, "Sessions", integer(1, 1_000_000), Reload.YES] = 1_000
     partitions: Annotated[
-        int,
-        ConfigKey(
-            "Partitions that its sessions write to", integer(1, 1_000_000), reload=Reload.YES
-        ),
+        int, "Partitions that its sessions write to", integer(1, 1_000_000), Reload.YES
     ] = 10_000
     unmerged_bytes: Annotated[
         int,
-        ConfigKey(
-            "Received by a node and not merged yet; 0: a quarter of its disk",
-            size(0, DISK_BYTES_MAX),
-            reload=Reload.YES,
-        ),
+        "Received by a node and not merged yet; 0: a quarter of its disk",
+        size(0, DISK_BYTES_MAX),
+        Reload.YES,
     ] = 0
 
 
@@ -175,12 +166,10 @@ class Expiry(ConfigTable):
     """
 
     producers_s: Annotated[
-        int,
-        ConfigKey("Sequences of idempotent producers, in seconds", integer(60, _EXPIRY_S_MAX)),
+        int, "Sequences of idempotent producers, in seconds", integer(60, _EXPIRY_S_MAX)
     ] = 7 * 24 * 3600
     sessions_s: Annotated[
-        int,
-        ConfigKey("Runs of sessions that have none open, in seconds", integer(60, _EXPIRY_S_MAX)),
+        int, "Runs of sessions that have none open, in seconds", integer(60, _EXPIRY_S_MAX)
     ] = 30 * 24 * 3600
 
 
@@ -191,11 +180,10 @@ class Scrub(ConfigTable):
     """
 
     bytes_per_s: Annotated[
-        int,
-        ConfigKey("How fast merged logs are read for it; 0: never", size(0, DISK_BYTES_MAX)),
+        int, "How fast merged logs are read for it; 0: never", size(0, DISK_BYTES_MAX)
     ] = 8 << 20
     interval_s: Annotated[
-        int, ConfigKey("The pause between two rounds, in seconds", integer(1, _EXPIRY_S_MAX))
+        int, "The pause between two rounds, in seconds", integer(1, _EXPIRY_S_MAX)
     ] = 24 * 3600
 
 
@@ -213,28 +201,21 @@ class ArchiveConfig(ConfigTable):
     """
 
     policy: Annotated[
-        str | None,
-        ConfigKey(
-            "The policy, JSON", PATH, without="topics' own settings only", reload=Reload.CONTENTS
-        ),
+        str | None, "The policy, JSON", PATH, Without("topics' own settings only"), Reload.CONTENTS
     ] = None
-    interval_s: Annotated[float, ConfigKey("How often the leader looks", seconds(0.1, 3600))] = 10.0
+    interval_s: Annotated[float, "How often the leader looks", seconds(0.1, 3600)] = 10.0
     copy_to: Annotated[
         str | None,
-        ConfigKey(
-            "Where segments are copied first: a directory, or a URL such as `s3://bucket/path`",
-            path_or_url(check_copy_url),
-            without="nowhere",
-        ),
+        "Where segments are copied first: a directory, or a URL such as `s3://bucket/path`",
+        path_or_url(check_copy_url),
+        Without("nowhere"),
     ] = None
     copy_formats: Annotated[
         tuple[str, ...],
-        ConfigKey(
-            "Of the copies: " + ", ".join(f"`{name}`" for name in COPY_FORMATS),
-            list_of(checked_name(_check_copy_format), distinct=True),
-            without='`["segments"]`, if there is `copy_to`',
-            only_with=OnlyWith("copy_to", "copy_to"),
-        ),
+        "Of the copies: " + ", ".join(f"`{name}`" for name in COPY_FORMATS),
+        list_of(checked_name(_check_copy_format), distinct=True),
+        Without('`["segments"]`, if there is `copy_to`'),
+        OnlyWith("copy_to", "copy_to"),
     ] = ()
 
     @classmethod
@@ -252,64 +233,41 @@ class NodeConfig(ConfigTable):
     directory, only what the cluster has agreed on counts.
     """
 
-    name: Annotated[
-        str, ConfigKey("The node's name, as in its certificate's URI", _NAME, table=_NODE)
-    ]
-    cluster: Annotated[
-        str, ConfigKey("The cluster's name, the same on every node", _NAME, table=_NODE)
-    ]
-    data: Annotated[
-        str, ConfigKey("The directory of everything that the node keeps", PATH, table=_NODE)
-    ]
-    listen: Annotated[
-        Address, ConfigKey("Where nodes, publishers and subscribers connect", table=_NODE)
-    ]
+    name: Annotated[str, "The node's name, as in its certificate's URI", _NAME, _NODE]
+    cluster: Annotated[str, "The cluster's name, the same on every node", _NAME, _NODE]
+    data: Annotated[str, "The directory of everything that the node keeps", PATH, _NODE]
+    listen: Annotated[Address, "Where nodes, publishers and subscribers connect", _NODE]
     advertise: Annotated[
         Address,
-        ConfigKey(
-            "Where others reach the node",
-            table=_NODE,
-            without="its own address in `[[peers]]`; a node that joins needs it",
-        ),
+        "Where others reach the node",
+        _NODE,
+        Without("its own address in `[[peers]]`; a node that joins needs it"),
     ]
-    fsync: Annotated[
-        Fsync,
-        ConfigKey("When what is acknowledged is on disk: docs/reliability.md", table=_NODE),
-    ] = Fsync.ALWAYS
+    fsync: Annotated[Fsync, "When what is acknowledged is on disk: docs/reliability.md", _NODE] = (
+        Fsync.ALWAYS
+    )
     fsync_interval_ms: Annotated[
         int,
-        ConfigKey(
-            'How long it may take to get there; only with `fsync = "interval"`',
-            integer(1, 60_000),
-            table=_NODE,
-            only_with=OnlyWith("fsync", 'fsync = "interval"', Fsync.INTERVAL),
-        ),
+        'How long it may take to get there; only with `fsync = "interval"`',
+        integer(1, 60_000),
+        _NODE,
+        OnlyWith("fsync", 'fsync = "interval"', Fsync.INTERVAL),
     ] = 50
     segment_bytes: Annotated[
         int,
-        ConfigKey(
-            "How long a file of a merged log gets",
-            size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
-            table=_NODE,
-        ),
+        "How long a file of a merged log gets",
+        size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+        _NODE,
     ] = 1 << 30
     disk_stop_percent: Annotated[
-        int,
-        ConfigKey(
-            "The node takes nothing in while its disk is fuller than this",
-            integer(1, 100),
-            table=_NODE,
-        ),
+        int, "The node takes nothing in while its disk is fuller than this", integer(1, 100), _NODE
     ] = 95
-    auto_create_topics: Annotated[
-        bool, ConfigKey("Publishing to a topic makes it", table=_NODE)
-    ] = True
+    auto_create_topics: Annotated[bool, "Publishing to a topic makes it", _NODE] = True
     max_record_bytes: Annotated[
-        int, ConfigKey("How long a record may be", size(1, _RECORD_BYTES_MAX), table=_NODE)
+        int, "How long a record may be", size(1, _RECORD_BYTES_MAX), _NODE
     ] = 1 << 20
     snapshot_interval_s: Annotated[
-        float,
-        ConfigKey("How often the state is written, if it changed", seconds(0.1, 3600), table=_NODE),
+        float, "How often the state is written, if it changed", seconds(0.1, 3600), _NODE
     ] = 5.0
     tls: Annotated[TlsFiles, Subtable("Its certificate")]
     peers: Annotated[

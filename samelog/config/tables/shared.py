@@ -10,12 +10,13 @@ from enum import Enum
 from typing import Annotated
 
 from samelog.config.schema.keys import (
-    ConfigKey,
     ConfigTable,
     FlatTable,
     KeyProblem,
+    Name,
     Reload,
     Subtable,
+    Without,
 )
 from samelog.config.schema.kinds import FILE, PRIVATE_FILE
 from samelog.config.values import Address, is_loopback
@@ -37,12 +38,10 @@ class LogLevel(Enum):
 
 LevelKey = Annotated[
     LogLevel,
-    ConfigKey(
-        "The least important lines that are written",
-        name="level",
-        table=FlatTable("log", "What is written to stderr"),
-        reload=Reload.YES,
-    ),
+    "The least important lines that are written",
+    Name("level"),
+    FlatTable("log", "What is written to stderr"),
+    Reload.YES,
 ]
 
 
@@ -55,32 +54,23 @@ class TlsFiles(ConfigTable):
 
     ca: Annotated[
         str,
-        ConfigKey(
-            "The authority's certificates, PEM; more than one while it changes",
-            FILE,
-            reload=Reload.CONTENTS,
-        ),
+        "The authority's certificates, PEM; more than one while it changes",
+        FILE,
+        Reload.CONTENTS,
     ]
-    cert: Annotated[
-        str,
-        ConfigKey("The own certificate, PEM, with its chain", FILE, reload=Reload.CONTENTS),
-    ]
+    cert: Annotated[str, "The own certificate, PEM, with its chain", FILE, Reload.CONTENTS]
     key: Annotated[
         str,
-        ConfigKey(
-            "Its private key, PEM, for nobody else to read (0600; 0640 if it is root's)",
-            PRIVATE_FILE,
-            reload=Reload.CONTENTS,
-        ),
+        "Its private key, PEM, for nobody else to read (0600; 0640 if it is root's)",
+        PRIVATE_FILE,
+        Reload.CONTENTS,
     ]
     crl: Annotated[
         str | None,
-        ConfigKey(
-            "The authorities' revocation lists, PEM: who is on them is not let in",
-            FILE,
-            without="nobody is revoked",
-            reload=Reload.CONTENTS,
-        ),
+        "The authorities' revocation lists, PEM: who is on them is not let in",
+        FILE,
+        Without("nobody is revoked"),
+        Reload.CONTENTS,
     ] = None
     crl_may_lack: bool = False
 
@@ -104,13 +94,12 @@ class HttpConfig(ConfigTable):
     the process's own files.
     """
 
-    listen: Annotated[Address, ConfigKey("Where")] = HTTP_ADDRESS
-    security: Annotated[HttpSecurity, ConfigKey("`plaintext` only on loopback addresses")] = (
+    listen: Annotated[Address, "Where"] = HTTP_ADDRESS
+    security: Annotated[HttpSecurity, "`plaintext` only on loopback addresses"] = (
         HttpSecurity.PLAINTEXT
     )
     tls: Annotated[
-        TlsFiles | None,
-        Subtable("Other PEM files than the process's own, for HTTP (docs/rest.md)"),
+        TlsFiles | None, Subtable("Other PEM files than the process's own, for HTTP (docs/rest.md)")
     ] = None
 
     def check(self) -> None:

@@ -136,7 +136,7 @@ class _ClientState:
         return os.path.join(self.directory, _LINK)
 
     def written_texts(self) -> dict[str, bytes] | None:
-        """The texts that are in files now, by name; None: there are none, or not all is readable."""
+        """The texts that are in files now, by name; None: one cannot be read."""
         try:
             found = {}
             for name in os.listdir(self._link):
@@ -150,11 +150,8 @@ class _ClientState:
         """Whether there is nothing to do."""
         if not os.path.isdir(self.directory) or _is_shared(self.directory):
             return False
-        return (
-            self._has_texts()
-            and self._has_document()
-            and not self._leftovers(is_running=is_running)
-        )
+        has_all = self._has_texts() and self._has_document()
+        return has_all and not self._leftovers(is_running=is_running)
 
     def can_run_unsaved(self) -> bool:
         """Whether all that is needed now is there: a document is for another start."""

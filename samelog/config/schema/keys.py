@@ -54,7 +54,7 @@ class ConfigTable:
         """Raises KeyProblem if keys that are each valid contradict each other."""
 
 
-class Name(str):
+class KeyName(str):
     """A key's name, if it is not the field's."""
 
 
@@ -159,7 +159,7 @@ class NamedKeys:
 
 _PARTS = {
     ValueKind: "kind",
-    Name: "name",
+    KeyName: "name",
     FlatTable: "table",
     Without: "without",
     OnlyWith: "only_with",
@@ -192,25 +192,30 @@ def keys_of(struct: type[Any]) -> tuple[ConfigKey, ...]:
 
 def _bound(of: Field[Any], hint: Any) -> Annotation:
     """The annotation, with what the field says."""
-    said, *parts = hint.__metadata__
-    options: dict[str, Any] = {_PARTS[type(part)]: part for part in parts}
-    mark: Annotation = ConfigKey(said, **options) if isinstance(said, str) else said
-    plain = hint.__origin__
-    one = _without_none(plain)
+    mark, *parts = hint.__metadata__
+    one = _without_none(hint.__origin__)
     match mark:
+        case str():
+            options: dict[str, Any] = {_PARTS[type(part)]: part for part in parts}
+            return _bound_key(ConfigKey(mark, **options), of, one)
         case ConfigKey():
-            kind = _kind_of(one) if mark.kind is kinds.TEXT else mark.kind
-            default = NO_DEFAULT if of.default is MISSING else of.default
-            name = mark.name or of.name
-            return replace(mark, attribute=of.name, name=name, kind=kind, default=default)
+            return _bound_key(mark, of, one)
         case Subtable() if get_origin(one) is tuple:
             return replace(mark, attribute=of.name, struct=get_args(one)[0], is_many=True)
         case Subtable():
-            return replace(mark, attribute=of.name, struct=one, is_optional=one is not plain)
+            is_optional = one is not hint.__origin__
+            return replace(mark, attribute=of.name, struct=one, is_optional=is_optional)
         case Inlined():
             return replace(mark, attribute=of.name, struct=one)
         case NamedKeys():
             return replace(mark, attribute=of.name)
+    raise TypeError(f"{of.name} is annotated with {mark!r}")
+
+
+def _bound_key(key: ConfigKey, of: Field[Any], hint: Any) -> ConfigKey:
+    kind = _kind_of(hint) if key.kind is kinds.TEXT else key.kind
+    default = NO_DEFAULT if of.default is MISSING else of.default
+    return replace(key, attribute=of.name, name=key.name or of.name, kind=kind, default=default)
 
 
 def _without_none(hint: Any) -> Any:

@@ -17,8 +17,8 @@ from samelog.config.schema.keys import (
     ConfigKey,
     ConfigTable,
     Inlined,
+    KeyName,
     KeyProblem,
-    Name,
     NamedKeys,
     Reload,
     Subtable,
@@ -42,7 +42,7 @@ from samelog.format.names import check_session_name, check_topic_name
 _NAME = checked_name(check_session_name)
 _LISTEN = ConfigKey("Where; a loopback address")
 _NODES_NEEDED = 'must name at least one node: ["host:port", …]'
-_DIRECTORY = "`--dir` of the command line"
+_DIRECTORY = Without("`--dir` of the command line")
 
 
 class OnFull(Enum):
@@ -95,9 +95,7 @@ class SubscriberKafka(ConfigTable):
 class PublisherConfig(ConfigTable):
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
-    directory: Annotated[
-        str | None, "Holds the sessions", PATH, Name("dir"), Without(_DIRECTORY)
-    ] = None
+    directory: Annotated[str | None, "Holds the sessions", PATH, KeyName("dir"), _DIRECTORY] = None
     budget_bytes: Annotated[
         int, "What a publisher's files may take; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
     ] = 8 << 30
@@ -127,9 +125,7 @@ class SubscriberConfig(ConfigTable):
     `budget_bytes` lets them (None: there is no limit).
     """
 
-    directory: Annotated[str | None, "Holds the copies", PATH, Name("dir"), Without(_DIRECTORY)] = (
-        None
-    )
+    directory: Annotated[str | None, "Holds the copies", PATH, KeyName("dir"), _DIRECTORY] = None
     topics: Annotated[
         tuple[str, ...],
         "What is copied; at once in a sidecar without `--topic`",

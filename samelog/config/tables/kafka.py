@@ -15,8 +15,8 @@ from samelog.config.schema.keys import (
     ConfigKey,
     ConfigTable,
     Inlined,
+    KeyName,
     KeyProblem,
-    Name,
     Reload,
     Subtable,
     Without,
@@ -65,7 +65,7 @@ class BrokerDefaults(ConfigTable):
     auto_create: Annotated[
         bool | None,
         "Asking for a topic makes it",
-        Name(AUTO_CREATE),
+        KeyName(AUTO_CREATE),
         Without("as `node.auto_create_topics`"),
     ] = None
     message_max_bytes: Annotated[
@@ -238,7 +238,7 @@ class KafkaConfig(ConfigTable):
     rack: Annotated[
         str,
         "Where the node is, for clients that say where they are",
-        Name(RACK),
+        KeyName(RACK),
         Without("nobody cares"),
     ] = ""
     defaults: Annotated[BrokerDefaults, Inlined()] = field(default_factory=BrokerDefaults)

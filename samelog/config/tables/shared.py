@@ -12,8 +12,8 @@ from typing import Annotated
 from samelog.config.schema.keys import (
     ConfigTable,
     FlatTable,
+    KeyName,
     KeyProblem,
-    Name,
     Reload,
     Subtable,
     Without,
@@ -39,7 +39,7 @@ class LogLevel(Enum):
 LevelKey = Annotated[
     LogLevel,
     "The least important lines that are written",
-    Name("level"),
+    KeyName("level"),
     FlatTable("log", "What is written to stderr"),
     Reload.YES,
 ]

@@ -42,3 +42,12 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Who runs what, with `-n`."""
     return ByFile(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest tests/consensus --rewrite`: write what happens into the scenario files; review the
+    diff.
+    """
+    parser.addoption(
+        "--rewrite", action="store_true", help="rewrite the expected traces of scenarios"
+    )

@@ -1,36 +1,30 @@
-"""Scenarios: scripts of commands, each followed by everything that the nodes do because of it.
-
-A file is a sequence of blocks, separated by empty lines: comments (#), one or more commands,
-`----`, the expected trace. Run pytest with --rewrite to record traces anew, and review the diff.
-"""
+"""Scenarios of whole groups: commands, and everything that the nodes do because of them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from samelog.consensus import Busy, ChangePending, NotLeader, RaftConfig
+from tests import scenario_files
 from tests.consensus.group import Group
 
-FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+FILES = scenario_files.files(__file__)
 
 
-class Script:
+class GroupScript(scenario_files.Commands):
     """Runs the commands of one scenario."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.group = Group(1)
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the trace it leaves."""
-        name, *arguments = shlex.split(line)
-        self.group.trace = []
-        command: Callable[..., None] = getattr(self, "do_" + name.replace("-", "_"))
-        command(*arguments)
-        return self.group.trace
+        self.group.trace = self.trace
+        return super().run(line)
 
     def do_group(self, *arguments: str) -> None:
         """`group voters=3 [learners=1] [chunk=100] [uncommitted=100] [append=100]`: fresh nodes."""
@@ -42,6 +36,7 @@ class Script:
         )
         voters, learners = int(options["voters"]), int(options.get("learners", 0))
         self.group = Group(voters, learners=learners, config=config)
+        self.group.trace = self.trace
 
     def do_timeout(self, node: str) -> None:
         """`timeout N`: node N's next deadline passes."""
@@ -54,7 +49,7 @@ class Script:
     def do_quietly(self, *words: str) -> None:
         """`quietly COMMAND`: without its trace."""
         self.run(shlex.join(words))
-        self.group.trace = []
+        self.trace.clear()
 
     def do_propose(self, node: str, *data: str) -> None:
         """`propose N DATA`...: propose entries at node N."""
@@ -162,18 +157,7 @@ class Script:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
-    recorded = path.read_text()
-    script = Script()
-    blocks = []
-    for block in recorded.strip().split("\n\n"):
-        head = block.partition("\n----")[0]
-        commands = [line for line in head.splitlines() if not line.startswith("#")]
-        trace = [line for command in commands for line in script.run(command)]
-        blocks.append("\n".join([head, "----", *trace] if commands else [head]))
-    happened = "\n\n".join(blocks) + "\n"
-    if request.config.getoption("--rewrite", default=False):
-        path.write_text(happened)
-    assert happened == recorded
+    scenario_files.check(path, GroupScript(), request)
 
 
 def test_there_are_scenarios() -> None:

@@ -12,7 +12,6 @@ from samelog.consensus import decode_messages
 from samelog.wire.frames import (
     DATA_HEADER_BYTES,
     HEADER_BYTES,
-    DataHeader,
     FrameType,
     decode_data_header,
     decode_header,
@@ -39,8 +38,8 @@ def meaning(frame: bytes) -> str:
     """A frame in words."""
     kind, value = split(frame)
     if kind is FrameType.DATA:
-        header, batches = value
-        return f"{header}, {len(batches)} bytes"
+        (handle, file, byte), batches = value
+        return f"DATA handle={handle} file={file} byte={byte}: {len(batches)} bytes"
     return repr(value)
 
 
@@ -54,6 +53,3 @@ def read(text: str) -> Iterator[tuple[bytes, str]]:
     lines = text.splitlines()
     for number in range(0, len(lines), 3):
         yield bytes.fromhex(lines[number + 1]), lines[number + 2]
-
-
-__all__ = ["FRAMES_KEPT", "DataHeader", "describe", "meaning", "read", "split"]

@@ -1,0 +1,452 @@
+"""The four ends of push and pull connections, moved by scripts: what each of them says and does.
+
+The peer is whatever a scenario says. Files and logs are real ones; the network, the time and the
+cluster are made up.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from pathlib import Path
+from typing import Any, cast
+
+from samelog.config.authorisation import Rights
+from samelog.format import _kernels as kernels
+from samelog.format.errors import InvariantError
+from samelog.replicator.interfaces import Refused as IntakeRefused
+from samelog.replicator.pull.conversation import PullConversation
+from samelog.replicator.pull.copy import EARLIEST, Copy, make_copy
+from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.conversation import PushConversation
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.server import PushServer
+from samelog.runtime.faults import fault_of
+from samelog.runtime.inotify import Inotify
+from samelog.runtime.network.transport import Connection
+from samelog.store.disk.files import OsFileSystem
+from samelog.wire import messages
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import AnyMessage, Fault, Hello
+from tests.replicator.fake_intake import FakeCluster, FakeIntake
+from tests.replicator.fake_nodes import EVERYTHING
+from tests.replicator.fake_source import FakeSource
+from tests.replicator.session_files import SessionFiles, batch, random_batches
+from tests.scenario_files import LoopCommands
+
+CLUSTER = "fake"
+
+
+class Line:
+    """Takes the place of a connection, and writes down what is sent."""
+
+    def __init__(self, script: EndScript, identity: str) -> None:
+        self.identity = identity
+        self.is_open = True
+        self.is_full = False
+        self._script = script
+
+    @property
+    def writable(self) -> bool:
+        """Whether more can be sent."""
+        return self.is_open and not self.is_full
+
+    def send(self, message: AnyMessage) -> None:
+        """A message."""
+        if self.is_open:
+            self._script.trace.append(f"sends {show(message)}")
+
+    def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
+        """Batches."""
+        if self.is_open:
+            text = f"sends DATA handle={handle} file={file} byte={byte}: {len(data)} bytes"
+            self._script.trace.append(text)
+
+    def close(self, fault: Fault | None = None) -> None:
+        """The end."""
+        if self.is_open:
+            self.is_open = False
+            text = "closes" if fault is None else f"closes: {fault.code.name}: {fault.message}"
+            self._script.trace.append(text)
+            error = fault and ProtocolFault(fault.code, fault.message, fault.remedy)
+            self._script.loop.call_soon(self._script.end.on_closed, error)
+
+
+class EndScript(LoopCommands):
+    """What all ends have in common."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.end: Any = None
+        self.line = Line(self, "")
+
+    def dial(self, identity: str) -> None:
+        """Another connection, to or from this peer; the one before is gone."""
+        if self.end is not None and self.line.is_open:
+            self.do_hang_up()
+        self.line = Line(self, identity)
+
+    @property
+    def connection(self) -> Connection:
+        """The line, as what it is used."""
+        return cast(Connection, self.line)
+
+    def now(self) -> float:
+        """Clock.now"""
+        return self.loop.now
+
+    def guarded(self, name: str, *arguments: object) -> None:
+        """Call the end as a connection does: what it raises ends the connection."""
+        try:
+            getattr(self.end, name)(*arguments)
+        except InvariantError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as the connection does
+            self.line.close(fault_of(error))
+
+    def do_hear(self, kind: str, *fields: str) -> None:
+        """`hear KIND field=value...`: a message comes."""
+        self.guarded("on_message", message_of(kind, fields))
+
+    def do_data(self, handle: str, file: str, byte: str, count: str) -> None:
+        """`data HANDLE FILE BYTE N`: a frame with N batches comes."""
+        data = b"".join(batch(b"%d" % number) for number in range(int(count)))
+        self.guarded("on_data", int(handle), int(file), int(byte), memoryview(data))
+
+    def do_full(self) -> None:
+        """`full`: nothing more can be sent."""
+        self.line.is_full = True
+
+    def do_writable(self) -> None:
+        """`writable`: more can be sent again."""
+        self.line.is_full = False
+        self.guarded("on_writable")
+
+    def do_hang_up(self) -> None:
+        """`hang-up`: the connection is gone."""
+        self.line.is_open = False
+        self.end.on_closed(None)
+
+
+class PushSenderScript(EndScript):
+    """A publisher's end of a push connection, over a real session directory that is polled."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.files = SessionFiles(path / "s")
+        self.session = LocalSession(
+            OsFileSystem(), str(self.files.path), self._changed, new_inotify=_no_inotify
+        )
+        self.known_merged: dict[tuple[int, Any], Any] = {}
+        self.gives_up = False
+
+    def _changed(self) -> None:
+        if self.end is not None:
+            self.end.look()
+
+    # what the conversation tells
+    def on_reached(self, run: int, name: Any, places: Any) -> None:
+        self.known_merged[run, name] = places[2]
+        self.trace.append(f"run {run} {_name(name)} reached {places}")
+
+    def on_run_closed(self, run: int, ends: Any) -> None:
+        self.trace.append(f"run {run} closed at { {_name(k): v for k, v in ends.items()} }")
+
+    def on_topic_gone(self, run: int, name: Any) -> None:
+        self.trace.append(f"run {run} {_name(name)}: topic gone")
+
+    def is_given_up(self, run: int, name: Any) -> bool:
+        return self.gives_up
+
+    def on_fork(self, fault: ProtocolFault) -> None:
+        self.trace.append(f"fork: {fault.message}")
+
+    def on_status(self) -> None:
+        self.trace.append(f"phase {self.end.phase.name}" if self.end is not None else "phase")
+
+    def merged(self, run: int, name: Any) -> Any:
+        return self.known_merged.get((run, name), (0, 0))
+
+    # commands
+    def do_connect(self) -> None:
+        """`connect`: a new connection; the directory is looked at."""
+        self.dial("samelog://node/n0")
+        self.session.start()
+        self.end = PushConversation(
+            self.connection,
+            self.session,
+            self,
+            cast(Any, self),
+            cluster=CLUSTER,
+            on_over=lambda error: self.trace.append("over"),
+        )
+
+    def do_begin(self) -> None:
+        """`begin`: the publisher begins a run."""
+        self.files.begin()
+
+    def do_append(self, partition: str, *values: str) -> None:
+        """`append P VALUE...`: a batch for each value."""
+        for value in values:
+            self.files.append(batch(value.encode()), ("flights", int(partition)))
+
+    def do_roll(self, partition: str) -> None:
+        """`roll P`: the file is sealed."""
+        self.files.roll(("flights", int(partition)))
+
+    def do_end(self) -> None:
+        """`end`: the run ends cleanly."""
+        self.files.end()
+
+    def do_release(self, partition: str, roll: str) -> None:
+        """`release P ROLL`: a file is removed."""
+        path = self.files.file(int(roll), ("flights", int(partition)))
+        for file in path.parent.glob(path.name + "*"):
+            file.unlink()
+
+    def do_poll(self) -> None:
+        """`poll`: the directory is looked at."""
+        self.session.poll()
+
+    def do_tick(self) -> None:
+        """`tick`: now and then."""
+        self.guarded("tick")
+
+    def do_give_up(self) -> None:
+        """`give-up`: no node takes what this one refuses."""
+        self.gives_up = True
+
+    def do_problems(self) -> None:
+        """`problems`: what cannot be shipped."""
+        for name, problem in self.end.problems.items():
+            self.trace.append(f"{_name(name)}: {problem}")
+
+
+class PushReceiverScript(EndScript):
+    """A node's end of a push connection; the cluster commits, merges and closes at once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.cluster = FakeCluster()
+        self.intake = FakeIntake(self.cluster)
+
+    def do_connect(self) -> None:
+        """`connect`: a publisher has said Hello."""
+        hello = Hello(messages.Role.PUSH, cluster=CLUSTER, session="s", session_id="i")
+        rights = Rights((EVERYTHING,), ["n0"])
+        self.dial("samelog://publisher/p")
+        self.end = PushServer(self.connection, hello, self.intake, rights)
+
+    def do_cluster(self, *settings: str) -> None:
+        """`cluster merges=False`...: what it does by itself, from now on; it moves once."""
+        for setting in settings:
+            name, value = setting.split("=")
+            setattr(self.cluster, name, ast.literal_eval(value))
+        self.cluster.move()
+
+    def do_delete_topic(self, name: str) -> None:
+        """`delete-topic NAME`."""
+        self.cluster.delete_topic(name)
+
+    def do_refuse(self, code: str) -> None:
+        """`refuse CODE`: inputs are opened no more."""
+        self.intake.refusal = IntakeRefused(FaultCode[code], "not now")
+
+    def do_held(self) -> None:
+        """`held`: what came."""
+        for (number, run), held in self.intake.held.items():
+            self.trace.append(f"input {number} run {run} ends at {held.end}")
+
+
+class PullSenderScript(EndScript):
+    """A node's end of a pull connection, over real merged and session logs."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.source = FakeSource(path)
+
+    def do_connect(self, who: str = "samelog://publisher/p", window: str = "16777216") -> None:
+        """`connect [IDENTITY] [WINDOW]`: somebody has said Hello."""
+        hello = Hello(messages.Role.PULL, cluster=CLUSTER)
+        self.dial(who)
+        self.end = PullServer(
+            self.connection,
+            hello,
+            self.source,
+            Rights((EVERYTHING,), ["n0"]),
+            window_bytes=int(window),
+            clock=cast(Any, self),
+        )
+
+    def do_append(self, partition: str, *values: str) -> None:
+        """`append P VALUE...`: a batch for each value is merged."""
+        for value in values:
+            self.source.merged[int(partition)].append(batch(value.encode()))
+
+    def do_append_many(self, partition: str, count: str) -> None:
+        """`append-many P N`: N random batches are merged at once."""
+        data = random_batches(random.Random(1), int(count))
+        self.source.merged[int(partition)].append(data)
+
+    def do_roll(self, partition: str) -> None:
+        """`roll P`: another segment begins."""
+        self.source.merged[int(partition)].roll()
+
+    def do_archive(self, partition: str, offset: str) -> None:
+        """`archive P OFFSET`."""
+        self.source.merged[int(partition)].archive(int(offset))
+
+    def do_session(self, run: str, *values: str) -> None:
+        """`session RUN VALUE...`: bytes of a session come."""
+        for value in values:
+            self.source.session.append(int(run), batch(value.encode()))
+
+    def do_seal(self, run: str) -> None:
+        """`seal RUN`: the session's file is sealed."""
+        log = self.source.session.log
+        log.seal(int(run), *log.end(int(run)))
+        self.source.session.changed()
+
+    def do_delete(self) -> None:
+        """`delete`: the topic is gone."""
+        self.source.delete()
+
+
+class PullReceiverScript(EndScript):
+    """A subscriber's end of a pull connection; `source` is a node's log, to take bytes from."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.source = FakeSource(path / "node")
+        self.copies: dict[tuple[str, int], Copy] = {}
+        self.disagrees = True
+
+    # what the conversation tells
+    def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
+        self.trace.append(f"topic {topic} has {partitions} partitions")
+        for partition in range(partitions):
+            if (topic, partition) not in self.copies:
+                copies = str(self.path / "copies")
+                made = make_copy(OsFileSystem(), copies, topic, topic_id, partition)
+                self.copies[topic, partition] = made
+        return list(self.copies.values())
+
+    def on_problem(self, topic: str, fault: Any) -> None:
+        self.trace.append(f"topic {topic}: {fault}")
+
+    def on_change(self, copy: Copy) -> None:
+        text = (
+            f"{_name(copy.name)} {copy.state.name} at {tuple(copy.log.end())} of {copy.cluster_end}"
+        )
+        self.trace.append(text + (", caught up" if copy.caught_up else ""))
+
+    def on_archived(self, copy: Copy, start: Any) -> None:
+        copy.archive(start, keep=False)
+        self.trace.append(f"{_name(copy.name)} archived below {start.offset}")
+
+    def on_disagreement(self, copy: Copy, fault: Any) -> bool:
+        self.trace.append(f"{_name(copy.name)} disagrees: {fault}")
+        return self.disagrees
+
+    # commands
+    def do_connect(self, *topics: str) -> None:
+        """`connect TOPIC...`: a connection that copies these."""
+        self.dial("samelog://node/n0")
+        (self.path / "copies").mkdir(exist_ok=True)
+        self.end = PullConversation(
+            self.connection,
+            self,
+            cast(Any, self),
+            cluster=CLUSTER,
+            topics=topics,
+            find_start=lambda topic, topic_id, partition: EARLIEST,
+            on_over=lambda error: self.trace.append("over"),
+        )
+
+    def do_tick(self) -> None:
+        """`tick`: now and then."""
+        self.end.tick()
+
+    def do_agree(self) -> None:
+        """`agree`: a node that refuses is not left."""
+        self.disagrees = False
+
+    def do_source(self, partition: str, *values: str) -> None:
+        """`source P VALUE...`: the node merges a batch for each value; `roll` begins a segment."""
+        for value in values:
+            if value == "roll":
+                self.source.merged[int(partition)].roll()
+            else:
+                self.source.merged[int(partition)].append(batch(value.encode()))
+
+    def do_take(self, handle: str, partition: str) -> None:
+        """`take HANDLE P`: the node sends what the copy of P lacks of its segment."""
+        base, byte = self.copies["flights", int(partition)].log.end()
+        log = self.source.merged[int(partition)].log
+        segment = log.segment(base)
+        size = 0 if segment is None else segment.size
+        data = log.read(base, byte, max(1, size - byte)) if size > byte else b""
+        self.guarded("on_data", int(handle), base, byte, memoryview(data))
+
+
+END_SCRIPTS: dict[str, type[EndScript]] = {
+    "push_sender": PushSenderScript,
+    "push_receiver": PushReceiverScript,
+    "pull_sender": PullSenderScript,
+    "pull_receiver": PullReceiverScript,
+}
+
+
+def show(message: AnyMessage) -> str:
+    """A message in words."""
+    fields = [(name, getattr(message, name)) for name in message.__struct_fields__]
+    return " ".join(
+        [type(message).__name__, *(f"{name}={_value(value)}" for name, value in fields)]
+    )
+
+
+def _value(value: object) -> str:
+    if isinstance(value, FaultCode | messages.Start):
+        return value.name
+    if isinstance(value, tuple):
+        return str([tuple(each) for each in value])
+    return repr(value)
+
+
+def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage:
+    """The message that a command names."""
+    given: dict[str, Any] = {}
+    for field in fields:
+        name, _, text = field.partition("=")
+        if text in FaultCode.__members__:
+            given[name] = FaultCode[text]
+        elif text.startswith("crc:"):
+            given[name] = kernels.scan(batch(text[4:].encode())).last_crc
+        elif name == "start":
+            given[name] = messages.Start[text]
+        elif name == "ends":
+            given[name] = tuple(_run_end(end) for end in text.split(","))
+        else:
+            try:
+                given[name] = ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                given[name] = text
+    found: AnyMessage = getattr(messages, kind)(**given)
+    return found
+
+
+def _run_end(text: str) -> RunEnd:
+    """`TOPIC-PARTITION:ROLL:BYTE`"""
+    name, roll, byte = text.split(":")
+    topic, _, partition = name.rpartition("-")
+    return RunEnd(topic, int(partition), int(roll), int(byte))
+
+
+def _name(name: tuple[str, int]) -> str:
+    return f"{name[0]}-{name[1]}"
+
+
+def _no_inotify() -> Inotify:
+    raise OSError("not here")

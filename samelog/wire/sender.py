@@ -74,6 +74,11 @@ class Sender:
         self._in_flight_bytes = 0
 
     @property
+    def is_full(self) -> bool:
+        """Whether the window is: only an acknowledgement makes room."""
+        return self._in_flight_bytes >= self._window_bytes
+
+    @property
     def in_flight_bytes(self) -> int:
         """Sent and not acknowledged."""
         return self._in_flight_bytes

@@ -144,7 +144,7 @@ class PushSenderScript(EndScript):
 
     def _changed(self) -> None:
         if self.end is not None:
-            self.end.look()
+            self.end.session_changed()
 
     # what the conversation tells
     def on_reached(self, run: int, name: Any, places: Any) -> None:
@@ -212,7 +212,7 @@ class PushSenderScript(EndScript):
 
     def do_tick(self) -> None:
         """`tick`: now and then."""
-        self.guarded("tick")
+        self.guarded("time_passed")
 
     def do_give_up(self) -> None:
         """`give-up`: no node takes what this one refuses."""

@@ -10,8 +10,8 @@ import pytest
 
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.push.conversation import Phase
 from samelog.wire.errors import FaultCode
+from samelog.wire.push.effects import PushPhase
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
@@ -51,7 +51,7 @@ def test_whatever_breaks_everything_arrives_once_and_in_order(seed: int, tmp_pat
             files.die()
             await until(lambda: proxy.connections > 1 or source.random() < 0.01)
             proxy.budget_bytes = None
-            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
             for (run, name), data in written.items():
                 kept = made.nodes[0].intake.run("s", name, run)
                 assert b"".join(kept.files[roll] for roll in sorted(kept.files)) == data
@@ -132,7 +132,7 @@ def test_a_node_may_hold_more_than_a_publisher_that_lost_power(tmp_path: Path, e
             assert run.asked_ends == {FLIGHTS: kept}
             made.cluster.closes = True
             made.cluster.move()
-            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
             assert made.nodes[0].intake.run("s", FLIGHTS).end == full
             assert client.status.lost == ()
             await until(lambda: not files.file(run=0).exists())

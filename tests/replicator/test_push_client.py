@@ -10,10 +10,10 @@ import pytest
 from samelog.config.tables.node import Grant
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import Refused
-from samelog.replicator.push import shipment as push_shipment
 from samelog.replicator.push.client import PushClient
-from samelog.replicator.push.conversation import Phase
 from samelog.wire.errors import FaultCode
+from samelog.wire.push import inputs as push_inputs
+from samelog.wire.push.effects import PushPhase
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
 from tests.runtime.peers import in_loop, until
@@ -118,7 +118,7 @@ def test_files_go_when_they_are_merged_and_the_run_when_it_is_closed(tmp_path: P
             assert not (files.path / "run.0.json").exists()
             assert (files.path / "run.1.json").exists(), "its number would be used again"
             await until(lambda: not list(files.path.glob("*/log.*")))
-            assert client.status.nodes[0].phase is Phase.IDLE
+            assert client.status.nodes[0].phase is PushPhase.IDLE
 
     in_loop(main)
 
@@ -134,7 +134,7 @@ def test_nothing_goes_before_a_majority_has_merged_it(tmp_path: Path) -> None:
             files.roll()
             end = files.append(batch(b"b"))
             files.end()
-            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
             assert client.progress[FLIGHTS].acknowledged == (0, *end)
             assert client.progress[FLIGHTS].merged == (-1, 0, 0)
             await client.stop()
@@ -223,7 +223,7 @@ def test_a_run_that_lost_its_number_is_shipped_under_another(tmp_path: Path) -> 
         async with world(tmp_path) as made:
             client = made.push(files.path)
             await until(lambda: made.cluster.runs["s"].get("copied"))
-            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
             await client.stop()
             files.die()
             restored = SessionFiles(tmp_path / "restored")
@@ -251,7 +251,7 @@ def test_a_deleted_topic_is_let_go_and_the_next_run_begins_anew(tmp_path: Path) 
             files.append(batch(b"b"), OTHER)
             await until(lambda: OTHER in client.progress)
             files.end()
-            await until(lambda: client.status.nodes[0].phase is Phase.IDLE)
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
             assert "flights" not in made.cluster.topics
             await until(lambda: not files.file().exists())
             files.begin()
@@ -319,7 +319,7 @@ def test_only_granted_topics_are_taken(tmp_path: Path) -> None:
 def test_an_input_that_no_node_takes_is_left_behind_when_a_newer_run_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(push_inputs, "GIVE_UP_S", 0.0)
 
     async def main() -> None:
         made = await granting(tmp_path, "flights", "flights")
@@ -345,7 +345,7 @@ def test_an_input_that_no_node_takes_is_left_behind_when_a_newer_run_waits(
 def test_a_bad_batch_is_left_behind_though_its_end_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(push_inputs, "GIVE_UP_S", 0.0)
 
     async def main() -> None:
         files = SessionFiles(tmp_path / "s")
@@ -375,7 +375,7 @@ def test_a_bad_batch_is_left_behind_though_its_end_was_told(
 def test_an_input_that_one_node_takes_is_not_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_shipment, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(push_inputs, "GIVE_UP_S", 0.0)
 
     async def main() -> None:
         made = await granting(tmp_path, "flights", "*")

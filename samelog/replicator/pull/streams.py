@@ -8,7 +8,7 @@ on is refused.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog
@@ -23,18 +23,12 @@ from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
+from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
 
 LARGEST_BATCH_BYTES = 8 << 20
 """More than a DATA frame carries; no batch that was ever accepted is longer."""
-
-
-class Extent(NamedTuple):
-    """How far a file reaches, and which one follows if it will never grow."""
-
-    end: int
-    next_file: int | None
 
 
 class Served(Protocol):
@@ -44,7 +38,7 @@ class Served(Protocol):
     def stream(self) -> MergedStream | SessionStream:
         """Where it comes from."""
 
-    def extent(self, file: int) -> Extent | None:
+    def extent(self, file: int) -> FileExtent | None:
         """How far `file` reaches; None if it is not held."""
 
     def sealed(self, seal: Seal) -> RollSealed | SegmentSealed:
@@ -123,12 +117,12 @@ class ServedMerged:
         """From where on it is kept."""
         return self.stream.log.log_start
 
-    def extent(self, file: int) -> Extent | None:
+    def extent(self, file: int) -> FileExtent | None:
         """How far a segment reaches."""
         segment = self.stream.log.segment(file)
         if segment is None:
             return None
-        return Extent(segment.size, segment.next_offset if segment.sealed else None)
+        return FileExtent(segment.size, segment.next_offset if segment.sealed else None)
 
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""
@@ -173,14 +167,14 @@ class ServedSession:
             _check_last(self, message, place)
         return place
 
-    def extent(self, file: int) -> Extent | None:
+    def extent(self, file: int) -> FileExtent | None:
         """How far a roll reaches."""
         log = self.stream.log
         sealed = log.sealed_length(self._run, file)
         if sealed is not None:
-            return Extent(sealed, file + 1)
+            return FileExtent(sealed, file + 1)
         roll, byte = log.end(self._run)
-        return Extent(byte, None) if file == roll else None
+        return FileExtent(byte, None) if file == roll else None
 
     def sealed(self, seal: Seal) -> RollSealed:
         """The roll is sent to its end."""

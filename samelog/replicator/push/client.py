@@ -166,7 +166,7 @@ class PushClient:
             self._connect()
             for link in self._links:
                 if link.conversation is not None:
-                    link.conversation.tick()
+                    link.conversation.time_passed()
             if self._release_wanted:
                 self._release_soon()
 
@@ -219,7 +219,7 @@ class PushClient:
         self._connect()
         for link in self._links:
             if link.conversation is not None:
-                link.conversation.look()
+                link.conversation.session_changed()
 
     # --- what conversations tell --------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from samelog.config.values import Address
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.push.conversation import Phase, PushConversation
+from samelog.replicator.push.conversation import PushConversation
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import ConnectFault
@@ -21,6 +21,7 @@ from samelog.runtime.log import format_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.messages import Hello
+from samelog.wire.push.effects import PushPhase
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class NodeStatus:
 
     address: Address
     node: str
-    phase: Phase | None
+    phase: PushPhase | None
     """None: not connected."""
     last_error: str | None
     """Why there is no connection, or why the one before ended."""

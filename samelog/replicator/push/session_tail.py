@@ -18,9 +18,10 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import RunNames, data_name
 from samelog.replicator.interfaces import Place
-from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES, Extent
+from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.wire.push.effects import FileExtent
 
 PIECE_BYTES = 1 << 20
 KEPT_BYTES = 8 << 20
@@ -122,12 +123,12 @@ class RunTail:
         """The files there are."""
         return sorted(self._names.data)
 
-    def extent(self, roll: int) -> Extent | None:
+    def extent(self, roll: int) -> FileExtent | None:
         """How far a file reaches, as far as that is known."""
         if roll == self.end[0]:
-            return Extent(self.end[1], None)
+            return FileExtent(self.end[1], None)
         length = self._lengths.get(roll)
-        return None if length is None else Extent(length, roll + 1)
+        return None if length is None else FileExtent(length, roll + 1)
 
     def sealed_length(self, roll: int) -> int | None:
         """The length of a file that will never grow."""

@@ -1,0 +1,1 @@
+"""Push, decided in pure code: the publisher's end and the node's end of a connection."""

@@ -1,0 +1,249 @@
+"""What the publisher's end of a push connection knows of files and cluster, and what it wants done.
+
+Invariant: the views are values that were read before, and touch no file; effects are carried out in
+their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from samelog.format.directory_files import RunFile
+from samelog.wire.errors import ProtocolFault
+from samelog.wire.messages import AnyMessage, SessionStartsAt
+
+InputName = tuple[str, int]
+"""(topic, partition): an input of a session that is known."""
+
+RollByte = tuple[int, int]
+"""(roll, byte) in a run of an input that is known."""
+
+RunEnds = Mapping[InputName, RollByte]
+"""Where a run ends in each input. A partition without an entry has no bytes."""
+
+
+class FileExtent(NamedTuple):
+    """How far a file reaches, and which one follows if it will never grow."""
+
+    end: int
+    next_file: int | None
+
+
+class RunFiles(Protocol):
+    """The files of one run of one input, as far as they were scanned: values only, no access."""
+
+    @property
+    def first(self) -> RollByte:
+        """Where the bytes begin; what is below was released."""
+
+    @property
+    def end(self) -> RollByte:
+        """Up to where whole batches are known."""
+
+    @property
+    def blocked(self) -> str | None:
+        """Why the bytes behind `end` are no batch (yet)."""
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether there is a file."""
+
+    @property
+    def rolls(self) -> list[int]:
+        """The files there are."""
+
+    def extent(self, roll: int) -> FileExtent | None:
+        """How far a file reaches, as far as that is known."""
+
+    def normal(self, place: RollByte) -> RollByte:
+        """The start of the next file, where `place` is the end of a sealed one."""
+
+
+class SessionView(Protocol):
+    """What is known of the session's directory."""
+
+    @property
+    def runs(self) -> Sequence[RunFile]:
+        """By number."""
+
+    def inputs_of(self, run: int) -> list[InputName]:
+        """The inputs that have files of this run."""
+
+    def tail(self, run: int, name: InputName) -> RunFiles:
+        """The files of one of them."""
+
+    def is_over(self, run: int) -> bool:
+        """Whether nothing will ever be added to this run."""
+
+
+class ClusterKnowledge(Protocol):
+    """What all nodes together have told."""
+
+    def merged(self, run: int, name: InputName) -> RollByte:
+        """Up to where a run of an input is merged and durable on a majority."""
+
+    def is_given_up(self, run: int, name: InputName) -> bool:
+        """Whether an input is left behind: no node takes it, and a newer run waits."""
+
+
+class InputState(Enum):
+    """Of one input."""
+
+    WAITING = auto()
+    """To be opened, when it is its turn."""
+    OPENING = auto()
+    AHEAD = auto()
+    """The node holds more than is known to be whole here."""
+    SHIPPING = auto()
+    BLOCKED = auto()
+    """Refused, or unreadable here: to be opened again in a while."""
+    GONE = auto()
+    """Nothing is to be sent any more: the topic was deleted, or the files were released."""
+
+
+class PushPhase(Enum):
+    """Where a push connection is."""
+
+    GREETING = auto()
+    IDLE = auto()
+    """Nothing to ship: every run there is was closed."""
+    OPENING_RUN = auto()
+    SHIPPING = auto()
+    ENDING = auto()
+    """All is sent; the cluster is to close the run."""
+    OVER = auto()
+
+
+@dataclass(slots=True, eq=False)
+class ShippedInput:
+    """One input. `since`: when it came into its state; `refused_since`: for good, as it seems."""
+
+    name: InputName
+    files: RunFiles
+    state: InputState = InputState.WAITING
+    since: float = 0.0
+    handle: int = -1
+    position: SessionStartsAt | None = None
+    """The node's, while it is not known whether both sides have the same bytes before it."""
+    reason: str = ""
+    refused_since: float | None = None
+
+
+class Send(NamedTuple):
+    """Send this."""
+
+    message: AnyMessage
+
+
+class SendMore(NamedTuple):
+    """There may be something to send: go on with `next_step`."""
+
+
+class Follow(NamedTuple):
+    """Call `files_changed` whenever the files of this input may have changed."""
+
+    input: ShippedInput
+
+
+class FollowNone(NamedTuple):
+    """The files of no input matter any more."""
+
+
+class Bind(NamedTuple):
+    """Note which topic the input is shipped to; answer with `bound`."""
+
+    input: ShippedInput
+    topic_id: str
+
+
+class FindBatch(NamedTuple):
+    """Look for the valid batch at `start` of a roll, at most up to `stop`; answer `batch_found`."""
+
+    input: ShippedInput
+    roll: int
+    start: int
+    stop: int
+
+
+class BeginAt(NamedTuple):
+    """A batch boundary is known, perhaps above what was scanned; answer with `begin`."""
+
+    input: ShippedInput
+    place: RollByte
+
+
+class ListFiles(NamedTuple):
+    """List the directories anew; answer with `files_listed`. `input`: whose next file is gone."""
+
+    input: ShippedInput | None
+
+
+class Reached(NamedTuple):
+    """The node tells of a run of an input: durable, acknowledged, merged."""
+
+    run: int
+    name: InputName
+    places: tuple[RollByte, RollByte, RollByte]
+
+
+class RunIsClosed(NamedTuple):
+    """The cluster has closed a run; told by every node."""
+
+    run: int
+    ends: RunEnds
+
+
+class InputIsGone(NamedTuple):
+    """The topic of an input was deleted."""
+
+    run: int
+    name: InputName
+
+
+class Forked(NamedTuple):
+    """The node holds other bytes than this side at the same place."""
+
+    fault: ProtocolFault
+
+
+class StatusChanged(NamedTuple):
+    """The phase or a problem has changed."""
+
+
+Effect = (
+    Send
+    | SendMore
+    | Follow
+    | FollowNone
+    | Bind
+    | FindBatch
+    | BeginAt
+    | ListFiles
+    | Reached
+    | RunIsClosed
+    | InputIsGone
+    | Forked
+    | StatusChanged
+)
+
+
+class Ship(NamedTuple):
+    """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
+
+    Answer with `sent` or `unreadable`; if the file is not there, list the directory anew, and
+    answer with `not_there`.
+    """
+
+    input: ShippedInput
+    roll: int
+    byte: int
+    limit_bytes: int
+
+
+class Scan(NamedTuple):
+    """Look for more whole batches in the files; answer with `scanned` or `unreadable`."""
+
+    input: ShippedInput

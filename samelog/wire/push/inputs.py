@@ -1,0 +1,406 @@
+"""The inputs of one run on their way to one node: opened, resumed, shipped, refused, given up.
+
+Every input is opened at the node, which says where to resume. If the bytes before that are not the
+same on both sides, that is a fork, and nothing more is shipped. A node may hold more than this
+side: after a power loss here, or because it got the bytes from another node.
+
+Invariant: of each input whole batches are sent, contiguous from the position that the node has
+given; nothing of an input goes to a topic of another id than the run has begun with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from samelog.format.directory_files import RunFile
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    AnyMessage,
+    Close,
+    OpenInput,
+    Refused,
+    RollSealed,
+    SessionReleased,
+    SessionStartsAt,
+)
+from samelog.wire.push.effects import (
+    BeginAt,
+    Bind,
+    ClusterKnowledge,
+    Effect,
+    FindBatch,
+    Follow,
+    FollowNone,
+    Forked,
+    InputIsGone,
+    InputName,
+    InputState,
+    ListFiles,
+    RollByte,
+    Scan,
+    Send,
+    SendMore,
+    SessionView,
+    Ship,
+    ShippedInput,
+)
+from samelog.wire.receiver import check_common
+from samelog.wire.sender import ReadRange, Sender
+
+MAX_OPENING = 64
+ANSWER_S = 60.0
+"""The node may have to wait for its cluster before it answers."""
+RETRY_S = 1.0
+GIVE_UP_S = 10.0
+LASTING = frozenset(
+    {
+        FaultCode.UNKNOWN_TOPIC,
+        FaultCode.NOT_AUTHORISED,
+        FaultCode.INVALID_NAME,
+        FaultCode.INVALID_BATCH,
+    }
+)
+"""Refusals that time alone does not mend."""
+
+
+class RunInputs:
+    """The inputs of the run that is shipped on one connection; without a run there are none."""
+
+    def __init__(
+        self, session: SessionView, cluster: ClusterKnowledge, effects: list[Effect]
+    ) -> None:
+        self.run: RunFile | None = None
+        """The run that is open at the node."""
+        self.sender = Sender(window_bytes=0, read_bytes=1)
+        self._session = session
+        self._cluster = cluster
+        self._effects = effects
+        self._next_handle = 0
+        self._inputs: dict[InputName, ShippedInput] = {}
+        self._by_handle: dict[int, ShippedInput] = {}
+        self._waiting: deque[ShippedInput] = deque()
+        self._unscanned: dict[ShippedInput, None] = {}
+        """Inputs whose files may hold more than is known."""
+
+    def _send(self, message: AnyMessage) -> None:
+        self._effects.append(Send(message))
+
+    def new_handle(self) -> int:
+        """A number that was never used on this connection."""
+        self._next_handle += 1
+        return self._next_handle - 1
+
+    def find(self, handle: int) -> ShippedInput | None:
+        """The input of a handle; None if it was let go."""
+        return self._by_handle.get(handle)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> dict[InputName, str]:
+        """Inputs that cannot be shipped at the moment, and why."""
+        found = {}
+        for name, shipped in self._inputs.items():
+            if shipped.state is InputState.BLOCKED:
+                found[name] = shipped.reason
+            elif shipped.files.blocked is not None:
+                end, why = shipped.files.end, shipped.files.blocked
+                found[name] = f"the bytes behind {tuple(end)} are no batch: {why}"
+        return found
+
+    def refuses(self, name: InputName, now: float) -> bool:
+        """Whether the node has refused an input for so long that it will not take it."""
+        shipped = self._inputs.get(name)
+        since = None if shipped is None else shipped.refused_since
+        return since is not None and now >= since + GIVE_UP_S
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def begin_run(self, run: RunFile, now: float) -> None:
+        """The node has opened a run."""
+        self.run = run
+        self.take_up(now)
+
+    def leave_run(self) -> dict[InputName, int]:
+        """Ship nothing more of the run; the handles that stay, for their acknowledgements."""
+        kept = {shipped.name: handle for handle, shipped in self._by_handle.items()}
+        for handle in self._by_handle:
+            self.sender.remove(handle)
+        for shipped in self._inputs.values():
+            shipped.state, shipped.handle, shipped.position = InputState.GONE, -1, None
+        self._inputs.clear()
+        self._by_handle.clear()
+        self._waiting.clear()
+        self._unscanned.clear()
+        self.run = None
+        self._effects.append(FollowNone())
+        return kept
+
+    def take_up(self, now: float) -> None:
+        """Take up inputs that are new."""
+        run = self._run().run
+        for name in self._session.inputs_of(run):
+            if name not in self._inputs:
+                shipped = ShippedInput(name, self._session.tail(run, name))
+                self._inputs[name] = shipped
+                self._waiting.append(shipped)
+                self._effects.append(Follow(shipped))
+        self._open_some(now)
+
+    def _run(self) -> RunFile:
+        if self.run is None:
+            raise ValueError("no run is being shipped")
+        return self.run
+
+    def _open_some(self, now: float) -> None:
+        opening = sum(shipped.state is InputState.OPENING for shipped in self._by_handle.values())
+        while self._waiting and opening < MAX_OPENING:
+            shipped = self._waiting.popleft()
+            shipped.handle = self.new_handle()
+            self._by_handle[shipped.handle] = shipped
+            shipped.state, shipped.since = InputState.OPENING, now
+            opening += 1
+            self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id))
+
+    def time_passed(self, now: float) -> None:
+        """Open again what was blocked. Raises ProtocolFault when the node owes an answer."""
+        for shipped in self._inputs.values():
+            if shipped.state is InputState.BLOCKED and now >= shipped.since + RETRY_S:
+                shipped.state, shipped.since = InputState.WAITING, now
+                self._waiting.append(shipped)
+            elif shipped.state is InputState.OPENING and now >= shipped.since + ANSWER_S:
+                text = f"the node has not opened {shipped.name} in {ANSWER_S:g} s"
+                raise ProtocolFault(FaultCode.TIMEOUT, text)
+        self._open_some(now)
+
+    def opened(self, message: SessionStartsAt) -> None:
+        """The node says where to resume."""
+        shipped = self._by_handle.get(message.handle)
+        if shipped is None:
+            self._send(Close(message.handle))  # its run was closed meanwhile
+            return
+        shipped.position = message
+        self._effects.append(Bind(shipped, message.topic_id))
+
+    def bound(self, shipped: ShippedInput, now: float, *, is_same: bool) -> None:
+        """The answer to Bind: whether that is the topic that the run has begun with."""
+        if shipped.position is None:
+            return
+        if is_same:
+            shipped.state, shipped.since = InputState.AHEAD, now
+            self._resume(shipped)
+        else:
+            self.gone(shipped, now)
+        self._open_some(now)
+        self._effects.append(SendMore())
+
+    def _resume(self, shipped: ShippedInput) -> None:
+        """Begin to ship once the bytes before the node's position are known to be the same."""
+        position, files = shipped.position, shipped.files
+        if position is None:
+            return
+        self._unscanned[shipped] = None
+        place = position.roll, position.byte
+        if place <= files.first:
+            self.begin(shipped)
+        elif position.last_start >= 0:
+            batch = position.roll, position.last_start, position.byte
+            self._effects.append(FindBatch(shipped, *batch))
+        elif place <= files.end or (position.byte == 0 and position.roll in files.rolls):
+            self._effects.append(BeginAt(shipped, place))
+
+    def batch_found(self, shipped: ShippedInput, own: tuple[int, int] | None) -> None:
+        """The answer to FindBatch: (end, CRC) of the batch; None: there is none here, yet."""
+        position = shipped.position
+        if position is None or own is None:
+            return
+        place = position.roll, position.byte
+        try:
+            check_common(position.handle, place, (position.last_start, position.last_crc), own)
+        except ProtocolFault as fault:
+            self._effects.append(Forked(fault))
+        else:
+            self._effects.append(BeginAt(shipped, place))
+
+    def begin(self, shipped: ShippedInput) -> None:
+        """The answer to BeginAt: `files` reach as far."""
+        position = shipped.position
+        if position is None:
+            return
+        shipped.position = None
+        shipped.state = InputState.SHIPPING
+        self.sender.add(shipped.handle, position.roll, position.byte)
+        self._offer(shipped)
+        if (position.roll, position.byte) < shipped.files.first:
+            self._effects.append(ListFiles(shipped))
+        self._effects.append(SendMore())
+
+    # --- leaving ------------------------------------------------------------------------------
+
+    def refused(self, shipped: ShippedInput, message: Refused, now: float) -> None:
+        """The node will not take this input for now."""
+        self._drop_handle(shipped)
+        if message.code not in LASTING:
+            shipped.refused_since = None
+        elif shipped.refused_since is None:
+            shipped.refused_since = now
+        self._block(shipped, f"{message.code.name}: {message.message}", now)
+
+    def gone(self, shipped: ShippedInput, now: float) -> None:
+        """The topic was deleted: let go."""
+        self._close_handle(shipped)
+        shipped.state, shipped.since = InputState.GONE, now
+        self._effects.append(InputIsGone(self._run().run, shipped.name))
+        self._open_some(now)
+
+    def unreadable(self, shipped: ShippedInput, reason: str, now: float) -> None:
+        """The input cannot be read here, for now."""
+        if shipped.state is not InputState.GONE:
+            self._close_handle(shipped)
+            self._block(shipped, reason, now)
+
+    def _block(self, shipped: ShippedInput, reason: str, now: float) -> None:
+        shipped.reason = reason
+        shipped.state, shipped.since = InputState.BLOCKED, now
+        self._open_some(now)
+
+    def _close_handle(self, shipped: ShippedInput) -> None:
+        if shipped.handle >= 0:
+            self._send(Close(shipped.handle))
+            self._drop_handle(shipped)
+
+    def _drop_handle(self, shipped: ShippedInput) -> None:
+        self._by_handle.pop(shipped.handle, None)
+        self.sender.remove(shipped.handle)
+        self._unscanned.pop(shipped, None)
+        shipped.handle, shipped.position = -1, None
+
+    # --- shipping -----------------------------------------------------------------------------
+
+    def files_changed(self, shipped: ShippedInput) -> bool:
+        """There may be more in an input's files, or is; whether that matters."""
+        if shipped.state is InputState.SHIPPING:
+            self._offer(shipped)
+        elif shipped.state is not InputState.AHEAD:
+            return False
+        self._unscanned[shipped] = None
+        return True
+
+    def _offer(self, shipped: ShippedInput) -> None:
+        """Tell the sender how far the file reaches that it is sending."""
+        roll, byte = self.sender.position(shipped.handle)
+        extent = shipped.files.extent(roll)
+        if extent is not None and extent.end >= byte:
+            self.sender.available(shipped.handle, roll, extent.end, next_file=extent.next_file)
+
+    def next_step(self) -> Ship | Scan | RollSealed | None:
+        """What to do next: ship, look for more, say that a roll is sent; None: nothing, or the
+        window is full.
+        """
+        wanted = self.sender.next_read()
+        if wanted is None:
+            if self._unscanned and not self.sender.is_full:
+                shipped = next(iter(self._unscanned))
+                del self._unscanned[shipped]
+                return Scan(shipped)
+            return None
+        shipped = self._by_handle[wanted.handle]
+        if isinstance(wanted, ReadRange):
+            return Ship(shipped, *wanted[1:])
+        self._offer(shipped)
+        return RollSealed(*wanted[:3])
+
+    def sent(self, shipped: ShippedInput, size_bytes: int) -> None:
+        """So many bytes were sent."""
+        self.sender.sent(shipped.handle, size_bytes)
+
+    def scanned(self, shipped: ShippedInput) -> None:
+        """A piece more is known of an input; there may be yet more, but others come first."""
+        if shipped.state is InputState.AHEAD:
+            self._resume(shipped)
+        elif shipped.state is InputState.SHIPPING:
+            self._offer(shipped)
+        else:
+            return
+        self._unscanned.pop(shipped, None)
+        self._unscanned[shipped] = None
+
+    def not_there(self, shipped: ShippedInput, reason: str, now: float) -> None:
+        """The file to be shipped is gone: go on where the files begin, if it was released."""
+        if shipped.state is InputState.SHIPPING and not self._skip_released(shipped, now):
+            self.unreadable(shipped, reason, now)
+
+    def listed(self, shipped: ShippedInput, now: float) -> None:
+        """The answer to ListFiles."""
+        if shipped.state is InputState.SHIPPING:
+            self._skip_released(shipped, now)
+
+    def _skip_released(self, shipped: ShippedInput, now: float) -> bool:
+        """Go on where the files begin; False: what would be next was not released."""
+        first = shipped.files.first
+        if not shipped.files.has_bytes:
+            self._close_handle(shipped)
+            shipped.state, shipped.since = InputState.GONE, now
+        elif first > self.sender.position(shipped.handle):
+            self._send(SessionReleased(shipped.handle, *first))
+            self.sender.jump(shipped.handle, *first)
+            self._offer(shipped)
+        else:
+            return False
+        return True
+
+    def acknowledged(self, shipped: ShippedInput, durable: RollByte) -> None:
+        """The node vouches for everything below.
+
+        That may be more than was sent: what is merged it can get from other nodes. It is sent all
+        the same, because the node's own log of the session goes on where it is.
+        """
+        if shipped.state is InputState.SHIPPING:
+            sender = self.sender
+            was_full = sender.is_full
+            sender.acknowledged(shipped.handle, *min(durable, sender.position(shipped.handle)))
+            if was_full:
+                self._effects.append(SendMore())
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def scan_all(self, now: float) -> None:
+        """The run is over: whatever was noticed so far, look once more at all files."""
+        self.take_up(now)
+        for shipped in self._inputs.values():
+            if shipped.state in (InputState.AHEAD, InputState.SHIPPING):
+                self._unscanned[shipped] = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that is known of the files was sent, or the node has it, or a newer run waits
+        behind bytes that no node takes.
+        """
+        return not self._unscanned and all(
+            self._is_sent(shipped) or self._is_left_behind(shipped)
+            for shipped in self._inputs.values()
+        )
+
+    def _is_left_behind(self, shipped: ShippedInput) -> bool:
+        is_blocked = shipped.state is InputState.BLOCKED
+        return is_blocked and self._cluster.is_given_up(self._run().run, shipped.name)
+
+    def _is_sent(self, shipped: ShippedInput) -> bool:
+        match shipped.state:
+            case InputState.GONE | InputState.AHEAD:
+                return True
+            case InputState.SHIPPING:
+                files = shipped.files
+                at = files.normal(self.sender.position(shipped.handle))
+                return at >= files.normal(files.end)
+            case _:
+                return False
+
+    def ends(self) -> tuple[RunEnd, ...]:
+        """Where the files end that the cluster is to have."""
+        return tuple(
+            RunEnd(*name, *shipped.files.end)
+            for name, shipped in sorted(self._inputs.items())
+            if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
+        )

@@ -1,0 +1,264 @@
+"""The publisher's end of a push connection, as a pure state: the runs of a session, one by one.
+
+A run is opened, shipped, and ended once it is over here and all of it was sent; the next one is
+opened when the cluster has closed it. The handles of closed runs stay until all of them is merged,
+because only their acknowledgements tell when the files may be released.
+
+The driver passes in messages, answers and the time; after each call it carries out `effects` in
+their order, and goes on with `inputs.next_step` as long as the connection takes more.
+
+Invariant: nothing of a run is sent before the node has opened it, and nothing of a newer run before
+the older one is closed.
+"""
+
+from __future__ import annotations
+
+from samelog.format.directory_files import RunFile
+from samelog.wire.bounds import RunEnd
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    Ack,
+    AnyMessage,
+    Close,
+    EndRun,
+    OpenInput,
+    OpenRun,
+    Refused,
+    RunClosed,
+    RunOpened,
+    SessionStartsAt,
+    TopicGone,
+    Welcome,
+)
+from samelog.wire.push.effects import (
+    ClusterKnowledge,
+    Effect,
+    InputName,
+    ListFiles,
+    PushPhase,
+    Reached,
+    RollByte,
+    RunEnds,
+    RunIsClosed,
+    Send,
+    SendMore,
+    SessionView,
+    ShippedInput,
+    StatusChanged,
+)
+from samelog.wire.push.inputs import RunInputs
+from samelog.wire.sender import Sender
+
+READ_BYTES = 1 << 20
+RUN_ANSWER_S = 90.0
+ASK_AGAIN_S = 1.0
+
+
+class PushSender:
+    """One connection."""
+
+    def __init__(self, session: SessionView, cluster: ClusterKnowledge, cluster_name: str) -> None:
+        self.phase = PushPhase.GREETING
+        self.node = ""
+        self.effects: list[Effect] = []
+        """To be carried out in this order; whoever does takes them off."""
+        self.inputs = RunInputs(session, cluster, self.effects)
+        self._session = session
+        self._cluster = cluster
+        self._cluster_name = cluster_name
+        self._since = 0.0
+        self._asked_at = 0.0
+        self._record: RunFile | None = None
+        """The run that is being opened, shipped or ended."""
+        self._closed: set[int] = set()
+        self._listed_at_end = False
+        self._watched: dict[int, tuple[int, InputName, RollByte]] = {}
+        """Handle -> run, input and end, of closed runs that are not wholly merged yet."""
+
+    def refuses(self, run: int, name: InputName, now: float) -> bool:
+        """Whether the node has refused an input of a run for so long that it will not take it."""
+        shipped = self.inputs.run
+        return shipped is not None and shipped.run == run and self.inputs.refuses(name, now)
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def receive(self, message: AnyMessage, now: float) -> None:
+        """Anything a push server sends. Raises ProtocolFault."""
+        match message:
+            case Ack():
+                self._acknowledged(message)
+            case SessionStartsAt():
+                if message.handle not in self._watched:
+                    self.inputs.opened(message)
+            case Refused() | TopicGone():
+                self._not_opened(message, now)
+            case RunOpened():
+                self._run_opened(message, now)
+            case RunClosed():
+                self._run_closed(message.run_id, message.ends, now)
+            case Welcome():
+                self._welcomed(message, now)
+            case _:
+                raise _unexpected(message)
+
+    def session_changed(self, now: float) -> None:
+        """Runs or inputs have come or gone."""
+        if self.phase is PushPhase.IDLE:
+            self._next_run(now)
+        elif self.inputs.run is not None:
+            self.inputs.take_up(now)
+            self.effects.append(SendMore())
+
+    def time_passed(self, now: float) -> None:
+        """Ask again, open again what was blocked. Raises ProtocolFault when the node owes an
+        answer.
+        """
+        if self.phase is PushPhase.OPENING_RUN and now >= self._since + RUN_ANSWER_S:
+            text = f"the node has not opened a run in {RUN_ANSWER_S:g} s"
+            raise ProtocolFault(FaultCode.TIMEOUT, text)
+        if self.phase is PushPhase.ENDING and now >= self._asked_at + ASK_AGAIN_S:
+            self._ask_for_run(now)
+        if self.inputs.run is not None:
+            self.inputs.time_passed(now)
+            self.effects.append(SendMore())
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self.phase = PushPhase.OVER
+        self.inputs.leave_run()
+
+    # --- runs ---------------------------------------------------------------------------------
+
+    def _welcomed(self, message: Welcome, now: float) -> None:
+        if self.phase is not PushPhase.GREETING:
+            raise _unexpected(message)
+        if message.cluster != self._cluster_name:
+            text = f"this is cluster {message.cluster!r}, wanted is {self._cluster_name!r}"
+            raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "check the addresses of the nodes")
+        self.node = message.node
+        self.inputs.sender = Sender(
+            window_bytes=message.window_bytes,
+            read_bytes=max(READ_BYTES, message.max_batch_bytes),
+        )
+        self._next_run(now)
+
+    def _next_run(self, now: float) -> None:
+        """Open the oldest run that is not closed."""
+        runs = (known for known in self._session.runs if known.run not in self._closed)
+        self._record = next(runs, None)
+        self._enter(PushPhase.IDLE if self._record is None else PushPhase.OPENING_RUN, now)
+        self._ask_for_run(now)
+
+    def _ask_for_run(self, now: float) -> None:
+        self._asked_at = now
+        run = self._record
+        if run is not None:
+            self._send(OpenRun(run.run, run.run_id, run.dedup_id, run.dedup_base, run.stage))
+
+    def _run_opened(self, message: RunOpened, now: float) -> None:
+        run = self._record
+        if run is None or message.run_id != run.run_id:
+            return  # asked again, and told meanwhile
+        if message.closed:
+            self._run_closed(message.run_id, message.ends, now)
+        elif self.phase is PushPhase.OPENING_RUN:
+            self._enter(PushPhase.SHIPPING, now)
+            self._listed_at_end = False
+            self.inputs.begin_run(run, now)
+            self.effects.append(SendMore())
+
+    def _run_closed(self, run_id: str, ends: tuple[RunEnd, ...], now: float) -> None:
+        """The cluster has closed the run in hand: keep an eye on what is not merged of it."""
+        run = self._record
+        if run is None or run.run_id != run_id:
+            return  # told before
+        places = {(end.topic, end.partition): (end.roll, end.byte) for end in ends}
+        self._closed.add(run.run)
+        self._watch(run, places, self.inputs.leave_run())
+        self.effects.append(RunIsClosed(run.run, places))
+        self._next_run(now)
+
+    def _watch(self, run: RunFile, ends: RunEnds, handles: dict[InputName, int]) -> None:
+        """Keep the handles of what is still to be merged; open those that are not."""
+        for name in sorted(handles.keys() | (ends.keys() & set(self._session.inputs_of(run.run)))):
+            handle = handles.get(name)
+            end = ends.get(name, (0, 0))
+            is_merged = self._cluster.merged(run.run, name) >= end
+            if is_merged and handle is not None:
+                self._send(Close(handle))
+            elif not is_merged:
+                if handle is None:
+                    handle = self.inputs.new_handle()
+                    self._send(OpenInput(handle, *name, run.run_id))
+                self._watched[handle] = (run.run, name, end)
+
+    def _enter(self, phase: PushPhase, now: float) -> None:
+        self.phase, self._since = phase, now
+        self.effects.append(StatusChanged())
+
+    def _send(self, message: AnyMessage) -> None:
+        self.effects.append(Send(message))
+
+    # --- inputs -------------------------------------------------------------------------------
+
+    def _not_opened(self, message: Refused | TopicGone, now: float) -> None:
+        if self._watched.pop(message.handle, None) is not None:
+            return
+        shipped = self.inputs.find(message.handle)
+        if shipped is None:
+            return
+        if isinstance(message, TopicGone) or message.code is FaultCode.TOPIC_GONE:
+            self.inputs.gone(shipped, now)
+        else:
+            self.inputs.refused(shipped, message, now)
+            if self.phase is PushPhase.ENDING:  # the end that was told may lie in what is refused
+                self._enter(PushPhase.SHIPPING, now)
+        self.effects += (StatusChanged(), SendMore())
+
+    def _acknowledged(self, message: Ack) -> None:
+        merged = message.merged_roll, message.merged_byte
+        durable = message.durable_roll, message.durable_byte
+        places = durable, (message.acknowledged_roll, message.acknowledged_byte), merged
+        shipped = self.inputs.find(message.handle)
+        if shipped is not None and self._record is not None:
+            self.inputs.acknowledged(shipped, durable)
+            run = self._record.run
+            self.effects.append(Reached(run, shipped.name, places))
+            return
+        watched = self._watched.get(message.handle)
+        if watched is not None:
+            run, name, end = watched
+            self.effects.append(Reached(run, name, places))
+            if merged >= end:
+                del self._watched[message.handle]
+                self._send(Close(message.handle))
+
+    # --- the end of a run ---------------------------------------------------------------------
+
+    def rest(self, now: float) -> None:
+        """Nothing to send just now: perhaps that was all of the run."""
+        run = self.inputs.run
+        if self.phase is not PushPhase.SHIPPING or run is None:
+            return
+        if not self._session.is_over(run.run) or not self.inputs.is_complete:
+            return
+        if not self._listed_at_end:
+            self.effects.append(ListFiles(None))
+            return
+        self._enter(PushPhase.ENDING, now)
+        self._asked_at = now
+        self._send(EndRun(run.run_id, self.inputs.ends()))
+
+    def files_listed(self, shipped: ShippedInput | None, now: float, *, is_sure: bool) -> None:
+        """The answer to ListFiles; `is_sure`: all could be listed."""
+        if shipped is not None:
+            self.inputs.listed(shipped, now)
+            return
+        self._listed_at_end = is_sure
+        if is_sure and self.inputs.run is not None:
+            self.inputs.scan_all(now)
+            self.effects.append(SendMore())
+
+
+def _unexpected(message: AnyMessage) -> ProtocolFault:
+    return ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")

@@ -104,7 +104,9 @@ class PullConversation(ReplicatorHandler):
         self._known.add(new)
 
     def tick(self) -> None:
-        """Some time has passed."""
+        """Some time has passed. What is over opens nothing: its answer would never come."""
+        if not self._connection.is_open:
+            return
         with failing(self._connection):
             now = self._now()
             for copy in tuple(self._known):

@@ -31,6 +31,7 @@ from samelog.wire.push.effects import (
     InputIsGone,
     InputName,
     ListFiles,
+    News,
     PushPhase,
     Reached,
     RollByte,
@@ -165,16 +166,11 @@ class PushConversation(ReplicatorHandler):
             effects += rest
 
     def _do(self, effect: Effect) -> None:
-        events = self._events
         match effect:
             case Send(message):
                 self._connection.send(message)
-            case Reached(run, name, places):
-                events.on_reached(run, name, places)
             case SendMore():
                 self._turns.work()
-            case StatusChanged():
-                events.on_status()
             case Follow(shipped):
                 self._follow(shipped)
             case FollowNone():
@@ -184,12 +180,22 @@ class PushConversation(ReplicatorHandler):
             case ListFiles(shipped):
                 is_sure = self._session.look_again()
                 self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
+            case _:
+                self._tell(effect)
+
+    def _tell(self, news: News) -> None:
+        """What the client is to know."""
+        match news:
+            case Reached(run, name, places):
+                self._events.on_reached(run, name, places)
+            case StatusChanged():
+                self._events.on_status()
             case RunIsClosed(run, ends):
-                events.on_run_closed(run, ends)
+                self._events.on_run_closed(run, ends)
             case InputIsGone(run, name):
-                events.on_topic_gone(run, name)
+                self._events.on_topic_gone(run, name)
             case Forked(fault):
-                events.on_fork(fault)
+                self._events.on_fork(fault)
                 raise fault
 
     def _prepare(self, effect: Bind | FindBatch | BeginAt) -> None:

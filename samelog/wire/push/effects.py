@@ -213,21 +213,10 @@ class StatusChanged(NamedTuple):
     """The phase or a problem has changed."""
 
 
-Effect = (
-    Send
-    | SendMore
-    | Follow
-    | FollowNone
-    | Bind
-    | FindBatch
-    | BeginAt
-    | ListFiles
-    | Reached
-    | RunIsClosed
-    | InputIsGone
-    | Forked
-    | StatusChanged
-)
+News = Reached | RunIsClosed | InputIsGone | Forked | StatusChanged
+"""What all connections of a session tell the one who shipped it."""
+
+Effect = Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | News
 
 
 class Ship(NamedTuple):

@@ -11,12 +11,13 @@ node and ends the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.push.effects import InputName, RunEnds
 
 __all__ = [
     "InputName",
@@ -39,12 +40,6 @@ __all__ = [
 
 Place = tuple[int, int]
 """(roll, byte) in one run of an input; (segment base offset, byte) in a merged log."""
-
-InputName = tuple[str, int]
-"""(topic, partition): an input of a session that is known."""
-
-RunEnds = Mapping[InputName, Place]
-"""Where a run ends in each input. A partition without an entry has no bytes."""
 
 StreamListener = Callable[[], None]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from samelog.replicator.handler import failing
+from samelog.replicator.handler import fail
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 
@@ -44,23 +44,22 @@ class Turns:
         if self._scheduled:
             self._wanted = True
         elif not self._closed:
-            self._schedule()
+            self._scheduled = True
+            self._loop.call_soon(self._next_turn)
             self._slice()
 
     def close(self) -> None:
         """Never call again."""
         self._closed = True
 
-    def _schedule(self) -> None:
-        self._scheduled = True
-        self._loop.call_soon(self._next_turn)
-
     def _next_turn(self) -> None:
         self._scheduled = False
         if self._wanted and not self._closed:
             self._wanted = False
-            with failing(self._connection):
+            try:
                 self.work()
+            except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
+                fail(self._connection, error)
 
     def _slice(self) -> None:
         stop = self._now() + TURN_S

@@ -39,26 +39,15 @@ class Seal(NamedTuple):
 
 
 @dataclass(slots=True)
-class _File:
-    """What the driver said of one file."""
-
-    end: int
-    next_file: int | None
-
-
-@dataclass(slots=True)
 class _Stream:
-    """One handle. `sent`: (file, end byte, size) of each DATA not acknowledged, oldest first."""
+    """One handle. `files`: how far each one reaches, and which one follows if it is sealed; `sent`:
+    (file, end byte, size) of each DATA not acknowledged, oldest first.
+    """
 
     file: int
     byte: int
-    files: dict[int, _File] = field(default_factory=dict)
+    files: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     sent: deque[tuple[int, int, int]] = field(default_factory=deque)
-
-    @property
-    def has_work(self) -> bool:
-        known = self.files.get(self.file)
-        return known is not None and (self.byte < known.end or known.next_file is not None)
 
 
 class Sender:
@@ -109,9 +98,10 @@ class Sender:
         if file < stream.file:
             return
         known = stream.files.get(file)
-        if known is not None:
-            _check_growth(file, known, end, next_file)
-        stream.files[file] = _File(end, next_file)
+        extent = end, next_file
+        if known not in (None, extent) and (end < known[0] or known[1] is not None):
+            raise ValueError(f"file {file} went from {known} to {extent}")
+        stream.files[file] = extent
         self._enqueue(handle, stream)
 
     def jump(self, handle: int, file: int, byte: int) -> None:
@@ -129,21 +119,25 @@ class Sender:
         while self._ready:
             handle = self._ready[0]
             stream = self._streams.get(handle)
-            if stream is None or not stream.has_work:
+            known = None if stream is None else stream.files.get(stream.file)
+            if stream is None or known is None or (stream.byte >= known[0] and known[1] is None):
                 self._queued.discard(self._ready.popleft())
                 continue
-            known = stream.files[stream.file]
-            if stream.byte < known.end:
-                return self._read_range(handle, stream, known)
-            return self._seal(handle, stream, known)
+            end = known[0]
+            if stream.byte < end:
+                if self._in_flight_bytes >= self._window_bytes:
+                    return None
+                limit_bytes = min(self._read_bytes, end - stream.byte)
+                return ReadRange(handle, stream.file, stream.byte, limit_bytes)
+            return self._seal(handle, stream, *known)
         return None
 
     def sent(self, handle: int, size_bytes: int) -> None:
         """The driver sent so much of what `next_read` told it. Raises ValueError beyond."""
         stream = self._streams[handle]
-        known = stream.files[stream.file]
-        if not 0 < size_bytes <= known.end - stream.byte:
-            raise ValueError(f"{size_bytes} bytes sent of {known.end - stream.byte}")
+        room = stream.files[stream.file][0] - stream.byte
+        if not 0 < size_bytes <= room:
+            raise ValueError(f"{size_bytes} bytes sent of {room}")
         stream.byte += size_bytes
         stream.sent.append((stream.file, stream.byte, size_bytes))
         self._in_flight_bytes += size_bytes
@@ -195,27 +189,16 @@ class Sender:
                 self._in_flight_bytes -= done
 
     def _enqueue(self, handle: int, stream: _Stream) -> None:
-        if stream.has_work and handle not in self._queued:
-            self._queued.add(handle)
-            self._ready.append(handle)
+        if handle not in self._queued:
+            known = stream.files.get(stream.file)
+            if known is not None and (stream.byte < known[0] or known[1] is not None):
+                self._queued.add(handle)
+                self._ready.append(handle)
 
-    def _read_range(self, handle: int, stream: _Stream, known: _File) -> ReadRange | None:
-        if self._in_flight_bytes >= self._window_bytes:
-            return None
-        limit_bytes = min(self._read_bytes, known.end - stream.byte)
-        return ReadRange(handle, stream.file, stream.byte, limit_bytes)
-
-    def _seal(self, handle: int, stream: _Stream, known: _File) -> Seal:
-        if known.next_file is None:
+    def _seal(self, handle: int, stream: _Stream, end: int, next_file: int | None) -> Seal:
+        if next_file is None:
             raise ValueError(f"handle {handle} has nothing to send")
-        seal = Seal(handle, stream.file, known.end, known.next_file)
+        seal = Seal(handle, stream.file, end, next_file)
         del stream.files[stream.file]
-        stream.file, stream.byte = known.next_file, 0
+        stream.file, stream.byte = next_file, 0
         return seal
-
-
-def _check_growth(file: int, known: _File, end: int, next_file: int | None) -> None:
-    if end < known.end or (
-        known.next_file is not None and (known.end, known.next_file) != (end, next_file)
-    ):
-        raise ValueError(f"file {file} went from {known} to end {end}, next file {next_file}")

@@ -372,7 +372,7 @@ def test_a_slow_subscriber_costs_the_node_no_memory(tmp_path: Path) -> None:
             stream = made.sources[0].merged[0]
             async with made.client() as client:
                 await until_copied(client, made.sources[0])
-                connection = client._connection
+                connection = client._link.connection
                 assert connection is not None
                 connection.pause_reading()
                 [served] = made.world.nodes[0].connections

@@ -36,11 +36,12 @@ from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.syncer import Syncer
-from samelog.runtime.errors import ConnectFault, TlsFault
+from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import format_event
 from samelog.runtime.loop import spawn
-from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.runtime.network.transport import Connection, Deadlines, connect
+from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.partition_file import find_partition_directories
@@ -53,8 +54,6 @@ LOCK_FILE = "copies.lock"
 POLL_S = 0.5
 SYNC_S = 1.0
 RETRY_S = 1.0
-LASTING_S = 5.0
-"""A connection that held for so long counts as a success."""
 DEADLINES = Deadlines(connect_s=2.0, handshake_s=3.0, idle_s=4.0)
 """Less patient than others: another node has the same bytes."""
 
@@ -112,11 +111,16 @@ class PullClient:
         self._on_status = on_status
         self._begins_anew = begins_anew
         self._poll_s = poll_s
-        self._backoff = Backoff(random)
+        self._link = NodeLink(
+            self._open,
+            tls=tls,
+            backoff=Backoff(random),
+            clock=clock,
+            says="not copying",
+            deadlines=DEADLINES,
+        )
         self._address = random.choice(config.nodes)
         self._conversation: PullConversation | None = None
-        self._connection: Connection | None = None
-        self._last_error: str | None = None
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, PullRefused] = {}
         self._lock: File | None = None
@@ -124,8 +128,8 @@ class PullClient:
         """Which file that is."""
         self._archived: dict[Copy, int] = {}
         """Copies with files to be truncated: those below the segment."""
-        self._followed = 0
-        """How often what is asked for has changed."""
+        self._followed = self._dialled_for = 0
+        """How often what is asked for has changed, in all and before the last dialling."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -135,7 +139,7 @@ class PullClient:
         return PullStatus(
             self._address,
             "" if conversation is None else conversation.node,
-            self._last_error,
+            self._link.last_error,
             self._disk_fault,
             dict(self._problems),
         )
@@ -157,7 +161,7 @@ class PullClient:
         for topic in self.topics:
             self._find(topic)
         self._tasks = [
-            spawn(self._run(), "pull"),
+            spawn(self._link.keep_up(self._target, self._ended), "pull"),
             spawn(self._poll(), "pull: poll"),
             spawn(self._sync_often(), "pull: sync"),
         ]
@@ -168,9 +172,6 @@ class PullClient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._connection is not None:
-            self._connection.close()
-            await self._connection.wait_ended()
         await self._sync()
         for copy in self.copies.values():
             _close(copy)
@@ -198,8 +199,8 @@ class PullClient:
                 self._on_change(copy)
         if not stays:
             self._followed += 1
-            if self._connection is not None:
-                self._connection.close()
+            if self._link.connection is not None:
+                self._link.connection.close()
         self._on_status()
 
     def _find(self, topic: str) -> None:
@@ -220,11 +221,12 @@ class PullClient:
 
     # --- connecting ---------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while True:
-            await self._connect_once()
-            await asyncio.sleep(self._backoff.next_delay_s())
-            self._address = self._next_node()
+    def _target(self) -> NodeAddress:
+        """The node to ask now, and the name that it must have."""
+        names = self._config.node_names
+        names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
+        self._dialled_for = self._followed
+        return NodeAddress(self._address, names_of.get(self._address))
 
     def _next_node(self) -> Address:
         nodes = self._config.nodes
@@ -232,44 +234,9 @@ class PullClient:
             return nodes[0]
         return nodes[(nodes.index(self._address) + 1) % len(nodes)]
 
-    async def _connect_once(self) -> None:
-        over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-        def on_over(error: Exception | None) -> None:
-            if not over.done():  # nobody waits any more when the client was stopped
-                over.set_result(error)
-
-        def open_handler(connection: Connection) -> PullConversation:
-            connection.send(Hello(role=Role.PULL, cluster=self._config.cluster))
-            self._conversation = self._converse(connection, on_over)
-            return self._conversation
-
-        address, names = self._address, self._config.node_names
-        names_of = dict(zip(self._config.nodes, names, strict=True)) if names else {}
-        expected = NODE_PREFIX + names_of[address] if address in names_of else None
-        started, followed = self._clock.now(), self._followed
-        try:
-            self._connection = await connect(
-                address,
-                self._tls,
-                open_handler,
-                expected_identity=expected,
-                deadlines=DEADLINES,
-            )
-            if followed != self._followed:
-                self._connection.close()
-            error = await over
-        except ConnectFault as fault:
-            error = fault
-        self._conversation = self._connection = None
-        if self._clock.now() >= started + LASTING_S:
-            self._backoff.reset()
-        self._note(address, error)
-
-    def _converse(
-        self, connection: Connection, on_over: Callable[[Exception | None], None]
-    ) -> PullConversation:
-        return PullConversation(
+    def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
+        connection.send(Hello(role=Role.PULL, cluster=self._config.cluster))
+        self._conversation = PullConversation(
             connection,
             self,
             self._clock,
@@ -278,14 +245,15 @@ class PullClient:
             find_start=self._find_start,
             on_over=on_over,
         )
+        if self._dialled_for != self._followed:  # something else is asked for by now
+            connection.close()
+        return self._conversation
 
-    def _note(self, address: Address, error: Exception | None) -> None:
-        """Keep why a connection ended; say it once."""
+    def _ended(self, error: Exception | None) -> None:
+        """Go to the next node."""
+        self._conversation = None
         self._disk_fault = error if isinstance(error, LogFormatError) else None
-        text = None if error is None else str(error)
-        if text is not None and text != self._last_error:
-            log.warning("%s", format_event("not copying", node=str(address), error=text))
-        self._last_error = text
+        self._address = self._next_node()
         self._on_status()
 
     async def _poll(self) -> None:

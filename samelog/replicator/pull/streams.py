@@ -23,6 +23,7 @@ from samelog.store.disk.files import NoSuchFile
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import OpenMerged, OpenSession, RollSealed, SegmentSealed, Start
+from samelog.wire.pull.sender import BEGINNING, SentLog
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import Seal
@@ -31,27 +32,12 @@ LARGEST_BATCH_BYTES = 8 << 20
 """More than a DATA frame carries; no batch that was ever accepted is longer."""
 
 
-class Served(Protocol):
+class Served(SentLog, Protocol):
     """A log as a pull server sends it."""
 
     @property
     def stream(self) -> MergedStream | SessionStream:
         """Where it comes from."""
-
-    def extent(self, file: int) -> FileExtent | None:
-        """How far `file` reaches; None if it is not held."""
-
-    def sealed(self, seal: Seal) -> RollSealed | SegmentSealed:
-        """The message that says that a file is sent to its end."""
-
-    def end(self) -> Place:
-        """Where the log ends."""
-
-    def end_offset(self) -> int:
-        """The next offset of a merged log; 0 for a session log."""
-
-    def log_start(self) -> LogStart | None:
-        """From where on a merged log is kept; None for a session log."""
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte`: up to `limit_bytes`, at least one. Raises LogFormatError."""
@@ -188,8 +174,9 @@ class ServedSession:
         """A session log has no offsets."""
         return 0
 
-    def log_start(self) -> None:
+    def log_start(self) -> tuple[int, int, int]:
         """A session log is not archived."""
+        return BEGINNING
 
     def read(self, file: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches. Raises LogFormatError."""

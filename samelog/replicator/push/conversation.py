@@ -17,13 +17,13 @@ from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import NoSuchFile
+from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import AnyMessage
 from samelog.wire.push.effects import (
     BeginAt,
     Bind,
     ClusterKnowledge,
-    Effect,
     FindBatch,
     Follow,
     FollowNone,
@@ -32,15 +32,14 @@ from samelog.wire.push.effects import (
     InputName,
     ListFiles,
     News,
+    PushEffect,
     PushPhase,
     Reached,
     RollByte,
     RunEnds,
     RunIsClosed,
-    Scan,
-    Send,
-    SendMore,
-    Ship,
+    ScanInput,
+    ShipInput,
     ShippedInput,
     StatusChanged,
 )
@@ -165,7 +164,7 @@ class PushConversation(ReplicatorHandler):
             self._do(effect)
             effects += rest
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: PushEffect) -> None:
         match effect:
             case Send(message):
                 self._connection.send(message)
@@ -237,13 +236,13 @@ class PushConversation(ReplicatorHandler):
         """Send a piece, or look for one; False: there is none, or the window is full."""
         inputs = self._sender.inputs
         step = inputs.next_step()
-        while isinstance(step, Scan) and not self._scan(step.input):
+        while isinstance(step, ScanInput) and not self._scan(step.input):
             step = inputs.next_step()
         if step is None:
             return False
-        if isinstance(step, Ship):
+        if isinstance(step, ShipInput):
             self._ship(step)
-        elif not isinstance(step, Scan):
+        elif not isinstance(step, ScanInput):
             self._connection.send(step)
         if self._sender.effects:
             self._carry_out()
@@ -260,7 +259,7 @@ class PushConversation(ReplicatorHandler):
         self._sender.inputs.scanned(shipped)
         return True
 
-    def _ship(self, wanted: Ship) -> None:
+    def _ship(self, wanted: ShipInput) -> None:
         shipped, roll, byte, limit_bytes = wanted
         inputs = self._sender.inputs
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import DirectoryInUse, LogFormatError, OtherTopic
@@ -290,11 +290,14 @@ class LocalSession:
         try:
             look()
         except LogFormatError as error:
-            if str(error) != str(self.fault):
-                log.error("session directory %s: %s", self.path, error)
-            self.fault = error
+            self._note(error)
         else:
             self.fault = None
+
+    def _note(self, error: LogFormatError) -> None:
+        if str(error) != str(self.fault):
+            log.error("session directory %s: %s", self.path, error)
+        self.fault = error
 
     # --- inotify ------------------------------------------------------------------------------
 
@@ -307,20 +310,22 @@ class LocalSession:
             log.warning("%s is polled, not watched: %s", path, error)
 
     def _on_events(self, events: list[Event]) -> None:
-        self._guarded(lambda: self._take(events))
-
-    def _take(self, events: Iterable[Event]) -> None:
-        changes: dict[int, int] = {}
-        for event in events:
-            changes[event.watch] = changes.get(event.watch, 0) | event.mask
-            if event.mask & Mask.OVERFLOW:
-                self._look_at_all()
-                return
-        for watch, mask in changes.items():
-            if mask & Mask.IGNORED:
-                self._watched.pop(watch, None)
-            elif watch in self._watched:
-                self._changed(self._watched[watch], mask)
+        try:
+            changes: dict[int, int] = {}
+            for event in events:
+                changes[event.watch] = changes.get(event.watch, 0) | event.mask
+                if event.mask & Mask.OVERFLOW:
+                    self._look_at_all()
+                    return
+            for watch, mask in changes.items():
+                if mask & Mask.IGNORED:
+                    self._watched.pop(watch, None)
+                elif watch in self._watched:
+                    self._changed(self._watched[watch], mask)
+        except LogFormatError as error:
+            self._note(error)
+        else:
+            self.fault = None
 
     def _changed(self, name: InputName | None, mask: int) -> None:
         if name is None:

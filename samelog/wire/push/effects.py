@@ -12,8 +12,9 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from samelog.format.directory_files import RunFile
+from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.messages import AnyMessage, SessionStartsAt
+from samelog.wire.messages import SessionStartsAt
 
 InputName = tuple[str, int]
 """(topic, partition): an input of a session that is known."""
@@ -132,16 +133,6 @@ class ShippedInput:
     refused_since: float | None = None
 
 
-class Send(NamedTuple):
-    """Send this."""
-
-    message: AnyMessage
-
-
-class SendMore(NamedTuple):
-    """There may be something to send: go on with `next_step`."""
-
-
 class Follow(NamedTuple):
     """Call `files_changed` whenever the files of this input may have changed."""
 
@@ -216,10 +207,10 @@ class StatusChanged(NamedTuple):
 News = Reached | RunIsClosed | InputIsGone | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it."""
 
-Effect = Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | News
+PushEffect = Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | News
 
 
-class Ship(NamedTuple):
+class ShipInput(NamedTuple):
     """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
 
     Answer with `sent` or `unreadable`; if the file is not there, list the directory anew, and
@@ -232,7 +223,7 @@ class Ship(NamedTuple):
     limit_bytes: int
 
 
-class Scan(NamedTuple):
+class ScanInput(NamedTuple):
     """Look for more whole batches in the files; answer with `scanned` or `unreadable`."""
 
     input: ShippedInput

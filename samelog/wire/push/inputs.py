@@ -14,6 +14,7 @@ from collections import deque
 
 from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import RunEnd
+from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
@@ -28,7 +29,6 @@ from samelog.wire.push.effects import (
     BeginAt,
     Bind,
     ClusterKnowledge,
-    Effect,
     FindBatch,
     Follow,
     FollowNone,
@@ -37,12 +37,11 @@ from samelog.wire.push.effects import (
     InputName,
     InputState,
     ListFiles,
+    PushEffect,
     RollByte,
-    Scan,
-    Send,
-    SendMore,
+    ScanInput,
     SessionView,
-    Ship,
+    ShipInput,
     ShippedInput,
 )
 from samelog.wire.receiver import check_common
@@ -68,7 +67,7 @@ class RunInputs:
     """The inputs of the run that is shipped on one connection; without a run there are none."""
 
     def __init__(
-        self, session: SessionView, cluster: ClusterKnowledge, effects: list[Effect]
+        self, session: SessionView, cluster: ClusterKnowledge, effects: list[PushEffect]
     ) -> None:
         self.run: RunFile | None = None
         """The run that is open at the node."""
@@ -123,7 +122,7 @@ class RunInputs:
         self.take_up(now)
 
     def leave_run(self) -> dict[InputName, int]:
-        """Ship nothing more of the run; the handles that stay, for their acknowledgements."""
+        """ShipInput nothing more of the run; the handles that stay, for their acknowledgements."""
         kept = {shipped.name: handle for handle, shipped in self._by_handle.items()}
         for handle in self._by_handle:
             self.sender.remove(handle)
@@ -294,7 +293,7 @@ class RunInputs:
         if extent is not None and extent.end >= byte:
             self.sender.available(shipped.handle, roll, extent.end, next_file=extent.next_file)
 
-    def next_step(self) -> Ship | Scan | RollSealed | None:
+    def next_step(self) -> ShipInput | ScanInput | RollSealed | None:
         """What to do next: ship, look for more, say that a roll is sent; None: nothing, or the
         window is full.
         """
@@ -303,11 +302,11 @@ class RunInputs:
             if self._unscanned and not self.sender.is_full:
                 shipped = next(iter(self._unscanned))
                 del self._unscanned[shipped]
-                return Scan(shipped)
+                return ScanInput(shipped)
             return None
         shipped = self._by_handle[wanted.handle]
         if isinstance(wanted, ReadRange):
-            return Ship(shipped, *wanted[1:])
+            return ShipInput(shipped, *wanted[1:])
         self._offer(shipped)
         return RollSealed(*wanted[:3])
 

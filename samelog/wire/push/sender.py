@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import RunEnd
+from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     Ack,
@@ -32,16 +33,14 @@ from samelog.wire.messages import (
 )
 from samelog.wire.push.effects import (
     ClusterKnowledge,
-    Effect,
     InputName,
     ListFiles,
+    PushEffect,
     PushPhase,
     Reached,
     RollByte,
     RunEnds,
     RunIsClosed,
-    Send,
-    SendMore,
     SessionView,
     ShippedInput,
     StatusChanged,
@@ -60,7 +59,7 @@ class PushSender:
     def __init__(self, session: SessionView, cluster: ClusterKnowledge, cluster_name: str) -> None:
         self.phase = PushPhase.GREETING
         self.node = ""
-        self.effects: list[Effect] = []
+        self.effects: list[PushEffect] = []
         """To be carried out in this order; whoever does takes them off."""
         self.inputs = RunInputs(session, cluster, self.effects)
         self._session = session

@@ -1,0 +1,121 @@
+"""Keeps a connection to a node up: dials, waits until it is over, says why, and dials again.
+
+Invariant: at most one connection at a time; between two attempts lies a delay that grows until one
+has lasted, or was called a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from samelog.config.values import Address
+from samelog.runtime.backoff import Backoff
+from samelog.runtime.clock import Clock
+from samelog.runtime.errors import ConnectFault
+from samelog.runtime.log import log_event
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.network.transport import (
+    DEFAULT_DEADLINES,
+    Connection,
+    Deadlines,
+    Handler,
+    connect,
+)
+
+log = logging.getLogger(__name__)
+
+LASTING_S = 5.0
+"""A connection that held for so long counts as a success."""
+
+OnOver = Callable[[Exception | None], None]
+"""To be called by a link's handler when its connection is over."""
+
+
+class NodeAddress(NamedTuple):
+    """Where to dial; `node`: what the node must be called, None: whichever it is."""
+
+    address: Address
+    node: str | None
+
+
+class NodeLink:
+    """One connection, again and again."""
+
+    def __init__(
+        self,
+        open_handler: Callable[[Connection, OnOver], Handler],
+        *,
+        tls: ReloadingContext,
+        backoff: Backoff,
+        clock: Clock,
+        says: str,
+        level: int = logging.WARNING,
+        deadlines: Deadlines = DEFAULT_DEADLINES,
+    ) -> None:
+        """`says` is the event that is logged, once, when a connection ends or there is none."""
+        self.connection: Connection | None = None
+        self.last_error: str | None = None
+        """Why there is no connection, or why the one before ended."""
+        self._open_handler = open_handler
+        self._tls = tls
+        self._backoff = backoff
+        self._clock = clock
+        self._says = says
+        self._level = level
+        self._deadlines = deadlines
+
+    async def keep_up(
+        self, target: Callable[[], NodeAddress], on_ended: Callable[[Exception | None], None]
+    ) -> None:
+        """Dial until cancelled; then close. `on_ended` is called after each connection, and each
+        attempt that came to none.
+        """
+        try:
+            while True:
+                error = await self._dial(target())
+                on_ended(error)
+                await asyncio.sleep(self._backoff.next_delay_s())
+        finally:
+            if self.connection is not None:
+                self.connection.close()
+                await self.connection.wait_ended()
+
+    def succeeded(self) -> None:
+        """The peer is the one wanted: after this connection the next one is dialled at once."""
+        self._backoff.reset()
+        self.last_error = None
+
+    async def _dial(self, target: NodeAddress) -> Exception | None:
+        over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        def on_over(error: Exception | None) -> None:
+            if not over.done():  # nobody waits any more when the link was cancelled
+                over.set_result(error)
+
+        started = self._clock.now()
+        try:
+            self.connection = await connect(
+                target.address,
+                self._tls,
+                lambda connection: self._open_handler(connection, on_over),
+                expected_identity=None if target.node is None else NODE_PREFIX + target.node,
+                deadlines=self._deadlines,
+            )
+            error = await over
+        except ConnectFault as fault:
+            error = fault
+        self.connection = None
+        if self._clock.now() >= started + LASTING_S:
+            self._backoff.reset()
+        self._note(target, error)
+        return error
+
+    def _note(self, target: NodeAddress, error: Exception | None) -> None:
+        """Keep why it ended; say it once."""
+        text = None if error is None else str(error)
+        if text is not None and text != self.last_error:
+            log_event(log, self._level, self._says, node=target.address, error=text)
+        self.last_error = text

@@ -1,0 +1,20 @@
+"""What both the sending ends of push and pull want done; each has more effects of its own.
+
+Invariant: effects are carried out in their order; what follows from one comes before the next one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from samelog.wire.messages import AnyMessage
+
+
+class Send(NamedTuple):
+    """Send this."""
+
+    message: AnyMessage
+
+
+class SendMore(NamedTuple):
+    """There may be something to send: go on with `next_step`."""

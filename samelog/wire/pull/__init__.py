@@ -1,0 +1,1 @@
+"""Pull, decided in pure code: the sending end of a connection."""

@@ -1,0 +1,242 @@
+"""A node's end of a pull connection, as a pure state: what is sent of which log, and what is told.
+
+The driver opens logs, reads them and says when they change; after each call it carries out
+`effects` in their order, goes on with `next_step` as long as the connection takes more, and calls
+`rest` when there is nothing more to send.
+
+Invariant: what is sent for a handle is contiguous, and within the log as it was offered; a handle
+that was refused gets nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from samelog.wire.effects import Send, SendMore
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    AnyMessage,
+    CaughtUp,
+    LogArchived,
+    Refused,
+    RollSealed,
+    SegmentSealed,
+    TopicGone,
+)
+from samelog.wire.push.effects import FileExtent
+from samelog.wire.sender import ReadRange, Seal, Sender
+
+READ_BYTES = 1 << 20
+MAX_HANDLES = 1 << 14
+CAUGHT_UP_INTERVAL_S = 0.1
+"""CaughtUp follows new data at most this often; the first one at once."""
+BEGINNING = (0, 0, 0)
+
+FilePosition = tuple[int, int]
+"""(file, byte): the file is the roll of a session log, the base offset of a segment."""
+
+
+class SentLog(Protocol):
+    """A log that is sent: values only, no access to its files."""
+
+    def extent(self, file: int) -> FileExtent | None:
+        """How far `file` reaches; None if it is not held."""
+
+    def sealed(self, seal: Seal) -> RollSealed | SegmentSealed:
+        """The message that says that a file is sent to its end."""
+
+    def end(self) -> FilePosition:
+        """Where the log ends."""
+
+    def end_offset(self) -> int:
+        """The next offset of a merged log; 0 for a session log."""
+
+    def log_start(self) -> tuple[int, int, int]:
+        """(first offset, segment that holds it, checksum there) of a merged log; else zeros."""
+
+
+class Refusal(NamedTuple):
+    """Why a handle ends. `earliest`: the first offset that can be read; -1: not said.
+    `successor`: the id of the log that took the place of the one that is gone.
+    """
+
+    code: FaultCode
+    message: str
+    remedy: str = ""
+    earliest: int = -1
+    successor: str = ""
+
+
+@dataclass(slots=True)
+class _Handle:
+    """One open handle. `offered`: the file that is being sent, and how far it reaches."""
+
+    number: int
+    log: SentLog
+    offered: FilePosition = (-1, 0)
+    told_start: tuple[int, int, int] = BEGINNING
+    told_end: FilePosition | None = None
+    next_caught_up_at: float = 0.0
+
+
+class LetGo(NamedTuple):
+    """The log of this handle is sent no more."""
+
+    handle: int
+
+
+class ShipLog(NamedTuple):
+    """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
+    Answer with `sent` or `refuse`.
+    """
+
+    handle: int
+    file: int
+    byte: int
+    limit_bytes: int
+
+
+PullEffect = Send | SendMore | LetGo
+
+
+class PullSender:
+    """One connection."""
+
+    def __init__(self, window_bytes: int) -> None:
+        self.effects: list[PullEffect] = []
+        """To be carried out in this order; whoever does takes them off."""
+        self._sender = Sender(window_bytes=window_bytes, read_bytes=READ_BYTES)
+        self._handles: dict[int, _Handle] = {}
+        self._sent_to: set[int] = set()
+        """Handles that may have caught up since that was told last."""
+
+    def position(self, number: int) -> FilePosition:
+        """Up to where a handle was sent."""
+        return self._sender.position(number)
+
+    # --- opening and ending -------------------------------------------------------------------
+
+    def check_free(self, number: int) -> None:
+        """Raises ProtocolFault if a handle cannot be opened."""
+        if number in self._handles:
+            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {number} is open already")
+        if len(self._handles) >= MAX_HANDLES:
+            raise ProtocolFault(FaultCode.TOO_MANY, f"more than {MAX_HANDLES} handles")
+
+    def open(
+        self,
+        number: int,
+        log: SentLog,
+        opened: AnyMessage,
+        at: FilePosition,
+        *,
+        skips: bool = False,
+    ) -> None:
+        """Send a log from `at` on; `opened` says so. `skips`: the reader's end is archived here."""
+        handle = self._handles[number] = _Handle(number, log)
+        if skips:
+            self._tell_start(handle)
+        self.effects.append(Send(opened))
+        self._sender.add(number, *at)
+        self._sent_to.add(number)
+        self.changed(number)
+
+    def refuse(self, number: int, refusal: Refusal) -> None:
+        """End one handle; the connection goes on."""
+        self.close(number)
+        code, message, remedy, earliest, successor = refusal
+        if code is FaultCode.TOPIC_GONE:
+            self.effects.append(Send(TopicGone(number, successor or None)))
+        else:
+            self.effects.append(Send(Refused(number, code, message, remedy, earliest)))
+
+    def close(self, number: int) -> None:
+        """Send a handle nothing more."""
+        self._sender.remove(number)
+        self._sent_to.discard(number)
+        if self._handles.pop(number, None) is not None:
+            self.effects.append(LetGo(number))
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def changed(self, number: int) -> None:
+        """A log grew, or was archived."""
+        handle = self._handles.get(number)
+        if handle is None:
+            return
+        if handle.log.log_start() != handle.told_start:
+            self._follow_start(handle)
+        if self._offer(handle):
+            self._sent_to.add(number)
+            self.effects.append(SendMore())
+
+    def _follow_start(self, handle: _Handle) -> None:
+        """What is archived is sent no more; the other side archives it too."""
+        segment = self._tell_start(handle)
+        if self._sender.position(handle.number) < (segment, 0):
+            self._sender.jump(handle.number, segment, 0)
+            handle.offered = (-1, 0)
+
+    def _tell_start(self, handle: _Handle) -> int:
+        """Tell the other side where the log starts now; the segment."""
+        start = handle.told_start = handle.log.log_start()
+        offset, segment, checksum = start
+        if start != BEGINNING:
+            self.effects.append(Send(LogArchived(handle.number, segment, offset, checksum)))
+        return segment
+
+    def _offer(self, handle: _Handle) -> bool:
+        """Tell the sender how far the file reaches that it is sending; False: the handle ended."""
+        number = handle.number
+        file, byte = self._sender.position(number)
+        extent = handle.log.extent(file)
+        least = handle.offered[1] if handle.offered[0] == file else byte
+        if extent is None or extent.end < least:
+            text = "this node's log was cut here"
+            self.refuse(number, Refusal(FaultCode.NOT_READY, text, "ask another node"))
+            return False
+        handle.offered = (file, extent.end)
+        self._sender.available(number, file, extent.end, next_file=extent.next_file)
+        return True
+
+    def next_step(self) -> ShipLog | RollSealed | SegmentSealed | None:
+        """What to do next: ship, or say that a file is sent; None: nothing, or a full window."""
+        wanted = self._sender.next_read()
+        if wanted is None:
+            return None
+        if isinstance(wanted, ReadRange):
+            return ShipLog(*wanted)
+        handle = self._handles[wanted.handle]
+        self._sent_to.add(wanted.handle)
+        self._offer(handle)
+        return handle.log.sealed(wanted)
+
+    def sent(self, number: int, size_bytes: int) -> None:
+        """So many bytes were sent."""
+        self._sender.sent(number, size_bytes)
+        self._sent_to.add(number)
+
+    def received(self, number: int, size_bytes: int) -> None:
+        """The reader has taken so many bytes. Raises ProtocolFault (OUT_OF_RANGE)."""
+        self._sender.received(number, size_bytes)
+        self.effects.append(SendMore())
+
+    def rest(self, now: float) -> float | None:
+        """All is sent that can be: tell who has caught up, but those told a moment ago later.
+
+        Returns when to call again for that; None: there is nobody.
+        """
+        later = set()
+        for number in self._sent_to:
+            handle = self._handles[number]
+            end = handle.log.end()
+            if self._sender.position(number) != end or handle.told_end == end:
+                continue
+            if now < handle.next_caught_up_at:
+                later.add(number)
+                continue
+            handle.told_end, handle.next_caught_up_at = end, now + CAUGHT_UP_INTERVAL_S
+            self.effects.append(Send(CaughtUp(number, handle.log.end_offset())))
+        self._sent_to = later
+        return now + CAUGHT_UP_INTERVAL_S if later else None

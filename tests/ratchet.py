@@ -316,6 +316,7 @@ def main(arguments: list[str]) -> int:
         record = tightened(recorded())
     except ValueError as error:
         sys.stderr.write(f"not recorded, because these have grown:\n{error}\n")
+        sys.stderr.write("A feature that needs lines adds a [[growth]] to tests/ratchet.toml.\n")
         return 1
     RECORD.write_text(written(record), encoding="utf-8")
     return 0

@@ -18,6 +18,7 @@ from samelog.cli.reload import NodeReload, take_over
 from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
+from samelog.kafka.broker import BrokerParts
 from samelog.kafka.service import KafkaService, ListenerFault
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
@@ -85,7 +86,7 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
             host=Host(open_http=administration.open),
         )
         if config.kafka.listeners:
-            node.services.append(KafkaService(node))
+            node.services.append(KafkaService(_kafka_parts(node)))
         api.node = node
         return node
 
@@ -111,6 +112,17 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         await administration.close()
         if http is not None:
             await http.close()
+
+
+def _kafka_parts(node: Node) -> BrokerParts:
+    return BrokerParts(
+        node.member,
+        node.logs,
+        node.raft,
+        node.peers,
+        node.batch_bytes,
+        lambda: node.archive.policy.policy,
+    )
 
 
 def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -17,6 +17,9 @@ ANONYMOUS = USER_PREFIX + "anonymous"
 """Whoever comes over a listener that asks for neither certificate nor password."""
 
 
+DECIDED_MAX = 10_000
+
+
 def matches(pattern: str, text: str) -> bool:
     """Whether `text` is `pattern`, or begins with what stands before the pattern's final `*`."""
     if pattern.endswith("*"):
@@ -30,10 +33,13 @@ class Rights:
     def __init__(self, grants: Iterable[Grant], peers: Iterable[str]) -> None:
         self._grants = tuple(grants)
         self._peers = frozenset(NODE_PREFIX + name for name in peers)
+        self._decided: dict[tuple[str, ...], bool] = {}
+        """What was asked before about topics; identities ask the same for every request."""
 
     def grant(self, grants: Iterable[Grant]) -> None:
         """These are the grants from now on."""
         self._grants = tuple(grants)
+        self._decided.clear()
 
     def follow(self, identities: Iterable[str]) -> None:
         """These are the members of the cluster from now on."""
@@ -45,10 +51,14 @@ class Rights:
 
     def may_publish(self, identity: str, session: str, topic: str) -> bool:
         """Whether it may write to this topic in this session: one grant must allow both."""
-        return any(
+        decided = self._decided.get((identity, session, topic))
+        if decided is not None:
+            return decided
+        may = any(
             _any(grant.publish_sessions, session) and _any(grant.publish_topics, topic)
             for grant in self._of(identity)
         )
+        return self._decide((identity, session, topic), may=may)
 
     def may_use_dedup_id(self, identity: str, dedup_id: str) -> bool:
         """Whether its runs may carry this dedup id."""
@@ -56,9 +66,20 @@ class Rights:
 
     def may_subscribe(self, identity: str, topic: str) -> bool:
         """Whether it may read this topic's merged log."""
-        if self.is_peer(identity):
+        if identity in self._peers:
             return True
-        return any(_any(grant.subscribe_topics, topic) for grant in self._of(identity))
+        decided = self._decided.get((identity, topic))
+        if decided is not None:
+            return decided
+        may = any(_any(grant.subscribe_topics, topic) for grant in self._of(identity))
+        return self._decide((identity, topic), may=may)
+
+    def _decide(self, question: tuple[str, ...], *, may: bool) -> bool:
+        """Remember an answer, until grants change or there are too many."""
+        if len(self._decided) >= DECIDED_MAX:
+            self._decided.clear()
+        self._decided[question] = may
+        return may
 
     def may_use_group(self, identity: str, group: str) -> bool:
         """Whether it may be a member of a consumer group, commit to it, and look at it."""

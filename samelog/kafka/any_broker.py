@@ -13,20 +13,19 @@ from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.codec.errors import ApiError
-
-if TYPE_CHECKING:
-    from samelog.kafka.api import KafkaClient
-    from samelog.replicator.interfaces import Refused, StreamListener
-    from samelog.runtime.clock import Clock
-    from samelog.sequencer.state.types import Topic
-    from samelog.store.merged.reader import MergedReader
+from samelog.replicator.interfaces import Refused, StreamListener
+from samelog.runtime.clock import Clock
+from samelog.sequencer.state.types import Topic
+from samelog.store.merged.reader import MergedReader
 
 
 class BrokerEndpoint(NamedTuple):
@@ -38,7 +37,7 @@ class BrokerEndpoint(NamedTuple):
     rack: str | None = None
 
 
-class AppendResult(NamedTuple):
+class AppendResult(msgspec.Struct, frozen=True):
     """What became of a batch. `append_ms` is -1 unless the log's own time counts."""
 
     error: ErrorCode
@@ -67,17 +66,14 @@ class MergedStream(Protocol):
 class BatchLog(Protocol):
     """Where clients' batches go."""
 
-    def is_open(self, topic: Topic, index: int) -> bool:
-        """Whether `append` may be called for a partition."""
-
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
-    ) -> Future[AppendResult]:
-        """Take one batch of an open partition: what will become of it. `data` is free on return.
-        Raises ApiError.
+    ) -> Future[AppendResult] | None:
+        """Take one batch: what will become of it; None if the partition is not open. `data` is free
+        on return. Raises ApiError.
         """
 
 
@@ -156,14 +152,14 @@ class AnyBroker(ABC):
         """A topic by its name or its id."""
 
     @abstractmethod
-    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
-        """A partition as it is here."""
+    def partition(self, topic: Topic, index: int) -> MergedStream | None:
+        """A partition as it is here; None if there is none of that index."""
 
     @abstractmethod
-    def committed(self, key: str | UUID, index: int) -> int:
+    def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is known to be committed, whether it is here or not."""
 
-    def log_start(self, key: str | UUID, index: int) -> int:
+    def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived, if more is known than its log says."""
         return 0
 

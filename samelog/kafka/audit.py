@@ -6,15 +6,16 @@ Invariant: what a client is answered does not depend on it.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from types import CoroutineType
 from typing import Any, TypeVar
 
+import msgspec
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import CallTo, KafkaApi, Later, Now, Outcome
+from samelog.kafka.api import CallTo, KafkaApi, Reply
 from samelog.runtime.audit import UNKNOWN, note_change
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
@@ -25,7 +26,7 @@ NoteFailure = Callable[[str | None], None]
 def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
     """The same, with a line for each request that is not a question only."""
 
-    def handle(call: CallTo[BrokerT], request: Any) -> Outcome:
+    def handle(call: CallTo[BrokerT], request: Any) -> Reply:
         def note(error: str | None) -> None:
             note_change(
                 who=call.client.identity,
@@ -46,15 +47,15 @@ def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
     return replace(api, handle=handle)
 
 
-def _when_done(outcome: Outcome, note: NoteFailure) -> Outcome:
+def _when_done(outcome: Reply, note: NoteFailure) -> Reply:
     if isinstance(outcome, asyncio.Future):
         outcome.add_done_callback(lambda done: note(_error_of(done)))
         return outcome
-    if not inspect.iscoroutine(outcome):
+    if not isinstance(outcome, CoroutineType):
         note(_said(outcome))
         return outcome
 
-    async def wait(running: Coroutine[Any, Any, Now | Later]) -> Now | Later:
+    async def wait(running: Coroutine[Any, Any, Any]) -> Any:
         try:
             answer = await running
         except BaseException as error:
@@ -78,12 +79,12 @@ def _said(answer: Any) -> str | None:
 
 def _errors(answer: Any) -> Iterator[str]:
     """Every error in an answer, as text."""
-    if isinstance(answer, Mapping):
-        code = ErrorCode(answer.get("error_code", ErrorCode.none))
+    if isinstance(answer, msgspec.Struct):
+        code = getattr(answer, "error_code", ErrorCode.none)
         if code is not ErrorCode.none:
-            yield str(answer.get("error_message") or code.name)
-        for value in answer.values():
-            yield from _errors(value)
+            yield str(getattr(answer, "error_message", None) or code.name)
+        for name in answer.__struct_fields__:
+            yield from _errors(getattr(answer, name))
     elif isinstance(answer, list | tuple):
         for value in answer:
             yield from _errors(value)

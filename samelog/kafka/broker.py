@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from samelog.archiver.policy import Policy
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
-from samelog.kafka.api import KafkaClient
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
+from samelog.sequencer.merge.merging import MergedPartition
+from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopic
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
-
-if TYPE_CHECKING:
-    from samelog.sequencer.merge.merging import MergedPartition
-    from samelog.sequencer.node import Node
 
 PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
@@ -38,41 +36,55 @@ ANSWER_S = 3.0
 """How long a question to the cluster may take before the client is told to ask again."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """What of a node serves its Kafka clients."""
+
+    member: MemberParts
+    logs: LogParts
+    raft: RaftParts
+    peers: PeerParts
+    batch_bytes: int
+    """How long a record batch may be, with its header."""
+    archive_policy: Callable[[], Policy | None]
+    """The archiving policy as it is now."""
+
+
 class Broker(AnyBroker):
     """One node, as Kafka clients see it."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.number, node.config.cluster, node.clock)
-        self.node = node
-        self.sent = node.measures.sent
-        self.groups = GroupDriver(node, node.config.kafka.groups)
+    def __init__(self, parts: BrokerParts) -> None:
+        member = parts.member
+        super().__init__(parts.peers.number, member.config.cluster, member.clock)
+        self.parts = parts
+        self.config = member.config
+        self.machine = parts.logs.machine
+        """The replicated state."""
+        self.sent = member.measures.sent
+        self.groups = GroupDriver(parts.raft, self.machine, self.clock, self.config.kafka.groups)
         self.patterns = TopicPatterns(lambda: self.machine.state)
-        self.batches: ProducerLog = ProducerLog(node)
-        self.defaults = node.config.kafka.defaults
+        self.batches: ProducerLog = ProducerLog(member.config.name, parts.peers.number, parts.logs)
+        self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""
+        self._partitions = parts.logs.merging.partitions
         self._asking: asyncio.Task[None] | None = None
         self._asked_again: asyncio.Task[None] | None = None
 
     # --- the cluster ------------------------------------------------------------------------------
 
     @property
-    def machine(self) -> StateMachine:
-        """The replicated state."""
-        return self.node.replica.machine
-
-    @property
     def leader(self) -> int | None:
         """The node that leads every partition, as far as is known here."""
-        return self.node.group.raft.leader
+        return self.parts.raft.group.raft.leader
 
     @property
     def epoch(self) -> int:
         """The leader epoch of every partition."""
-        return self.node.group.raft.term + self.machine.state.epoch_base
+        return self.parts.raft.group.raft.term + self.machine.state.epoch_base
 
     def nodes(self) -> list[int]:
         """The numbers of all members."""
-        return sorted(self.node.members.all)
+        return sorted(self.parts.peers.members.all)
 
     def endpoints(self, listener: str) -> list[BrokerEndpoint]:
         """The living nodes that have this listener."""
@@ -85,13 +97,13 @@ class Broker(AnyBroker):
 
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
-        return self.node.is_there(number)
+        return self.parts.peers.is_there(number)
 
     def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
         """The node that a client in a rack had better read a partition of this index from
         (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
         """
-        if not rack or self.leader != self.number or self.node.config.kafka.rack == rack:
+        if not rack or self.leader != self.number or self.config.kafka.rack == rack:
             return -1
         near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
         return near[index % len(near)] if near else -1
@@ -119,12 +131,12 @@ class Broker(AnyBroker):
         if before is not None:
             await asyncio.wait([before])
             self._asking = self._asked_again
-        await self.node.proposer.catch_up()
+        await self.parts.raft.proposer.catch_up()
 
     async def propose(self, command: AnyCommand) -> None:
         """Have the cluster do something. Raises ApiError."""
         try:
-            outcome = await self.node.proposer.propose(command)
+            outcome = await self.parts.raft.proposer.propose(command)
         except TimeoutError as error:
             raise ApiError(ErrorCode.request_timed_out, "no leader has confirmed it") from error
         if isinstance(outcome, Rejection):
@@ -144,45 +156,50 @@ class Broker(AnyBroker):
             return self.machine.topic_of_log(key.hex)
         return self.machine.topic_named(key)
 
-    def partition(self, key: str | UUID, index: int) -> MergedPartition | None:
+    def partition(self, topic: Topic, index: int) -> MergedPartition | None:
         """A partition as this node has it."""
+        numbers = topic.partition_numbers
+        return self._partitions.get(numbers[index]) if 0 <= index < len(numbers) else None
+
+    def partition_number(self, key: str | UUID, index: int) -> int | None:
+        """The cluster-wide number of a partition; None if there is none."""
         topic = self.topic(key)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        return self.node.merging.partitions.get(topic.partition_numbers[index])
+        return topic.partition_numbers[index]
 
-    def committed(self, key: str | UUID, index: int) -> int:
+    def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is committed in a partition, executed here or not."""
-        topic = self.topic(key)
-        if topic is None or not 0 <= index < topic.partitions:
-            return 0
-        return self.machine.state.partitions[topic.partition_numbers[index]].next_offset
+        known = self.machine.state.partitions.get(topic.partition_numbers[index])
+        return 0 if known is None else known.next_offset
+
+    def log_start(self, topic: Topic, index: int) -> int:
+        """The offset below which a partition is archived."""
+        known = self.machine.state.partitions.get(topic.partition_numbers[index])
+        return 0 if known is None else known.log_start
+
+    def merged_on_majority(self, number: int) -> int:
+        """The offset behind what a majority has merged durably of a partition by its number."""
+        return self.parts.raft.coordinator.cursors.get(number, 0)
 
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long a record batch of the topic may be, with its header."""
-        longest = self.node.batch_bytes
+        longest = self.parts.batch_bytes
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))
-
-    def log_start(self, key: str | UUID, index: int) -> int:
-        """The offset below which a partition is archived."""
-        topic = self.topic(key)
-        if topic is None or not 0 <= index < topic.partitions:
-            return 0
-        return self.machine.state.partitions[topic.partition_numbers[index]].log_start
 
     @property
     def auto_creates(self) -> bool:
         """Whether asking for a topic makes it."""
         given = self.defaults.auto_create
-        return self.node.config.auto_create_topics if given is None else given
+        return self.config.auto_create_topics if given is None else given
 
     async def create_topic(
         self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
     ) -> None:
         """Make a topic, known here afterwards. Raises ApiError."""
-        now_ms = self.node.clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
 
     async def create_by_default(self, name: str) -> None:
@@ -193,19 +210,19 @@ class Broker(AnyBroker):
 
     def may_read(self, client: KafkaClient, topic: str) -> bool:
         """Whether a client may fetch from a topic."""
-        return self.node.rights.may_subscribe(client.identity, topic)
+        return self.parts.member.rights.may_subscribe(client.identity, topic)
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
         """Whether it may produce to it."""
-        return self.node.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
+        return self.parts.member.rights.may_publish(client.identity, PRODUCER_SESSION, topic)
 
     def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""
-        return self.node.rights.may_use_group(client.identity, group)
+        return self.parts.member.rights.may_use_group(client.identity, group)
 
     def may_administer(self, client: KafkaClient) -> bool:
         """Whether it may create, change and delete topics."""
-        return self.node.rights.is_admin(client.identity)
+        return self.parts.member.rights.is_admin(client.identity)
 
 
 REJECTED = {

@@ -15,22 +15,20 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.record_check import check_crc
 from samelog.replicator.interfaces import Place, Refused
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.node_sessions import session_of
+from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.commands import Merge, Range, Verdict
+from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
-    from samelog.sequencer.state.types import Topic
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""
@@ -49,7 +47,7 @@ _REFUSED = {
 }
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     """A batch that was appended at (roll, byte)."""
 
     roll: int
@@ -58,8 +56,7 @@ class _Waiting(NamedTuple):
     outcome: asyncio.Future[AppendResult]
 
 
-@dataclass(slots=True)
-class _ProducerRun:
+class _ProducerRun(msgspec.Struct):
     """The run that batches go into now, under the cluster's number; partition number -> input."""
 
     run_id: str
@@ -74,11 +71,14 @@ NOT_TAKEN = AppendResult(ErrorCode.not_leader_or_follower)
 class ProducerLog:
     """Implements any_broker.BatchLog and replicator.interfaces.IntakeListener."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._identity = NODE_PREFIX + node.config.name
-        self._session = session_of(node.number)
-        self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{node.number}"))
+    def __init__(self, name: str, number: int, logs: LogParts) -> None:
+        """`name` and `number` are the node's."""
+        self._machine = logs.machine
+        self._sessions = logs.sessions
+        self._intake = logs.intake
+        self._identity = NODE_PREFIX + name
+        self._session = session_of(number)
+        self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{number}"))
         self._run: _ProducerRun | None = None
         self._is_started = False
         self._opening = asyncio.Lock()
@@ -88,14 +88,14 @@ class ProducerLog:
     def start(self) -> None:
         """Hear of what the cluster decides."""
         self._is_started = True
-        self._node.intake.watch(self)
-        self._node.intake.on_verdicts = self.committed
+        self._intake.watch(self)
+        self._intake.on_verdicts = self.committed
 
     def close(self) -> None:
         """Nobody waits any more; may be called without `start`."""
         if self._is_started:
-            self._node.intake.unwatch(self)
-        self._node.intake.on_verdicts = lambda merge: None
+            self._intake.unwatch(self)
+        self._intake.on_verdicts = lambda merge: None
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class ProducerLog:
         """Whether `append` may be called for a partition."""
         if self._run is None:
             return False
-        known = self._node.replica.machine.open_run_of(self._session)
+        known = self._machine.open_run_of(self._session)
         if known is None or known.run_id != self._run.run_id:  # by a snapshot: nobody was told
             self._end_run()
             return False
@@ -119,15 +119,15 @@ class ProducerLog:
                     run = self._run or await self._open_run()
                     await self._open_input(run, topic, index)
             except Refused as refused:
-                raise _refusal(refused) from refused
+                raise _api_error(refused) from refused
         raise ApiError(ErrorCode.not_leader_or_follower, "this node cannot take records now")
 
     async def _open_run(self) -> _ProducerRun:
-        known = self._node.replica.machine.state.sessions.get(self._session)
+        known = self._machine.state.sessions.get(self._session)
         last = known.runs[-1].number if known is not None and known.runs else -1
         number = 1 + max(last, -1 if known is None else known.forgotten)
         run_id = uuid.uuid4().hex
-        opened = await self._node.intake.open_run(
+        opened = await self._intake.open_run(
             identity=self._identity,
             session=self._session,
             session_id=self._session_id,
@@ -142,7 +142,7 @@ class ProducerLog:
         return run
 
     async def _open_input(self, run: _ProducerRun, topic: Topic, index: int) -> None:
-        opened = await self._node.intake.open_input(
+        opened = await self._intake.open_input(
             identity=self._identity,
             session=self._session,
             run_id=run.run_id,
@@ -155,15 +155,15 @@ class ProducerLog:
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
-    ) -> asyncio.Future[AppendResult]:
-        """Take one batch of an open partition: what will become of it. `data` is free on return.
-        Raises ApiError.
+    ) -> asyncio.Future[AppendResult] | None:
+        """Take one batch: what will become of it; None if the partition is not open. `data` is free
+        on return. Raises ApiError.
         """
-        run, intake = self._run, self._node.intake
+        run, intake = self._run, self._intake
         if run is None or not self.is_open(topic, index):
-            raise ApiError(NOT_TAKEN.error, "the run was closed meanwhile")
+            return None
         number = run.inputs[topic.partition_numbers[index]]
-        held = self._node.sessions.log(number)
+        held = self._sessions.log(number)
         roll, byte = held.end(run.number)
         try:
             if byte >= ROLL_BYTES:
@@ -171,7 +171,9 @@ class ProducerLog:
                 roll, byte = roll + 1, 0
             intake.append(number, run.number, roll, byte, data)
         except Refused as refused:
-            raise _refusal(refused) from refused
+            if refused.code is FaultCode.INVALID_BATCH:
+                check_crc(data)
+            raise _api_error(refused) from refused
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         queue = self._waiting.setdefault(number, deque())
         queue.append(_Waiting(roll, byte, records, outcome))
@@ -233,6 +235,6 @@ def _answer(batch: _Waiting, outcome: AppendResult) -> None:
         batch.outcome.set_result(outcome)
 
 
-def _refusal(refused: Refused) -> ApiError:
+def _api_error(refused: Refused) -> ApiError:
     code = _REFUSED.get(refused.code, ErrorCode.not_leader_or_follower)
     return ApiError(code, refused.message)

@@ -10,10 +10,9 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from samelog.config.tables.kafka import ClientQuota, Security
-from samelog.kafka.broker import Broker
+from samelog.kafka.broker import Broker, BrokerParts
 from samelog.kafka.clients.quotas import Allowances
 from samelog.kafka.clients.sasl import Authenticator
 from samelog.kafka.registry import APIS
@@ -23,9 +22,6 @@ from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.state.setting_commands import Advertised, SetListeners
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +34,25 @@ __all__ = ["KafkaService", "ListenerFault"]
 class KafkaService:
     """Opened when the node becomes Live, closed when it stops."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
         self._secret = secrets.token_bytes(32)
         self._advertising: asyncio.Task[None] | None = None
-        config = node.config.kafka
-        self._broker = Broker(node)
+        config = parts.member.config.kafka
+        self._broker = Broker(parts)
         dispatcher = ApiDispatcher(self._broker, APIS)
         self._allowances = Allowances(config.quotas)
         self.listeners = [
             Listener(
-                each, config, dispatcher, node_tls=node.config.tls, allowances=self._allowances
+                each,
+                config,
+                dispatcher,
+                node_tls=parts.member.config.tls,
+                allowances=self._allowances,
             )
             for each in config.listeners
         ]
-        node.measures.kafka = {each.config.name: each.tally for each in self.listeners}
+        parts.member.measures.kafka = {each.config.name: each.tally for each in self.listeners}
         self._watch: FileWatch | None = None
 
     def limit(self, quotas: Sequence[ClientQuota]) -> None:
@@ -75,7 +75,7 @@ class KafkaService:
         secure = [x for x in self.listeners if x.config.security is not Security.PLAINTEXT]
         for listener in secure:
             yield from listener.files.paths
-        yield from (user.password_file for user in self._node.config.kafka.users)
+        yield from (user.password_file for user in self._parts.member.config.kafka.users)
 
     def _reload(self) -> None:
         """Take changed files over for new connections; unusable ones change nothing, and keep no
@@ -90,7 +90,8 @@ class KafkaService:
     def _read_users(self) -> None:
         """Raises ListenerFault."""
         passwords = {
-            user.name: _password(user.password_file) for user in self._node.config.kafka.users
+            user.name: _password(user.password_file)
+            for user in self._parts.member.config.kafka.users
         }
         authenticator = Authenticator(passwords, self._secret)
         for listener in self.listeners:
@@ -99,15 +100,15 @@ class KafkaService:
 
     async def _advertise(self) -> None:
         """Let the cluster know where clients find this node, however long there is no leader."""
-        config = self._node.config.kafka
+        config = self._parts.member.config.kafka
         found = [
             Advertised(each.name, each.advertise.host, each.advertise.port, config.rack)
             for each in config.listeners
         ]
-        number = self._node.number
-        while self._node.replica.machine.state.listeners.get(number) != found:
+        number = self._parts.peers.number
+        while self._parts.logs.machine.state.listeners.get(number) != found:
             with suppress(TimeoutError):
-                await self._node.proposer.propose(SetListeners(number, found))
+                await self._parts.raft.proposer.propose(SetListeners(number, found))
                 await asyncio.sleep(ADVERTISE_AGAIN_S)
 
     async def close(self) -> None:

@@ -11,22 +11,23 @@ import base64
 import contextlib
 import dataclasses
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
-from samelog.kafka.apis.records.producing import OLDEST
-from samelog.kafka.apis.records.record_check import check_records
+from samelog.kafka.apis.records.produce import OLDEST
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
 from samelog.kafka.codec.errors import ApiError, MalformedRequest
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import read_client_id, read_header
-from samelog.kafka.codec.schemas import Tree, write_request
+from samelog.kafka.codec.schemas import read_request, write_request
 from samelog.kafka.codec.structure import shape_of
 from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
+from samelog.kafka.record_check import check_crc, check_records
 from samelog.kafka.registry import APIS
 
 FRAME_BYTES_MAX = 1 << 16
@@ -69,7 +70,10 @@ def requests(data: bytes) -> None:
         api = APIS.get(header.key)
         if api is not None and api.first <= header.version <= api.last:
             _, at = read_client_id(frame, flexible=api.is_flexible(header.version))
-            api.read(api, header.version, frame[at:])
+            if api.read is None:
+                read_request(api.key, header.version, frame[at:])
+            else:
+                api.read(header.version, frame[at:])
 
 
 def batches(data: bytes) -> None:
@@ -78,6 +82,7 @@ def batches(data: bytes) -> None:
     records = memoryview(data)[1:]
     with contextlib.suppress(ApiError):
         header = check_records(records, version=version, limit_bytes=BATCH_BYTES_MAX)
+        check_crc(records)
         scan = kernels.scan(records, max_batch_bytes=BATCH_BYTES_MAX)
         assert (scan.end, scan.batches, scan.records) == (len(records), 1, header.records)
         assert version >= 7 or header.codec is not Codec.ZSTD
@@ -119,7 +124,7 @@ def request_seeds() -> Iterator[bytes]:
             yield head + write_request(api.key, version, tree)
 
 
-def _example(structure: type) -> Tree:
+def _example(structure: type) -> Mapping[str, Any]:
     """A tree with one element in every array."""
     tree = {}
     for field in dataclasses.fields(structure):

@@ -13,6 +13,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.apis.topics import create_topics
+from samelog.kafka.apis.topics.create_topics import (
+    CreateTopicsResponse,
+    CreateTopicsResponseTopic,
+)
 from samelog.kafka.audit import audited
 from samelog.kafka.codec.errors import ApiError
 
@@ -57,11 +61,11 @@ def test_what_fails_is_told_as_before_and_written_down(
 
 
 def test_errors_in_an_answer_are_written_down_once(caplog: pytest.LogCaptureFixture) -> None:
-    denied = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
+    denied = CreateTopicsResponseTopic("t", ErrorCode.topic_authorization_failed)
     with caplog.at_level(logging.INFO, "samelog.audit"):
-        answer = asyncio.run(outcome_of(now({"topics": [denied, denied]})))
-        assert answer == {"topics": [denied, denied]}
-        asyncio.run(outcome_of(now({"topics": [{"error_code": ErrorCode.none}]})))
+        given = CreateTopicsResponse([denied, denied])
+        assert asyncio.run(outcome_of(now(given))) is given
+        asyncio.run(outcome_of(now(CreateTopicsResponse([CreateTopicsResponseTopic("t")]))))
     failed, done = (record.getMessage() for record in caplog.records)
     assert failed.count("topic_authorization_failed") == 1
     assert 'result="done"' in done

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+from msgspec.structs import replace
 
 from samelog.kafka.codec import schemas
 from samelog.kafka.codec.errors import MalformedRequest
@@ -23,14 +24,13 @@ from samelog.kafka.codec.fetch import (
     FetchRequest,
     FetchResponse,
     read_fetch,
-    write_fetch,
 )
 from samelog.kafka.codec.produce import (
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
+    ProduceResponse,
     read_produce,
-    write_produce,
 )
 
 FETCH, PRODUCE = 1, 0
@@ -161,7 +161,7 @@ def test_fetch_answers_are_what_the_library_writes(
     ]
     tree = {"throttle_time": 77, "error_code": ErrorCode(error), "responses": theirs}
     tree |= {"session_id": session}
-    assert joined(write_fetch(version, mine, 77)) == library(FETCH, version, tree)
+    assert joined(mine.encode(FETCH, version, 77)) == library(FETCH, version, tree)
 
 
 @settings(max_examples=150)
@@ -247,13 +247,12 @@ def test_produce_answers_are_what_the_library_writes(
         for name in topics
     ]
     written = joined(
-        write_produce(
-            version,
+        ProduceResponse(
             [
-                (name, [part._replace(append_ms=min(part.append_ms, 0)) for part in parts])
+                (name, [replace(part, append_ms=min(part.append_ms, 0)) for part in parts])
                 for name, parts in mine
-            ],
-        )
+            ]
+        ).encode(PRODUCE, version, 0)
     )
     tree = {"responses": theirs, "throttle_time": 0}
     assert written == library(PRODUCE, version, tree)
@@ -289,5 +288,5 @@ def test_old_produce_requests_can_be_answered() -> None:
     body = b"\0\1\0\0\0\5" + b"\0\0\0\1\0\1t" + b"\0\0\0\1" + b"\0\0\0\0" + b"\0\0\0\2ab"
     read = read_produce(0, memoryview(body))
     assert read.topics[0][0] == "t"
-    answer = joined(write_produce(0, [("t", [ProducedPartition(0, 35)])]))
+    answer = joined(ProduceResponse([("t", [ProducedPartition(0, 35)])]).encode(PRODUCE, 0, 0))
     assert answer.hex() == "0000000100017400000001000000000023" + "ff" * 8

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.apis.records import fetching
-from samelog.kafka.apis.records.fetching import Fetching
+from samelog.kafka.apis.records import fetch
+from samelog.kafka.apis.records.fetch import FetchWork
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
 
 WANTED = 9
@@ -36,7 +36,7 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
 ) -> None:
     stream = Stream()
     there = SimpleNamespace(stream=stream, committed=5)
-    monkeypatch.setattr(fetching, "readable", lambda *asked: there)
+    monkeypatch.setattr(fetch, "readable", lambda *asked: there)
 
     async def confirm_ends() -> None:
         there.committed = committed
@@ -47,9 +47,9 @@ def test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_
         topics = [("t", [FetchPartition(0, -1, WANTED, 1000)])]
         patience_ms = 60_000 if error else 50  # where nothing is wrong, all of it is waited
         request = FetchRequest(patience_ms, 1, 1000, 0, 0, -1, [])
-        found = Fetching(cast(Any, call), request, cast(Any, SimpleNamespace(topics=topics)))
+        found = FetchWork(cast(Any, call), request, cast(Any, SimpleNamespace(topics=topics)))
         assert not found.is_ready()
         await found.wait()
-        assert found._wanted[0].error is error
+        assert found._reads[0].error is error
 
     asyncio.run(main())

@@ -15,6 +15,7 @@ from tests.kafka.wire import Wire
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 8, 9, 10, 11, 12, 13, 14
 DESCRIBE, LIST, DELETE, OFFSET_DELETE, CREATE_TOPICS = 15, 16, 42, 47, 19
+CONSUMER_HEARTBEAT = 68
 NUMBERS = itertools.count()
 
 
@@ -42,6 +43,19 @@ def versions(key: int) -> range:
     return range(APIS[key].first, APIS[key].last + 1)
 
 
+SAID = {
+    JOIN: ("group_id", "member_id", "group_instance_id"),
+    HEARTBEAT: ("group_id", "member_id", "group_instance_id", "generation_id"),
+    SYNC: ("group_id", "member_id", "group_instance_id", "generation_id"),
+    LEAVE: ("group_id", "member_id"),
+    OFFSET_COMMIT: ("group_id", "member_id", "group_instance_id"),
+    OFFSET_FETCH: ("group_id",),
+    OFFSET_DELETE: ("group_id",),
+    CONSUMER_HEARTBEAT: ("group_id", "member_id"),
+}
+"""What requests say of the member that asks."""
+
+
 class Member:
     """A member of a group of its own, in whatever versions."""
 
@@ -60,7 +74,7 @@ class Member:
             "generation_id": self.generation,
             "group_instance_id": self.instance,
         }
-        return self.wire.ask(key, version, {**mine, **tree})
+        return self.wire.ask(key, version, {**{n: mine[n] for n in SAID.get(key, ())}, **tree})
 
     def join(self, version: int = 5) -> Any:
         """Join, in two steps where the version has them."""
@@ -277,10 +291,10 @@ def heartbeat_848(member: Member, version: int, epoch: int, **more: Any) -> Any:
         "topic_partitions": [],
         **more,
     }
-    return member.ask(68, version, tree)
+    return member.ask(CONSUMER_HEARTBEAT, version, tree)
 
 
-@pytest.mark.parametrize("version", versions(68))
+@pytest.mark.parametrize("version", versions(CONSUMER_HEARTBEAT))
 def test_the_consumer_protocol(member: Member, version: int) -> None:
     member.member_id = "" if version == 0 else str(uuid.uuid4())
     joined = heartbeat_848(member, version, 0)

@@ -122,7 +122,10 @@ def test_a_new_topic_is_looked_for_by_a_node_that_lags(world: World, wire: Wire,
             DESCRIBE_CONFIGS,
             {"resources": [{**resource, "configuration_keys": None}]},
         ),
-        "alter": (ALTER, {"resources": [{**resource, "configs": [config]}], **options}),
+        "alter": (
+            ALTER,
+            {"resources": [{**resource, "configs": [config]}], "validate_only": False},
+        ),
         "grow": (PARTITIONS, {"topics": [grown], **options}),
         "delete": (DELETE, {"topic_names": [topic], "timeout": 5000}),
     }

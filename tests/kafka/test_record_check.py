@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.apis.records.record_check import check_records
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.record_check import check_crc, check_records
 from tests.kafka.batches import batch, put
 
 LIMIT = 10_000
@@ -21,6 +21,8 @@ def code_of(data: bytes | None, version: int = 9) -> ErrorCode:
     view = None if data is None else memoryview(data)
     try:
         check_records(view, version=version, limit_bytes=LIMIT)
+        if view is not None:
+            check_crc(view)
     except ApiError as refusal:
         return refusal.code
     return ErrorCode.none

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import timedelta
+from enum import IntEnum
+from importlib import import_module
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 
+from samelog.kafka.apis.cluster.metadata import MetadataResponse, MetadataResponseTopic
 from samelog.kafka.codec import schemas
-from samelog.kafka.codec.errors import MalformedRequest
-from samelog.kafka.codec.headers import read_client_id, read_header, response_header
+from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
+from samelog.kafka.codec.headers import (
+    RequestHeader,
+    read_client_id,
+    read_header,
+    response_header,
+)
 from samelog.kafka.codec.primitives import MessageReader, MessageWriter
-from samelog.kafka.registry import APIS
+from samelog.kafka.registry import ALL, APIS
 
 OWN_CODECS = (0, 1)
 VERSIONS = [
@@ -77,7 +90,7 @@ def test_any_bytes_are_a_header_or_refused(body: bytes) -> None:
 
 def test_header_versions() -> None:
     frame = memoryview(bytes.fromhex("0003 000c 0000002a 0002 6162") + with_tag(3, b"xyz") + b"B")
-    assert read_header(frame) == (3, 12, 42)
+    assert read_header(frame) == RequestHeader(3, 12, 42)
     client, at = read_client_id(frame, flexible=True)
     assert (client, bytes(frame[at:])) == ("ab", b"B")
     assert read_client_id(memoryview(bytes.fromhex("0003 0001 0000002a ffff")), flexible=False) == (
@@ -85,7 +98,7 @@ def test_header_versions() -> None:
         10,
     )
     assert response_header(read_header(frame), flexible=True) == b"\0\0\0\x2a\0"
-    assert response_header(read_header(frame)._replace(key=18), flexible=True) == b"\0\0\0\x2a"
+    assert response_header(RequestHeader(18, 12, 42), flexible=True) == b"\0\0\0\x2a"
 
 
 @given(data=st.binary(max_size=30), flexible=st.booleans())
@@ -113,3 +126,92 @@ def test_a_claimed_number_of_elements_sets_no_memory_aside(count: int) -> None:
 def test_a_long_request_is_refused() -> None:
     with pytest.raises(MalformedRequest, match="at most 2097152"):
         schemas.read_request(3, 5, memoryview(bytes(3 << 20)))
+
+
+# --- responses ------------------------------------------------------------------------------------
+
+
+class Part(schemas.Entity, frozen=True):
+    eror_code: ErrorCode = ErrorCode.none
+    name: str = "t"
+    topic_id: UUID | None = None
+
+
+class Misspelt(schemas.ResponseBody, frozen=True):
+    topics: tuple[Part, ...] = (Part(),)
+
+
+MODULES = {api.key: api.handle.__module__ for api in ALL}
+"""Where each API is; APIS has other handlers for changes, which are written down."""
+
+
+def responses() -> list[tuple[int, int, type[schemas.ResponseBody]]]:
+    """(key, version, type) of all responses that are written by Kafka's descriptions."""
+    found = []
+    for api in APIS.values():
+        module = import_module(MODULES[api.key])
+        name = "AlterConfigsResponse" if api.name == "IncrementalAlterConfigs" else None
+        made = getattr(module, name or f"{api.name}Response")
+        if issubclass(made, schemas.ResponseBody):
+            found += [(api.key, version, made) for version in range(api.first, api.last + 1)]
+    return found
+
+
+def filled(type_: Any) -> Any:
+    """A value of a type in which everything is there."""
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin in (UnionType, Union):
+        return filled(next(part for part in arguments if part is not NoneType))
+    if origin is Sequence:
+        return (filled(arguments[0]),)
+    if issubclass(type_, schemas.Entity):
+        hints = get_type_hints(type_)
+        return type_(**{name: filled(hints[name]) for name in type_.__struct_fields__})
+    if issubclass(type_, IntEnum):
+        return next(iter(type_))
+    return UUID(int=5) if type_ is UUID else type_(1) if type_ is not bytes else b"1"
+
+
+@pytest.mark.parametrize(("key", "version", "made"), responses())
+def test_every_response_fits_kafkas_description_in_every_version(
+    key: int, version: int, made: type[schemas.ResponseBody]
+) -> None:
+    response = filled(made)
+    (body,) = response.encode(key, version, 7)
+    read = schemas.read_response(key, version, bytes(body))
+    throttled = getattr(read, "throttle_time", None)
+    assert throttled is None or throttled == timedelta(milliseconds=7)
+
+
+def test_a_field_that_no_version_has_is_not_answered_as_success() -> None:
+    for version in (1, 12):
+        with pytest.raises(InvalidResponse, match="MetadataResponseTopic has no eror_code"):
+            schemas.write_response(3, version, Misspelt())
+    with pytest.raises(InvalidResponse, match="HeartbeatRequest has no grup_id"):
+        schemas.write_request(12, 0, {"grup_id": "g", "generation_id": 1, "member_id": "m"})
+
+
+def test_a_field_of_another_version_is_left_out() -> None:
+    topic = MetadataResponseTopic("t", UUID(int=1))
+    response = MetadataResponse([], "c", 1, [topic], 0)
+    read = schemas.read_response(3, 0, schemas.write_response(3, 0, response))
+    assert not hasattr(read, "cluster_id")
+    assert not hasattr(read.topics[0], "topic_id")
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        MetadataResponse(cast(Any, None), "c", 1, [], 0),
+        MetadataResponse([], "c", 1, [MetadataResponseTopic(None, None)], 0),
+    ],
+)
+def test_null_is_not_written_where_kafka_forbids_it(response: MetadataResponse) -> None:
+    with pytest.raises(InvalidResponse, match="may not be null"):
+        schemas.write_response(3, 5, response)
+
+
+def test_null_is_written_where_a_version_allows_it() -> None:
+    response = MetadataResponse([], "c", 1, [MetadataResponseTopic(None, UUID(int=1))], 0)
+    read = schemas.read_response(3, 12, schemas.write_response(3, 12, response))
+    assert read.topics[0].name is None

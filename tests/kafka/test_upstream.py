@@ -11,7 +11,7 @@ import pytest
 from samelog.config.values import Address
 from samelog.kafka.apis.groups import heartbeat
 from samelog.kafka.codec.errors import Unanswerable
-from samelog.kafka.sidecar.upstream import Upstream
+from samelog.kafka.sidecar.upstream import ForwardedResponse, Upstream
 from tests.patience import PATIENCE_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -51,7 +51,7 @@ def frame(body: bytes) -> bytes:
     return (5 + len(body)).to_bytes(4, "big") + bytes(5) + body
 
 
-def ask(upstream: Upstream, body: bytes) -> asyncio.Future[bytes]:
+def ask(upstream: Upstream, body: bytes) -> asyncio.Future[ForwardedResponse]:
     return upstream.ask(heartbeat.API, VERSION, "client", body)
 
 
@@ -64,7 +64,7 @@ def test_answers_come_in_order_without_their_headers() -> None:
 
     async def body(upstream: Upstream) -> None:
         first, second = ask(upstream, b"1"), ask(upstream, b"2")
-        assert (await first, await second) == (b"111", b"222")
+        assert [(await each).body for each in (first, second)] == [b"111", b"222"]
 
     run(serve, body)
 
@@ -108,7 +108,7 @@ def test_a_retired_connection_answers_what_was_asked() -> None:
         answer = ask(upstream, b"1")
         upstream.retire()
         may_answer.set()
-        assert await answer == b"late"
+        assert (await answer).body == b"late"
         assert upstream.is_over
 
     run(serve, body)

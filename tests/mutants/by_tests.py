@@ -13,8 +13,8 @@ import msgspec
 
 from samelog.config.authorisation import Rights
 from samelog.consensus import messages
-from samelog.kafka.apis.records import record_check
-from samelog.kafka.apis.records.fetching import Fetching
+from samelog.kafka import record_check
+from samelog.kafka.apis.records.fetch import FetchWork
 from samelog.kafka.groups.outbox import Outbox
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify
@@ -213,13 +213,13 @@ def leave_runs_of_the_gone_open() -> Iterator[None]:
 @contextmanager
 def out_of_range_unasked() -> Iterator[None]:
     """A node that lags answers that an offset does not exist, without asking the leader."""
-    original = Fetching._look
+    original = FetchWork._check_offset
 
-    def look(self: Fetching, wanted: Any) -> None:
+    def look(self: FetchWork, read: Any) -> None:
         self._is_confirmed = True
-        original(self, wanted)
+        original(self, read)
 
-    with patch.object(Fetching, "_look", look):
+    with patch.object(FetchWork, "_check_offset", look):
         yield
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
@@ -181,11 +182,11 @@ class FetchSessions:
         session = context.session
         if session is None:
             number = self._open(context, answer, now) if context.opens else NO_SESSION
-            return answer._replace(session_id=number)
+            return replace(answer, session_id=number)
         if session.epoch != context.epoch:  # the next request came before this was answered
             error = int(ErrorCode.invalid_fetch_session_epoch)
             return FetchResponse(error, [], session_id=session.number)
-        return answer._replace(topics=session.news(answer.topics), session_id=session.number)
+        return replace(answer, topics=session.news(answer.topics), session_id=session.number)
 
     def _open(self, context: FetchContext, answer: FetchResponse, now: float) -> int:
         """A new session's number, or none where there is no room."""

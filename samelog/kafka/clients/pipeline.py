@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from samelog.kafka.codec.frames import FrameReader
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from samelog.kafka.codec.primitives import ByteBuffer
 
 LENGTH_BYTES = 4
 
@@ -40,24 +39,20 @@ class PipelineLimits:
     """How long answers may wait for a client that does not read them."""
 
 
-class NumberedRequest(NamedTuple):
+class NumberedRequest(msgspec.Struct, frozen=True):
     """A request, under the number that its answer is given back with."""
 
     number: int
     frame: memoryview
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(msgspec.Struct):
     """A request that was taken in: its answer, once there is one. No buffers: none is sent."""
 
     size: int
-    buffers: list[Buffer] | None = None
+    buffers: list[ByteBuffer] | None = None
+    answer_bytes: int = 0
     is_done: bool = False
-
-
-def _size(buffers: list[Buffer]) -> int:
-    return sum(memoryview(part).nbytes for part in buffers)
 
 
 class RequestPipeline:
@@ -66,7 +61,8 @@ class RequestPipeline:
     def __init__(self, limits: PipelineLimits, now: float) -> None:
         self._limits = limits
         self._frames = FrameReader(min(limits.strangers_request_bytes, limits.request_bytes))
-        self._inbox: deque[NumberedRequest] = deque()
+        self.inbox: deque[NumberedRequest] = deque()
+        """Requests that are not handed out yet."""
         self._slots: deque[_Slot] = deque()
         self._first = 0
         """The number of the first slot."""
@@ -74,7 +70,7 @@ class RequestPipeline:
         self._waiting_bytes = 0
         self._answer_bytes = 0
         """Of answers that are not taken for writing yet."""
-        self._output: list[Buffer] = []
+        self._output: list[ByteBuffer] = []
         self._active_at = now
         self._begun_at: float | None = None
         self._stalled_at: float | None = None
@@ -87,25 +83,25 @@ class RequestPipeline:
 
     def received(self, data: bytes, now: float) -> None:
         """Take bytes of the client. Raises MalformedRequest: the connection is to be closed."""
-        held = self._frames.held_bytes
+        held = len(self._frames.partial)
         for frame in self._frames.feed(data):
-            self._inbox.append(NumberedRequest(self._next, frame))
+            self.inbox.append(NumberedRequest(self._next, frame))
             self._slots.append(_Slot(len(frame)))
             self._next += 1
             self._waiting_bytes += len(frame)
             held = 0
         self._active_at = now
-        if not self._frames.held_bytes:
+        if not self._frames.partial:
             self._begun_at = None
         elif not held or self._begun_at is None:
             self._begun_at = now
 
     def next_request(self) -> NumberedRequest | None:
         """The next request to be answered; None if there is none, or too many are under way."""
-        under_way = len(self._slots) - len(self._inbox)
-        if not self._inbox or under_way >= self._limits.requests or self._stalled_at is not None:
+        under_way = len(self._slots) - len(self.inbox)
+        if not self.inbox or under_way >= self._limits.requests or self._stalled_at is not None:
             return None
-        return self._inbox.popleft()
+        return self.inbox.popleft()
 
     @property
     def wants_input(self) -> bool:
@@ -118,38 +114,39 @@ class RequestPipeline:
     @property
     def held_bytes(self) -> int:
         """Bytes of requests that are not answered yet, whole or begun, and of answers not taken."""
-        return self._frames.held_bytes + self._waiting_bytes + self._answer_bytes
+        return len(self._frames.partial) + self._waiting_bytes + self._answer_bytes
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def answered(self, number: int, buffers: list[Buffer] | None) -> None:
+    def answered(self, number: int, buffers: list[ByteBuffer] | None) -> None:
         """The answer to a request, without its length; None: the client expects none."""
         slot = self._slots[number - self._first]
         slot.buffers, slot.is_done = buffers, True
         if buffers is not None:
-            self._answer_bytes += LENGTH_BYTES + _size(buffers)
+            slot.answer_bytes = sum(map(len, buffers))
+            self._answer_bytes += LENGTH_BYTES + slot.answer_bytes
         while self._slots and self._slots[0].is_done:
             done = self._slots.popleft()
             self._first += 1
             self._waiting_bytes -= done.size
             if done.buffers is not None:
-                self._output.append(_size(done.buffers).to_bytes(LENGTH_BYTES, "big"))
+                self._output.append(done.answer_bytes.to_bytes(LENGTH_BYTES, "big"))
                 self._output.extend(done.buffers)
 
-    def take_output(self, now: float) -> list[Buffer]:
+    def take_output(self, now: float) -> list[ByteBuffer]:
         """What is to be written now."""
         output, self._output = self._output, []
         if output:
-            self._answer_bytes -= _size(output)
+            self._answer_bytes -= sum(map(len, output))
             self._active_at = now
         return output
 
-    def stalled(self, now: float) -> None:
-        """The client does not read what was written."""
+    def writing_paused(self, now: float) -> None:
+        """The client does not read what was written: the socket's buffer is full."""
         self._stalled_at = now
 
-    def flows(self) -> None:
-        """It reads again."""
+    def writing_resumed(self) -> None:
+        """The client has drained the socket's buffer."""
         self._stalled_at = None
 
     # --- time -------------------------------------------------------------------------------------

@@ -65,17 +65,18 @@ class Allowances:
     """All identities, each by the first quota that names it."""
 
     def __init__(self, quotas: Sequence[ClientQuota]) -> None:
-        self._quotas = tuple(quotas)
+        self.quotas = tuple(quotas)
+        """Empty: nobody is limited."""
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
     def change(self, quotas: Sequence[ClientQuota]) -> None:
         """These count from now on, for who is connected already too."""
-        self._quotas = tuple(quotas)
+        self.quotas = tuple(quotas)
         for identity, allowance in self._known.items():
             allowance.change(self._quota(identity) or ClientQuota(identity=identity))
 
     def _quota(self, identity: str) -> ClientQuota | None:
-        return next((each for each in self._quotas if matches(each.identity, identity)), None)
+        return next((each for each in self.quotas if matches(each.identity, identity)), None)
 
     def of(self, identity: str, now: float) -> Allowance | None:
         """What an identity has used, however many connections it has; None: it may have all."""

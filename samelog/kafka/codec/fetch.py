@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.kafka.codec.primitives import MessageReader, MessageWriter
+import msgspec
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
+_LIMITS = struct.Struct(">iiib")
+_SESSION = struct.Struct(">ii")
+_ASKED_4 = struct.Struct(">iqi")
+_ASKED_5 = struct.Struct(">iqqi")
+_ASKED_9 = struct.Struct(">iiqqi")
+_ASKED_12 = struct.Struct(">iiqiqi")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 TopicKey = str | bytes
 """A name, or an id."""
 
 
-class FetchPartition(NamedTuple):
+class FetchPartition(msgspec.Struct, frozen=True):
     """What is wanted of one partition."""
 
     partition: int
@@ -36,7 +40,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
 
-class FetchRequest(NamedTuple):
+class FetchRequest(msgspec.Struct, frozen=True):
     """What is wanted, and for how long it may take."""
 
     max_wait_ms: int
@@ -52,7 +56,7 @@ class FetchRequest(NamedTuple):
     """Where the client is; empty if it does not say."""
 
 
-class FetchedPartition(NamedTuple):
+class FetchedPartition(msgspec.Struct, frozen=True):
     """What is answered of one partition. All offsets are -1 with most errors. `preferred`: the node
     that the client had better read it from, -1 if this is the one.
     """
@@ -65,13 +69,43 @@ class FetchedPartition(NamedTuple):
     preferred: int = -1
 
 
-class FetchResponse(NamedTuple):
-    """An answer; `has_aborted`: the list of aborted transactions is there, and empty."""
+class FetchResponse(msgspec.Struct, frozen=True):
+    """An answer; `has_aborted`: the list of aborted transactions is there, and empty. Implements
+    api.KafkaResponse.
+    """
 
     error: int
     topics: list[tuple[TopicKey, list[FetchedPartition]]]
     has_aborted: bool = False
     session_id: int = 0
+
+    def record_bytes(self) -> int:
+        """How many bytes of records are in it."""
+        size = 0
+        for _, partitions in self.topics:
+            for partition in partitions:
+                size += sum(map(len, partition.records))
+        return size
+
+    def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
+        """The body; `throttle_ms`: how long the client is to wait."""
+        writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
+        writer.int32(throttle_ms)
+        if version >= 7:
+            writer.int16(self.error)
+            writer.int32(self.session_id)
+        writer.count(len(self.topics))
+        for topic, partitions in self.topics:
+            if isinstance(topic, bytes):
+                writer.raw(topic)
+            else:
+                writer.nullable_string(topic)
+            writer.count(len(partitions))
+            for partition in partitions:
+                _write_partition(writer, version, partition, 0 if self.has_aborted else -1)
+            writer.tags()
+        writer.tags()
+        return writer.take()
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
@@ -79,33 +113,44 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
     reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     if version < 15:
         reader.int32()  # of a replica
-    max_wait, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
-    isolation = reader.int8()
-    session_id, session_epoch = (reader.int32(), reader.int32()) if version >= 7 else (0, -1)
+    wait_ms, min_bytes, max_bytes, isolation = reader.fixed(_LIMITS)
+    session_id, session_epoch = reader.fixed(_SESSION) if version >= 7 else (0, -1)
     topics: list[tuple[TopicKey, list[FetchPartition]]] = []
     for _ in range(reader.count()):
-        key = _read_key(reader, version)
-        topics.append((key, [_read_partition(reader, version) for _ in range(reader.count())]))
+        key, partitions = _read_key(reader, version), []
+        for _ in range(reader.count()):
+            partitions.append(_read_partition(reader, version))
+            reader.tags()
+        topics.append((key, partitions))
         reader.tags()
     forgotten = _read_forgotten(reader, version) if version >= 7 else []
     rack = reader.string() if version >= 11 else ""
     reader.tags()
-    session = session_id, session_epoch
     return FetchRequest(
-        max_wait, min_bytes, max_bytes, isolation, *session, topics, forgotten, rack
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
     )
 
 
 def _read_partition(reader: MessageReader, version: int) -> FetchPartition:
-    index = reader.int32()
-    epoch = reader.int32() if version >= 9 else -1
-    offset = reader.int64()
+    """The epoch of what was fetched last, and a replica's log start offset, are read over."""
     if version >= 12:
-        reader.int32()  # the epoch of what was fetched last
-    if version >= 5:
-        reader.int64()  # a replica's log start offset
-    max_bytes = reader.int32()
-    reader.tags()
+        index, epoch, offset, _, _, max_bytes = reader.fixed(_ASKED_12)
+    elif version >= 9:
+        index, epoch, offset, _, max_bytes = reader.fixed(_ASKED_9)
+    elif version >= 5:
+        index, offset, _, max_bytes = reader.fixed(_ASKED_5)
+        epoch = -1
+    else:
+        index, offset, max_bytes = reader.fixed(_ASKED_4)
+        epoch = -1
     return FetchPartition(index, epoch, offset, max_bytes)
 
 
@@ -123,27 +168,6 @@ def _read_forgotten(reader: MessageReader, version: int) -> list[tuple[TopicKey,
     return topics
 
 
-def write_fetch(version: int, answer: FetchResponse, throttle_ms: int = 0) -> list[Buffer]:
-    """An answer's body; `throttle_ms`: how long the client is to wait."""
-    writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
-    writer.int32(throttle_ms)
-    if version >= 7:
-        writer.int16(answer.error)
-        writer.int32(answer.session_id)
-    writer.count(len(answer.topics))
-    for key, partitions in answer.topics:
-        if isinstance(key, bytes):
-            writer.raw(key)
-        else:
-            writer.nullable_string(key)
-        writer.count(len(partitions))
-        for partition in partitions:
-            _write_partition(writer, version, partition, 0 if answer.has_aborted else -1)
-        writer.no_tags()
-    writer.no_tags()
-    return writer.take()
-
-
 def _write_partition(
     writer: MessageWriter, version: int, part: FetchedPartition, aborted: int
 ) -> None:
@@ -159,4 +183,4 @@ def _write_partition(
     if version >= 11:
         writer.int32(part.preferred)
     writer.buffers(part.records)
-    writer.no_tags()
+    writer.tags()

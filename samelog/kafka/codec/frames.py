@@ -18,12 +18,8 @@ class FrameReader:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         """How long a request may be."""
-        self._partial = bytearray()
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._partial)
+        self.partial = bytearray()
+        """What came of a request that is not whole yet."""
 
     def feed(self, data: bytes) -> list[memoryview]:
         """Take what came: the requests that are whole now, read-only. Where a request lies wholly
@@ -31,25 +27,20 @@ class FrameReader:
         """
         frames: list[memoryview] = []
         view = memoryview(data)
-        while view:
-            if self._partial:
-                view = self._complete(view, frames)
-            else:
-                view = self._slice(view, frames)
+        while view and self.partial:
+            view = self._complete(view, frames)
+        while len(view) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + self._length(view)
+            if len(view) < end:
+                break
+            frames.append(view[LENGTH_BYTES:end])
+            view = view[end:]
+        self.partial += view
         return frames
-
-    def _slice(self, view: memoryview, frames: list[memoryview]) -> memoryview:
-        """Take a frame that begins in `view`; what lies behind it."""
-        end = LENGTH_BYTES + self._length(view) if len(view) >= LENGTH_BYTES else LENGTH_BYTES
-        if len(view) < end:
-            self._partial += view
-            return view[:0]
-        frames.append(view[LENGTH_BYTES:end])
-        return view[end:]
 
     def _complete(self, view: memoryview, frames: list[memoryview]) -> memoryview:
         """Take what a frame lacks that began before; what lies behind it."""
-        partial = self._partial
+        partial = self.partial
         if len(partial) < LENGTH_BYTES:
             lacking = LENGTH_BYTES - len(partial)
             partial += view[:lacking]
@@ -60,7 +51,7 @@ class FrameReader:
         partial += view[:lacking]
         if len(view) >= lacking:
             frames.append(memoryview(partial).toreadonly()[LENGTH_BYTES:])
-            self._partial = bytearray()
+            self.partial = bytearray()
         return view[lacking:]
 
     def _length(self, data: memoryview | bytearray) -> int:

@@ -11,16 +11,18 @@ Invariant: tagged fields of whatever number are skipped, as the protocol demands
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from samelog.kafka.codec.errors import MalformedRequest
 from samelog.kafka.codec.primitives import MessageReader
 
 _FIXED = struct.Struct(">hhi")
+_CLIENT_ID_AT = _FIXED.size + 2
 API_VERSIONS_KEY = 18
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True):
     """What a request says of itself."""
 
     key: int
@@ -37,16 +39,24 @@ def read_header(frame: memoryview) -> RequestHeader:
 
 def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
     """The client's name for itself, and where the body begins. Raises MalformedRequest."""
-    reader = MessageReader(frame, _FIXED.size)
-    client_id = reader.nullable_string()
-    reader.flexible = flexible
+    size = int.from_bytes(frame[_FIXED.size : _CLIENT_ID_AT], "big", signed=True)
+    end = _CLIENT_ID_AT + max(size, 0)
+    if size < -1 or end > len(frame):
+        raise MalformedRequest(f"a client id of {size} bytes in a request of {len(frame)}")
+    try:
+        client_id = str(frame[_CLIENT_ID_AT:end], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"a client id is not UTF-8: {error.reason}") from error
+    if not flexible:
+        return client_id, end
+    reader = MessageReader(frame, end, flexible=True)
     reader.tags()
-    return client_id or "", reader.at
+    return client_id, reader.at
 
 
 def response_header(header: RequestHeader, *, flexible: bool) -> bytes:
     """What the answer begins with. That of ApiVersions never has tagged fields, so that a client
     that knows no versions yet can read it.
     """
-    correlation = struct.pack(">i", header.correlation)
+    correlation = header.correlation.to_bytes(4, "big", signed=True)
     return correlation + b"\0" if flexible and header.key != API_VERSIONS_KEY else correlation

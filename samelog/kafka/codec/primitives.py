@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from samelog.kafka.codec.errors import MalformedRequest
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+ByteBuffer: TypeAlias = bytes | bytearray | memoryview
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -30,36 +29,48 @@ ELEMENTS_MAX = 100_000
 class MessageReader:
     """Reads values from `data`, one behind the other. All methods raise MalformedRequest."""
 
-    def __init__(self, data: Buffer, at: int = 0, *, flexible: bool = False) -> None:
+    def __init__(self, data: ByteBuffer, at: int = 0, *, flexible: bool = False) -> None:
         self.data = memoryview(data)
         self.at = at
         self.flexible = flexible
         self._elements_left = ELEMENTS_MAX
 
-    def _take(self, size: int) -> int:
-        """Go `size` bytes on: where they start."""
-        start, end = self.at, self.at + size
-        if size < 0 or end > len(self.data):
-            left = len(self.data) - start
-            raise MalformedRequest(f"{size} bytes are wanted at {start}, {left} are left")
-        self.at = end
-        return start
+    def _lacking(self, size: int) -> MalformedRequest:
+        left = len(self.data) - self.at
+        return MalformedRequest(f"{size} bytes are wanted at {self.at}, {left} are left")
+
+    def _number(self, layout: struct.Struct) -> int:
+        try:
+            value: int = layout.unpack_from(self.data, self.at)[0]
+        except struct.error as error:
+            raise self._lacking(layout.size) from error
+        self.at += layout.size
+        return value
 
     def int8(self) -> int:
         """A signed byte."""
-        return int(_INT8.unpack_from(self.data, self._take(1))[0])
+        return self._number(_INT8)
 
     def int16(self) -> int:
         """A signed 16-bit number."""
-        return int(_INT16.unpack_from(self.data, self._take(2))[0])
+        return self._number(_INT16)
 
     def int32(self) -> int:
         """A signed 32-bit number."""
-        return int(_INT32.unpack_from(self.data, self._take(4))[0])
+        return self._number(_INT32)
 
     def int64(self) -> int:
         """A signed 64-bit number."""
-        return int(_INT64.unpack_from(self.data, self._take(8))[0])
+        return self._number(_INT64)
+
+    def fixed(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Numbers that lie one behind the other."""
+        try:
+            values = layout.unpack_from(self.data, self.at)
+        except struct.error as error:
+            raise self._lacking(layout.size) from error
+        self.at += layout.size
+        return values
 
     def uuid(self) -> bytes:
         """16 bytes."""
@@ -67,14 +78,20 @@ class MessageReader:
 
     def raw(self, size: int) -> memoryview:
         """Bytes as they are."""
-        start = self._take(size)
-        return self.data[start : self.at]
+        start, end = self.at, self.at + size
+        if size < 0 or end > len(self.data):
+            raise self._lacking(size)
+        self.at = end
+        return self.data[start:end]
 
     def uvarint(self) -> int:
         """An unsigned varint below 2^32."""
         value = 0
         for shift in range(0, 7 * VARINT_BYTES, 7):
-            byte = self.data[self._take(1)]
+            if self.at >= len(self.data):
+                raise self._lacking(1)
+            byte = self.data[self.at]
+            self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << 32:
@@ -82,43 +99,42 @@ class MessageReader:
                 return value
         raise MalformedRequest(f"no varint of 32 bits at {self.at}")
 
-    def _length(self, *, wide: bool) -> int:
-        """A length; -1 for null."""
-        if self.flexible:
-            return self.uvarint() - 1
-        return self.int32() if wide else self.int16()
-
-    def nullable_string(self) -> str | None:
-        """A string, or None."""
-        size = self._length(wide=False)
-        if size == -1:
-            return None
+    def _text(self, size: int) -> str:
+        start, end = self.at, self.at + size
+        if size < 0 or end > len(self.data):
+            raise self._lacking(size)
+        self.at = end
         try:
-            return str(self.raw(size), "utf-8")
+            return str(self.data[start:end], "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedRequest(f"a string is not UTF-8: {error.reason}") from error
 
+    def nullable_string(self) -> str | None:
+        """A string, or None."""
+        size = self.uvarint() - 1 if self.flexible else self._number(_INT16)
+        return None if size == -1 else self._text(size)
+
     def skip_string(self) -> None:
         """A string, or none, whatever is in it."""
-        size = self._length(wide=False)
+        size = self.uvarint() - 1 if self.flexible else self._number(_INT16)
         if size != -1:
             self.raw(size)
 
     def string(self) -> str:
         """A string."""
-        value = self.nullable_string()
-        if value is None:
+        size = self.uvarint() - 1 if self.flexible else self._number(_INT16)
+        if size == -1:
             raise MalformedRequest("a string is null that may not be")
-        return value
+        return self._text(size)
 
     def nullable_bytes(self) -> memoryview | None:
         """Bytes, not copied, or None."""
-        size = self._length(wide=True)
+        size = self.uvarint() - 1 if self.flexible else self._number(_INT32)
         return None if size == -1 else self.raw(size)
 
     def count(self) -> int:
         """How many elements an array has; 0 for null. Each takes at least a byte."""
-        count = self._length(wide=True)
+        count = self.uvarint() - 1 if self.flexible else self._number(_INT32)
         if count < -1 or count > min(len(self.data) - self.at, self._elements_left):
             raise MalformedRequest(f"an array claims {count} elements")
         self._elements_left -= max(count, 0)
@@ -127,10 +143,14 @@ class MessageReader:
     def tags(self) -> dict[int, memoryview]:
         """The tagged fields at the end of a structure; none in versions that have none."""
         found: dict[int, memoryview] = {}
-        if self.flexible:
-            for _ in range(self.uvarint()):
-                tag = self.uvarint()
-                found[tag] = self.raw(self.uvarint())
+        if not self.flexible:
+            return found
+        if self.at < len(self.data) and self.data[self.at] == 0:
+            self.at += 1
+            return found
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            found[tag] = self.raw(self.uvarint())
         return found
 
 
@@ -139,7 +159,7 @@ class MessageWriter:
 
     def __init__(self, *, flexible: bool = False) -> None:
         self.flexible = flexible
-        self._parts: list[Buffer] = []
+        self._parts: list[ByteBuffer] = []
         self._open = bytearray()
 
     def int8(self, value: int) -> None:
@@ -169,43 +189,40 @@ class MessageWriter:
             value >>= 7
         self._open.append(value)
 
-    def _length(self, value: int, *, wide: bool) -> None:
-        if self.flexible:
-            self.uvarint(value + 1)
-        elif wide:
-            self.int32(value)
-        else:
-            self.int16(value)
-
     def nullable_string(self, value: str | None) -> None:
         """A string, or None."""
-        if value is None:
-            self._length(-1, wide=False)
-            return
-        data = value.encode()
-        self._length(len(data), wide=False)
-        self._open += data
+        data = None if value is None else value.encode()
+        size = -1 if data is None else len(data)
+        if not self.flexible:
+            self._open += _INT16.pack(size)
+        elif size < 0x7F:
+            self._open.append(size + 1)
+        else:
+            self.uvarint(size + 1)
+        self._open += data or b""
 
     def count(self, value: int) -> None:
-        """How many elements an array has; -1 for null."""
-        self._length(value, wide=True)
+        """How many elements an array has, or how many bytes follow; -1 for null."""
+        if not self.flexible:
+            self._open += _INT32.pack(value)
+        elif value < 0x7F:
+            self._open.append(value + 1)
+        else:
+            self.uvarint(value + 1)
 
-    def buffers(self, parts: Sequence[Buffer]) -> None:
+    def buffers(self, parts: Sequence[ByteBuffer]) -> None:
         """Bytes that lie in several buffers, taken over without a copy."""
-        sizes = [memoryview(part).nbytes for part in parts]
-        self._length(sum(sizes), wide=True)
+        self.count(sum(map(len, parts)))
         self._parts.append(self._open)
         self._parts.extend(parts)
         self._open = bytearray()
 
-    def no_tags(self) -> None:
-        """End a structure without tagged fields."""
-        if self.flexible:
-            self._open.append(0)
-
-    def tags(self, fields: list[tuple[int, bytes]]) -> None:
-        """End a structure with tagged fields, in the order of their tags."""
+    def tags(self, fields: Sequence[tuple[int, bytes]] = ()) -> None:
+        """End a structure with tagged fields, in the order of their tags, where there are such."""
         if not self.flexible:
+            return
+        if not fields:
+            self._open.append(0)
             return
         self.uvarint(len(fields))
         for tag, data in fields:
@@ -213,9 +230,9 @@ class MessageWriter:
             self.uvarint(len(data))
             self._open += data
 
-    def take(self) -> list[Buffer]:
+    def take(self) -> list[ByteBuffer]:
         """All that was written."""
         parts, self._parts = self._parts, []
         parts.append(self._open)
         self._open = bytearray()
-        return [part for part in parts if memoryview(part).nbytes]
+        return [*filter(len, parts)]

@@ -10,27 +10,26 @@ is never copied.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
-from samelog.kafka.codec.primitives import MessageReader, MessageWriter
+import msgspec
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
 
 FLEXIBLE_FROM = 9
+_REQUEST = struct.Struct(">hi")
 _PARTITION_0 = struct.Struct(">ihq")
 _PARTITION_2 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 
 
-class ProducePartition(NamedTuple):
+class ProducePartition(msgspec.Struct, frozen=True):
     """Records for one partition; None: the client sent null."""
 
     partition: int
     records: memoryview | None
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest(msgspec.Struct, frozen=True):
     """Records for any number of partitions. `acks`: 0, 1, or -1 for all."""
 
     transactional_id: str | None
@@ -39,7 +38,7 @@ class ProduceRequest(NamedTuple):
     topics: list[tuple[str, list[ProducePartition]]]
 
 
-class ProducedPartition(NamedTuple):
+class ProducedPartition(msgspec.Struct, frozen=True):
     """What became of one partition's records. `append_ms` is -1 unless the log's own time counts;
     `bad_records` are the numbers of those that made the batch be refused, and why.
     """
@@ -53,43 +52,46 @@ class ProducedPartition(NamedTuple):
     bad_records: tuple[tuple[int, str | None], ...] = ()
 
 
-ProduceResponse = list[tuple[str, list[ProducedPartition]]]
+class ProduceResponse(msgspec.Struct, frozen=True):
+    """What became of all of them. Implements api.KafkaResponse."""
+
+    topics: list[tuple[str, list[ProducedPartition]]]
+
+    def record_bytes(self) -> int:
+        """None go back."""
+        return 0
+
+    def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
+        """The body; `throttle_ms`: how long the client is to wait."""
+        writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
+        writer.count(len(self.topics))
+        for name, partitions in self.topics:
+            writer.nullable_string(name)
+            writer.count(len(partitions))
+            for partition in partitions:
+                _write_partition(writer, version, partition)
+            writer.tags()
+        if version >= 1:
+            writer.int32(throttle_ms)
+        writer.tags()
+        return writer.take()
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
     """A request. Raises MalformedRequest."""
     reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
     transactional_id = reader.nullable_string() if version >= 3 else None
-    acks, timeout_ms = reader.int16(), reader.int32()
+    acks, timeout_ms = reader.fixed(_REQUEST)
     topics: list[tuple[str, list[ProducePartition]]] = []
     for _ in range(reader.count()):
-        name = reader.string()
-        topics.append((name, [_read_partition(reader) for _ in range(reader.count())]))
+        name, partitions = reader.string(), []
+        for _ in range(reader.count()):
+            partitions.append(ProducePartition(reader.int32(), reader.nullable_bytes()))
+            reader.tags()
+        topics.append((name, partitions))
         reader.tags()
     reader.tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def _read_partition(reader: MessageReader) -> ProducePartition:
-    partition = ProducePartition(reader.int32(), reader.nullable_bytes())
-    reader.tags()
-    return partition
-
-
-def write_produce(version: int, answer: ProduceResponse, throttle_ms: int = 0) -> list[Buffer]:
-    """An answer's body; `throttle_ms`: how long the client is to wait."""
-    writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
-    writer.count(len(answer))
-    for name, partitions in answer:
-        writer.nullable_string(name)
-        writer.count(len(partitions))
-        for partition in partitions:
-            _write_partition(writer, version, partition)
-        writer.no_tags()
-    if version >= 1:
-        writer.int32(throttle_ms)
-    writer.no_tags()
-    return writer.take()
 
 
 def _write_partition(writer: MessageWriter, version: int, part: ProducedPartition) -> None:
@@ -107,6 +109,6 @@ def _write_partition(writer: MessageWriter, version: int, part: ProducedPartitio
         for number, reason in part.bad_records:
             writer.int32(number)
             writer.nullable_string(reason)
-            writer.no_tags()
+            writer.tags()
         writer.nullable_string(part.message)
-    writer.no_tags()
+    writer.tags()

@@ -1,38 +1,58 @@
 """Every message but Produce's and Fetch's, by the library that has Kafka's own descriptions.
 
-Handlers speak of answers as trees of dicts, under the library's (that is Kafka's) names: what a
-version does not have is left out of that version, what a tree does not have keeps its default;
-the throttle time is not the handlers' business.
-Durations are in milliseconds. Descriptions are loaded when a version is first used.
+A response is a value of the type that stands beside its API, whose fields have the names of Kafka's
+description. What a version does not have is left out of that version; what a type does not have
+keeps its default. The throttle time is added here, not by handlers. Durations are in milliseconds.
+Descriptions are loaded when a version is first used.
 
 Bytes behind a request's end are passed over, as Kafka's broker does: librdkafka 2.16 sends some
 behind Metadata.
 
-Invariant: reading raises MalformedRequest and nothing else, whatever the bytes.
+Invariant: reading raises MalformedRequest and nothing else, whatever the bytes; nothing is written
+of a field that no version has, or of null where the description forbids it (InvalidResponse).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib
 import io
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+import msgspec
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
+from samelog.kafka.codec.primitives import ByteBuffer
 from samelog.kafka.codec.structure import checked, shape_of
-
-Tree = Mapping[str, Any]
 
 BODY_BYTES = 2 << 20
 """No request but Produce is ever longer; values take many times as much memory as their bytes."""
+THROTTLE = "throttle_time"
 _DURATIONS = {"timedelta_i32": i32Timedelta, "timedelta_i64": i64Timedelta}
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """A part of a response."""
+
+
+class ResponseBody(Entity, frozen=True):
+    """A response as a whole. Implements api.KafkaResponse."""
+
+    def record_bytes(self) -> int:
+        """None of these has records."""
+        return 0
+
+    def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
+        """The body. Raises InvalidResponse."""
+        return [write_response(key, version, self, throttle_ms)]
 
 
 def read_request(key: int, version: int, body: memoryview) -> Any:
@@ -45,7 +65,7 @@ def read_request(key: int, version: int, body: memoryview) -> Any:
 
 
 def read_response(key: int, version: int, body: bytes) -> Any:
-    """An answer's body, as a client would read it. Raises MalformedRequest."""
+    """A response's body, as a client would read it. Raises MalformedRequest."""
     return _read(load_response_schema(key, version), memoryview(body))
 
 
@@ -56,57 +76,98 @@ def _read(structure: Any, body: memoryview) -> Any:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from error
 
 
-def write_response(key: int, version: int, tree: Tree, throttle_ms: int = 0) -> bytes:
-    """An answer's body; `throttle_ms`: how long the client is to wait."""
-    return _write(load_response_schema(key, version), {**tree, "throttle_time": throttle_ms})
+def write_response(key: int, version: int, response: ResponseBody, throttle_ms: int = 0) -> bytes:
+    """A response's body; `throttle_ms`: how long the client is to wait. Raises InvalidResponse."""
+    structure = load_response_schema(key, version)
+    values = _values(structure, response)
+    throttle = _plans(structure).get(THROTTLE)
+    if throttle is not None:
+        values[THROTTLE] = _value(structure, throttle, throttle_ms)
+    return _write(structure, structure(**values))
 
 
-def write_request(key: int, version: int, tree: Tree) -> bytes:
-    """A request's body, as a client would write it."""
-    return _write(load_request_schema(key, version), tree)
+def write_request(key: int, version: int, tree: Mapping[str, Any]) -> bytes:
+    """A request's body, as a client would write it. Raises InvalidResponse."""
+    structure = load_request_schema(key, version)
+    return _write(structure, build(structure, tree))
 
 
-def _write(structure: Any, tree: Tree) -> bytes:
+def _write(structure: Any, entity: Any) -> bytes:
     out = io.BytesIO()
-    entity_writer(structure)(out, build(structure, tree))
+    entity_writer(structure)(out, entity)
     return out.getvalue()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _FieldPlan:
-    """How a field is made of a tree's value."""
+    """How a field of the library's structure is made of a given value."""
 
     name: str
     structure: Any
     duration: Any
     is_array: bool
+    is_nullable: bool
 
 
 @cache
-def _plans(structure: Any) -> tuple[_FieldPlan, ...]:
-    return tuple(_plan(field) for field in dataclasses.fields(structure))
+def _plans(structure: Any) -> dict[str, _FieldPlan]:
+    return {field.name: _plan(field) for field in dataclasses.fields(structure)}
 
 
 def _plan(field: dataclasses.Field[Any]) -> _FieldPlan:
     shape = shape_of(field)
-    return _FieldPlan(field.name, shape.structure, _DURATIONS.get(shape.kind), shape.is_array)
+    duration = _DURATIONS.get(shape.kind)
+    return _FieldPlan(field.name, shape.structure, duration, shape.is_array, shape.is_nullable)
 
 
-def build(structure: Any, tree: Tree) -> Any:
-    """One of the library's structures, of a tree."""
-    values = {
-        plan.name: _value(plan, tree[plan.name]) for plan in _plans(structure) if plan.name in tree
+@cache
+def _plans_of(structure: Any, names: tuple[str, ...]) -> tuple[_FieldPlan, ...]:
+    """Those of the named fields that this version has. Raises InvalidResponse for a name that no
+    version has. Checked once for each set of names.
+    """
+    plans = _plans(structure)
+    unknown = {name for name in names if name not in plans}
+    unknown -= _names_of_other_versions(structure) if unknown else set()
+    if unknown:
+        raise InvalidResponse(f"{structure.__name__} has no {', '.join(sorted(unknown))}")
+    return tuple(plans[name] for name in names if name in plans)
+
+
+def _names_of_other_versions(structure: Any) -> set[str]:
+    package, _, kind = structure.__module__.rsplit(".", 2)
+    found = set()
+    for version in schema_name_map[api_key_map[structure.__api_key__]]:
+        module = importlib.import_module(f"{package}.v{version}.{kind}")
+        same = getattr(module, structure.__name__, None)
+        if same is not None:
+            found |= {field.name for field in dataclasses.fields(same)}
+    return found
+
+
+def build(structure: Any, given: Entity | Mapping[str, Any]) -> Any:
+    """One of the library's structures, of a value that has its fields. Raises InvalidResponse."""
+    return structure(**_values(structure, given))
+
+
+def _values(structure: Any, given: Entity | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        names, read = tuple(given), given.__getitem__
+    else:
+        names, read = given.__struct_fields__, partial(getattr, given)
+    return {
+        plan.name: _value(structure, plan, read(plan.name)) for plan in _plans_of(structure, names)
     }
-    return structure(**values)
 
 
-def _value(plan: _FieldPlan, value: Any) -> Any:
+def _value(structure: Any, plan: _FieldPlan, value: Any) -> Any:
     if value is None:
+        if not plan.is_nullable:
+            raise InvalidResponse(f"{plan.name} of {structure.__name__} may not be null")
         return None
     if plan.duration is not None:
         return plan.duration.parse(datetime.timedelta(milliseconds=value))
     if plan.structure is not None and plan.is_array:
-        return tuple(build(plan.structure, element) for element in value)
+        return tuple([build(plan.structure, element) for element in value])
     if plan.structure is not None:
         return build(plan.structure, value)
     return tuple(value) if plan.is_array else value

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -23,11 +23,11 @@ from samelog.format.errors import InvariantError
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.outbox import Requester, Round
 from samelog.kafka.groups.requests import AnyAnswer, Caller
+from samelog.runtime.clock import Clock
+from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, encode_commands
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
 TICK_S = 0.05
 ENTRY_BYTES = 1 << 20
@@ -41,8 +41,12 @@ CoordinatorAnswer = asyncio.Future[AnyAnswer | None]
 class GroupDriver:
     """The groups of one node. Nothing happens while another node leads."""
 
-    def __init__(self, node: Node, limits: GroupLimits) -> None:
-        self._node = node
+    def __init__(
+        self, raft: RaftParts, machine: StateMachine, clock: Clock, limits: GroupLimits
+    ) -> None:
+        self._raft = raft
+        self._machine = machine
+        self._clock = clock
         self._limits = limits
         self._coordinator: GroupCoordinator | None = None
         self._term = -1
@@ -83,10 +87,10 @@ class GroupDriver:
         """Whether this node coordinates, and its replicated state is the newest there is."""
         if self._current() is None:
             return False
-        index = await self._node.group.read_index()
+        index = await self._raft.group.read_index()
         if index is None:
             return False
-        await self._node.replica.wait_applied(index)
+        await self._raft.replica.wait_applied(index)
         return self._current() is not None
 
     def may_fetch(self, caller: Caller) -> ErrorCode:
@@ -96,13 +100,13 @@ class GroupDriver:
 
     def _current(self) -> GroupCoordinator | None:
         """The coordinator of this node's present reign, told what time it is."""
-        group, clock = self._node.group, self._node.clock
+        group, clock = self._raft.group, self._clock
         if not group.is_leader or group.raft.term != self._term:
             self._resign()
         if not group.is_leader:
             return None
         if self._coordinator is None:
-            state = self._node.replica.machine.state
+            state = self._machine.state
             self._coordinator = GroupCoordinator(self._limits, state, clock.now(), clock.wall_ms())
             self._term = group.raft.term
         self._coordinator.tick(clock.now(), clock.wall_ms())
@@ -152,7 +156,7 @@ class GroupDriver:
             made = self._unsent[0]
             try:
                 futures = [
-                    self._node.group.propose(commands)[1] for commands in _entries(made.commands)
+                    self._raft.group.propose(commands)[1] for commands in _entries(made.commands)
                 ]
             except (Busy, NotLeader):  # it hands leadership over, and may not succeed
                 return

@@ -1,4 +1,4 @@
-"""One client's connection on the event loop: drives the conversation, calls the handlers.
+"""One client's connection on the event loop: drives the pipeline, calls the handlers.
 
 Idle connections cost no task and no timer of their own; the listener looks at them now and then.
 
@@ -11,14 +11,16 @@ Invariant: once the connection is over, nothing else that was asked on it goes o
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
+from types import CoroutineType
 from typing import Any, cast
 
 from samelog.format.errors import InvariantError
-from samelog.kafka.api import KafkaApi, KafkaClient
+from samelog.kafka.api import KafkaApi, MaybeResponse
 from samelog.kafka.apis.records import produce
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.clients.memory import Memory
 from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
@@ -32,8 +34,8 @@ AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
 STRANGERS_REQUESTS = 100
 """Of a client that has not authenticated; none needs more than four."""
-PRODUCE = produce.API.key.to_bytes(2, "big")
-"""How a request to write begins."""
+PRODUCE_PREFIX = produce.API.key.to_bytes(2, "big")
+"""The first bytes of a Produce request."""
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
@@ -58,7 +60,7 @@ class KafkaConnection(asyncio.Protocol):
         self._ended = ended
         self._memory = memory
         self._loop = asyncio.get_running_loop()
-        self._conversation = RequestPipeline(limits, self._loop.time())
+        self._pipeline = RequestPipeline(limits, self._loop.time())
         self._client: KafkaClient | None = None
         self._opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
@@ -94,14 +96,14 @@ class KafkaConnection(asyncio.Protocol):
     def _known(self) -> None:
         """It is certain who the client is: its requests may have their full length."""
         self._is_known = True
-        self._conversation.open()
+        self._pipeline.open()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
         if self._is_over:
             return
         try:
-            self._conversation.received(data, self._loop.time())
+            self._pipeline.received(data, self._loop.time())
         except MalformedRequest as error:
             self.close(str(error))
             return
@@ -109,11 +111,11 @@ class KafkaConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers."""
-        self._conversation.stalled(self._loop.time())
+        self._pipeline.writing_paused(self._loop.time())
 
     def resume_writing(self) -> None:
-        """It does again."""
-        self._conversation.flows()
+        """The client has drained the socket's buffer."""
+        self._pipeline.writing_resumed()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -131,10 +133,10 @@ class KafkaConnection(asyncio.Protocol):
         while self._is_ending:
             if self._busy_with is not None:
                 return
-            request = self._conversation.next_request()
+            request = self._pipeline.next_request()
             if request is None:
                 self._is_ending = False
-            elif request.frame[: len(PRODUCE)] == PRODUCE:
+            elif request.frame[: len(PRODUCE_PREFIX)] == PRODUCE_PREFIX:
                 self._start(request)
         self._memory.hold(self, 0)
         for end in () if self._client is None else self._client.at_end:
@@ -145,9 +147,13 @@ class KafkaConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Start what can be started, write what can be written, read on if more is wanted."""
-        for _ in range(TURN_REQUESTS):
-            request = self._conversation.next_request() if self._may_start() else None
-            if request is None or self._is_over:
+        for count in range(TURN_REQUESTS):
+            if not self._pipeline.inbox:
+                break
+            if count:
+                self._account()
+            request = self._pipeline.next_request() if self._may_start() else None
+            if request is None:
                 break
             self._start(request)
             if not self._is_known and self._is_refused():
@@ -158,8 +164,10 @@ class KafkaConnection(asyncio.Protocol):
 
     def _is_refused(self) -> bool:
         """Whether a client that had not authenticated yet is closed after its last request."""
-        client = cast(KafkaClient, self._client)
+        client = self._client
         self._asked += 1
+        if client is None:
+            return True
         if client.identity:
             self._known()
         elif client.rejected or self._asked >= STRANGERS_REQUESTS:
@@ -169,9 +177,11 @@ class KafkaConnection(asyncio.Protocol):
 
     def _may_start(self) -> bool:
         """While memory is short, nothing is answered to who has not read the last answers."""
-        is_short = self._memory.is_short and self._unsent_bytes() > 0
-        is_free = self._busy_with is None and not self._is_muted()
-        return is_free and not self._is_over and not is_short
+        if self._busy_with is not None or self._is_over:
+            return False
+        if self._memory.is_short and self._unsent_bytes() > 0:
+            return False
+        return not (self._muted_until and self._is_muted())
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0.0 and self._loop.time() < self._muted_until
@@ -180,18 +190,22 @@ class KafkaConnection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _account(self) -> None:
-        if not self._is_over:
-            self._memory.hold(self, self._conversation.held_bytes + self._unsent_bytes())
+        """Say how much memory this connection holds."""
+        transport = self._transport
+        if not self._is_over and transport is not None:
+            held = self._pipeline.held_bytes + transport.get_write_buffer_size()
+            self._memory.hold(self, held)
 
-    def _answered(self, number: int, started: StartedRequest, answer: Any) -> None:
+    def _answered(self, number: int, started: StartedRequest, answer: MaybeResponse) -> None:
+        if self._client is None:
+            return
         now = self._loop.time()
-        output, pause_s = started.encode(answer, cast(KafkaClient, self._client), now)
-        self._conversation.answered(number, output)
+        output, pause_s = started.encode(answer, self._client, now)
+        self._pipeline.answered(number, output)
         if pause_s:
             self._muted_until = max(self._muted_until, now + pause_s)
             if not self._will_unmute:
                 self._unmute()
-        self._account()
 
     def _unmute(self) -> None:
         """Go on, once it is time."""
@@ -203,17 +217,18 @@ class KafkaConnection(asyncio.Protocol):
             self._go_on()
 
     def _start(self, request: NumberedRequest) -> None:
-        started: StartedRequest | None = None
+        if self._client is None:
+            return
         try:
-            started = self._dispatcher.start(cast(KafkaClient, self._client), request.frame)
+            started = self._dispatcher.start(self._client, request.frame)
             outcome = started.outcome
-            if inspect.iscoroutine(outcome):
+            if isinstance(outcome, CoroutineType):
                 self._busy_with = started.api
                 self._wait(self._loop.create_task(outcome), request.number, started)
-            elif asyncio.isfuture(outcome):
+            elif isinstance(outcome, asyncio.Future):
                 self._wait(outcome, request.number, started)
             else:
-                self._answered(request.number, started, outcome)
+                self._answered(request.number, started, cast(MaybeResponse, outcome))
         except CLIENTS_FAULTS as error:
             self.close(str(error))
         except InvariantError:
@@ -224,9 +239,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def _wait(self, future: asyncio.Future[Any], number: int, started: StartedRequest) -> None:
         self._waited.add(future)
-        future.add_done_callback(lambda done: self._done(done, number, started))
+        future.add_done_callback(partial(self._done, number, started))
 
-    def _done(self, future: asyncio.Future[Any], number: int, started: StartedRequest) -> None:
+    def _done(self, number: int, started: StartedRequest, future: asyncio.Future[Any]) -> None:
         self._waited.discard(future)
         if isinstance(future, asyncio.Task):
             self._busy_with = None
@@ -239,7 +254,7 @@ class KafkaConnection(asyncio.Protocol):
             self._failed(error)
             return
         answer = future.result()
-        if asyncio.isfuture(answer):
+        if isinstance(answer, asyncio.Future):
             self._wait(answer, number, started)
         else:
             self._answered(number, started, answer)
@@ -259,9 +274,9 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        output = self._conversation.take_output(self._loop.time())
+        output = self._pipeline.take_output(self._loop.time())
         if output:
-            transport.writelines(cast(list[bytes], output))
+            transport.writelines(output)
         self._account()
         self._pace()
 
@@ -277,8 +292,9 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wants = self._conversation.wants_input and not self._memory.is_short
-        wants = wants and not self._is_muted()
+        wants = self._pipeline.wants_input and not self._memory.is_short
+        if self._muted_until:
+            wants = wants and not self._is_muted()
         if wants and self._is_paused:
             transport.resume_reading()
         elif not wants and not self._is_paused:
@@ -287,9 +303,9 @@ class KafkaConnection(asyncio.Protocol):
 
     # --- ending -----------------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
-        """Close it if the client has let a deadline pass."""
-        reason = self._conversation.overdue(now)
+    def check_deadlines(self, now: float) -> None:
+        """Close the connection if the client has let a deadline pass."""
+        reason = self._pipeline.overdue(now)
         if self._client is not None and not self._client.identity:
             is_late = now - self._opened_at > AUTHENTICATE_S
             reason = "not authenticated in time" if is_late else reason

@@ -7,14 +7,16 @@ what authentication takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import CallTo, KafkaApi, KafkaClient, Outcome
+from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
+from samelog.kafka.apis.records import produce
 from samelog.kafka.apis.session import api_versions
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.headers import (
     RequestHeader,
@@ -22,19 +24,16 @@ from samelog.kafka.codec.headers import (
     read_header,
     response_header,
 )
+from samelog.kafka.codec.primitives import ByteBuffer
+from samelog.kafka.codec.schemas import read_request
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-PRODUCE = 0
 ServingT = TypeVar("ServingT", bound=AnyBroker)
 
 
-@dataclass(frozen=True, slots=True)
-class StartedRequest:
+class StartedRequest(msgspec.Struct, frozen=True):
     """A request whose handler was called: what came of it, and how that is written."""
 
-    outcome: Outcome
+    outcome: Reply
     api: KafkaApi[Any]
     version: int
     """Of the answer's body."""
@@ -42,37 +41,33 @@ class StartedRequest:
     size: int
     """Of the request, in bytes."""
 
-    def pause_s(self, client: KafkaClient, read: int, now: float) -> float:
-        """Count the request for its client: how long to take nothing more from it. `read`: bytes
-        of records in the answer.
+    def encode(
+        self, answer: MaybeResponse, client: KafkaClient, now: float
+    ) -> tuple[list[ByteBuffer] | None, float]:
+        """The answer's bytes, None where the client expects none; and for how many seconds to take
+        nothing more from the client. Counts the request for its client.
         """
+        read = 0 if answer is None else answer.record_bytes()
         tally = client.tally
         tally.requests += 1
         tally.in_bytes += self.size
         tally.out_bytes += read
+        pause_s = 0.0
+        if client.allowances is not None and client.allowances.quotas:
+            pause_s = self._pause_s(client, read, now)
+        if answer is None:
+            return None, pause_s
+        body = answer.encode(self.api.key, self.version, round(pause_s * 1000))
+        return [self.header, *body], pause_s
+
+    def _pause_s(self, client: KafkaClient, read: int, now: float) -> float:
+        """How long the client's quota is exceeded. `read`: bytes of records in the answer."""
         if client.allowance is None and client.allowances is not None and client.identity:
             client.allowance = client.allowances.of(client.identity, now)
         if client.allowance is None:
             return 0.0
-        return client.allowance.take(now, written=self.size if self.is_produce else 0, read=read)
-
-    @property
-    def is_produce(self) -> bool:
-        """Whether it brings records."""
-        return self.api.key == PRODUCE
-
-    def encode(
-        self, answer: Any, client: KafkaClient, now: float
-    ) -> tuple[list[Buffer] | None, float]:
-        """The answer's bytes, None where the client expects none; and how long to take nothing
-        more from the client.
-        """
-        settled, read = (None, 0) if answer is None else self.api.settle(answer)
-        pause_s = self.pause_s(client, read, now)
-        if settled is None:
-            return None, pause_s
-        body = self.api.write(self.api, self.version, settled, round(pause_s * 1000))
-        return [self.header, *body], pause_s
+        is_write = self.api.key == produce.API.key
+        return client.allowance.take(now, written=self.size if is_write else 0, read=read)
 
 
 class ApiDispatcher(Generic[ServingT]):
@@ -90,23 +85,22 @@ class ApiDispatcher(Generic[ServingT]):
             raise UnsupportedRequest(f"API key {header.key} is not served")
         if not client.identity and not api.before_authentication:
             raise UnsupportedRequest(f"{api.name} before authentication")
-        if not api.first <= header.version <= api.last:
+        version = header.version
+        if not api.first <= version <= api.last:
             return self._unsupported(api, header)
-        flexible = api.is_flexible(header.version)
+        flexible = version >= api.flexible_from
         try:
             client_id, at = read_client_id(frame, flexible=flexible)
-            request = api.read(api, header.version, frame[at:])
+            body = frame[at:]
+            request = api.read(version, body) if api.read else read_request(api.key, version, body)
         except MalformedRequest as error:
-            what = f"{api.name} version {header.version}: {error}"
-            raise MalformedRequest(what) from error
-        call = CallTo(self._broker, client, client_id, header.version)
-        answer_header = response_header(header, flexible=flexible)
-        outcome = api.handle(call, request)
-        return StartedRequest(outcome, api, header.version, answer_header, len(frame))
+            raise MalformedRequest(f"{api.name} version {version}: {error}") from error
+        outcome = api.handle(CallTo(self._broker, client, client_id, version), request)
+        head = response_header(header, flexible=flexible)
+        return StartedRequest(outcome, api, version, head, len(frame))
 
     def _unsupported(self, api: KafkaApi[Any], header: RequestHeader) -> StartedRequest:
         if api.key != api_versions.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
-        apis = sorted(self._apis.values(), key=lambda api: api.key)
-        answer = api_versions.answer(apis, ErrorCode.unsupported_version)
+        answer = api_versions.list_of(self._apis.values(), ErrorCode.unsupported_version)
         return StartedRequest(answer, api, 0, response_header(header, flexible=False), 0)

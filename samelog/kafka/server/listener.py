@@ -20,7 +20,7 @@ from samelog.config.tables.kafka import (
     Security,
 )
 from samelog.config.tables.shared import TlsFiles
-from samelog.kafka.api import KafkaClient
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.clients.memory import Memory
 from samelog.kafka.clients.pipeline import PipelineLimits
 from samelog.kafka.clients.quotas import Allowances
@@ -36,7 +36,7 @@ from samelog.runtime.network.tls import hand_on, identity_of_certificate, open_c
 log = logging.getLogger(__name__)
 
 BACKLOG = 512
-LOOK_S = 1.0
+CHECK_S = 1.0
 CLOSE_S = 2.0
 HANDSHAKE_S = 10.0
 
@@ -67,7 +67,7 @@ class Listener:
         """Of the files as they are now; that which the server was opened with hands on to it."""
         self.port = 0
         self._limits = limits
-        self._conversation = PipelineLimits(
+        self._pipeline_limits = PipelineLimits(
             request_bytes=limits.max_request_bytes,
             waiting_bytes=limits.max_request_bytes,
             frame_s=limits.request_s,
@@ -109,7 +109,7 @@ class Listener:
                 f"kafka listener {self.config.name!r} cannot listen on {address}: {error.strerror}"
             ) from error
         self.port = int(self._server.sockets[0].getsockname()[1])
-        self._timer = loop.call_later(LOOK_S, self._look)
+        self._timer = loop.call_later(CHECK_S, self._check_deadlines)
 
     def renew(self) -> None:
         """Take changed certificates for new connections. Raises TlsFault, changing nothing."""
@@ -123,7 +123,11 @@ class Listener:
 
     def _accept(self) -> KafkaConnection:
         return KafkaConnection(
-            self._dispatcher, self._conversation, self._memory, admit=self._admit, ended=self._ended
+            self._dispatcher,
+            self._pipeline_limits,
+            self._memory,
+            admit=self._admit,
+            ended=self._ended,
         )
 
     def _admit(
@@ -185,14 +189,14 @@ class Listener:
             peer = f"{client.host} {client.software}".strip()
             self._log.event(logging.INFO, "Kafka connection closed", peer=peer, reason=reason)
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         """Close connections whose client lets deadlines pass."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in tuple(self._connections):
-            connection.look(now)
+            connection.check_deadlines(now)
         self._make_room()
-        self._timer = loop.call_later(LOOK_S, self._look)
+        self._timer = loop.call_later(CHECK_S, self._check_deadlines)
 
     def _pace(self) -> None:
         """Memory has got short, or is no longer."""
@@ -200,7 +204,7 @@ class Listener:
             connection.paced()
 
     def _make_room(self) -> None:
-        """Close who holds most if memory has been short since the last look: what lies there may
+        """Close who holds most if memory has been short since the last check: what lies there may
         be begun requests, of which none can go on.
         """
         largest = self._memory.largest()

@@ -9,16 +9,18 @@ Invariant: as for the registry: the set of versions is one that clients get alon
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.api import AnyCall, CallTo, KafkaApi, Outcome
+from samelog.kafka.api import AnyCall, CallTo, KafkaApi
 from samelog.kafka.apis.cluster import describe_cluster, metadata
 from samelog.kafka.apis.groups import find_coordinator
+from samelog.kafka.apis.groups.find_coordinator import FindCoordinatorResponse
 from samelog.kafka.apis.records import (
     fetch,
     init_producer_id,
@@ -28,13 +30,9 @@ from samelog.kafka.apis.records import (
 )
 from samelog.kafka.apis.session import api_versions
 from samelog.kafka.codec.errors import Unanswerable
-from samelog.kafka.codec.schemas import Tree
 from samelog.kafka.registry import GROUPS
 from samelog.kafka.sidecar.publisher_broker import PublisherBroker
 from samelog.kafka.sidecar.subscriber_broker import SubscriberBroker
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's needs kafka_bootstrap"
 RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
@@ -48,7 +46,7 @@ RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
 )
 
 
-async def _find(call: CallTo[SubscriberBroker], request: Any) -> Tree:
+async def _find(call: CallTo[SubscriberBroker], request: Any) -> FindCoordinatorResponse:
     """FindCoordinator: the sidecar, when there is a coordinator behind it."""
     groups = call.broker.groups
     if groups is None:
@@ -57,37 +55,32 @@ async def _find(call: CallTo[SubscriberBroker], request: Any) -> Tree:
     found = []
     for key in find_coordinator.keys_of(call, request):
         error, message = await groups.find(kind, key)
-        there = error is ErrorCode.none
-        end = call.broker.endpoints("")[0] if there else find_coordinator.NOBODY
-        found.append((key, end, error, message))
-    return find_coordinator.answer(call.version, found)
+        if error is ErrorCode.none:
+            found.append(find_coordinator.coordinator(key, call.broker.endpoints("")[0]))
+        else:
+            found.append(find_coordinator.nobody(key, error, message))
+    return find_coordinator.response_of(found)
 
 
-def _no_groups(call: AnyCall, request: Any) -> Tree:
-    denied = find_coordinator.NOBODY, ErrorCode.group_authorization_failed, NO_GROUPS
+def _no_groups(call: AnyCall, request: Any) -> FindCoordinatorResponse:
     keys = find_coordinator.keys_of(call, request)
-    return find_coordinator.answer(call.version, [(key, *denied) for key in keys])
+    denied = ErrorCode.group_authorization_failed
+    return find_coordinator.response_of(
+        [find_coordinator.nobody(key, denied, NO_GROUPS) for key in keys]
+    )
 
 
 def _passed_on(api: KafkaApi[Any]) -> KafkaApi[Any]:
     """An API that the coordinator answers."""
 
-    async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Outcome:
+    async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Future[Any]:
         groups = call.broker.groups
         if groups is None:
             raise Unanswerable(NO_GROUPS)
         upstream = await groups.upstream_of(call.client)
         return upstream.ask(api, call.version, call.client_id, body)
 
-    return replace(api, handle=handle, read=_as_it_is, write=_as_it_came)
-
-
-def _as_it_is(api: KafkaApi[Any], version: int, body: memoryview) -> bytes:
-    return bytes(body)
-
-
-def _as_it_came(api: KafkaApi[Any], version: int, answer: bytes, throttle_ms: int) -> list[Buffer]:
-    return [answer]
+    return replace(api, handle=handle, read=lambda version, body: bytes(body))
 
 
 def _with_list(*apis: KafkaApi[Any]) -> Mapping[int, KafkaApi[Any]]:

@@ -19,8 +19,8 @@ from kio.schema.errors import ErrorCode
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.values import Address, parse_address
-from samelog.kafka.api import KafkaClient
 from samelog.kafka.apis.groups import find_coordinator
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.schemas import read_response, write_request
 from samelog.kafka.sidecar.upstream import Upstream
@@ -86,7 +86,7 @@ class GroupForwarder:
             upstream = await self._connect(address)
             try:
                 answer = await upstream.ask(api, ASK_VERSION, CLIENT_ID, body)
-                (found,) = read_response(api.key, ASK_VERSION, answer).coordinators
+                (found,) = read_response(api.key, ASK_VERSION, answer.body).coordinators
             finally:
                 upstream.close()
         except (Unanswerable, MalformedRequest) as error:

@@ -17,7 +17,7 @@ from samelog.config.tables.client import PublisherKafka
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
 from samelog.kafka.any_broker import MergedStream
-from samelog.kafka.api import KafkaClient
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.runtime.clock import Clock
@@ -54,11 +54,11 @@ class PublisherBroker(SidecarBroker):
         count = self._config.partitions.get(name, self._config.num_partitions)
         return Topic(NO_ID, name, {}, 0, list(range(count)))
 
-    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
+    def partition(self, topic: Topic, index: int) -> MergedStream | None:
         """There is nothing to read."""
         return None
 
-    def committed(self, key: str | UUID, index: int) -> int:
+    def committed(self, topic: Topic, index: int) -> int:
         """Only the cluster knows."""
         return 0
 

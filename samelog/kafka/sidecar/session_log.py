@@ -25,6 +25,7 @@ from samelog.format.batch import read_header
 from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.record_check import check_crc
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced
@@ -77,12 +78,8 @@ class SidecarLog:
         """Why nothing is taken; empty: it is."""
         return "" if self._fault is None else str(self._fault)
 
-    def is_open(self, topic: Topic, index: int) -> bool:
-        """Files are made when they are needed."""
-        return True
-
     async def open(self, topic: Topic, index: int) -> None:
-        """Nothing is to be done."""
+        """Nothing is to be done: files are made when they are needed."""
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
@@ -91,6 +88,8 @@ class SidecarLog:
         if self._fault is not None or self._writer is None:
             raise ApiError(ErrorCode.kafka_storage_error, self.fault)
         header = read_header(data)
+        if header.producer_id >= 0:  # it is written under another CRC, or was written before
+            check_crc(data)
         if self._sequences.is_new(header, topic.name, index):
             anonymous = data if header.producer_id < 0 else _anonymous(data)
             self._write(self._writer, topic.name, index, anonymous)
@@ -107,6 +106,7 @@ class SidecarLog:
             writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
         except Refused as refused:
+            check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         except (PublisherError, LogFormatError) as error:
             self._look_for(writer)

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
 from samelog.kafka.any_broker import AppendResult, BatchLog, MergedStream
-from samelog.kafka.api import KafkaClient
+from samelog.kafka.clients.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import GroupForwarder
@@ -53,10 +53,6 @@ class CopyStream(Listening):
 
 class NothingTaken:
     """Implements any_broker.BatchLog: nobody has the right to write here."""
-
-    def is_open(self, topic: Topic, index: int) -> bool:
-        """No."""
-        return False
 
     async def open(self, topic: Topic, index: int) -> None:
         """Raises ApiError."""
@@ -110,15 +106,15 @@ class SubscriberBroker(SidecarBroker):
 
     def topics(self) -> Iterator[Topic]:
         """Those that are copied."""
-        self._look()
+        self._update_topics()
         return iter(tuple(self._by_name.values()))
 
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic that is copied."""
-        self._look()
+        self._update_topics()
         return self._by_id.get(key.hex) if isinstance(key, UUID) else self._by_name.get(key)
 
-    def _look(self) -> None:
+    def _update_topics(self) -> None:
         """Take up copies that are new, and leave those that are no more."""
         if self._seen == len(self._copies):
             return
@@ -132,10 +128,9 @@ class SubscriberBroker(SidecarBroker):
                 self._by_id[topic.topic_id] = topic
             topic.partition_numbers.extend(range(topic.partitions, index + 1))
 
-    def partition(self, key: str | UUID, index: int) -> MergedStream | None:
+    def partition(self, topic: Topic, index: int) -> MergedStream | None:
         """A copy, once it is settled where it begins."""
-        topic = self.topic(key)
-        copy = None if topic is None else self._copies.get((topic.name, index))
+        copy = self._copies.get((topic.name, index))
         if copy is None or not copy.is_begun:
             return None
         stream = self._streams.get(copy.name)
@@ -143,10 +138,9 @@ class SubscriberBroker(SidecarBroker):
             stream = self._streams[copy.name] = CopyStream(copy)
         return stream
 
-    def committed(self, key: str | UUID, index: int) -> int:
+    def committed(self, topic: Topic, index: int) -> int:
         """What the cluster had when it was last heard, and never less than the copy."""
-        topic = self.topic(key)
-        copy = None if topic is None else self._copies.get((topic.name, index))
+        copy = self._copies.get((topic.name, index))
         return 0 if copy is None else max(copy.log.next_offset, copy.cluster_end or 0)
 
     def max_message_bytes(self, topic: Topic | None) -> int:

@@ -10,14 +10,31 @@ import struct
 from collections import deque
 from typing import Any, cast
 
+import msgspec
+
 from samelog.config.values import Address
 from samelog.kafka.api import KafkaApi
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.frames import FrameReader
 from samelog.kafka.codec.headers import RequestHeader, response_header
+from samelog.kafka.codec.primitives import ByteBuffer
 
 ANSWER_BYTES_MAX = 64 << 20
 _HEAD = struct.Struct(">ihhih")
+
+
+class ForwardedResponse(msgspec.Struct, frozen=True):
+    """A response's body as the coordinator sent it. Implements api.KafkaResponse."""
+
+    body: bytes
+
+    def record_bytes(self) -> int:
+        """Groups have no records."""
+        return 0
+
+    def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
+        """The body as it came."""
+        return [self.body]
 
 
 class Upstream(asyncio.Protocol):
@@ -27,16 +44,16 @@ class Upstream(asyncio.Protocol):
         self.address = address
         self.is_over = False
         self._frames = FrameReader(ANSWER_BYTES_MAX)
-        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[ForwardedResponse]]] = deque()
         """How long the answer's header is, and who waits for what is behind it."""
         self._transport: asyncio.Transport | None = None
         self._is_retired = False
 
     def ask(
         self, api: KafkaApi[Any], version: int, client_id: str, body: bytes
-    ) -> asyncio.Future[bytes]:
+    ) -> asyncio.Future[ForwardedResponse]:
         """Send a request: its answer's body."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ForwardedResponse] = asyncio.get_running_loop().create_future()
         if self.is_over or self._transport is None:
             answer.set_exception(Unanswerable(f"the connection to {self.address} is over"))
             return answer
@@ -79,7 +96,7 @@ class Upstream(asyncio.Protocol):
                 return
             header_bytes, answer = self._waiting.popleft()
             if not answer.done():
-                answer.set_result(bytes(frame[header_bytes:]))
+                answer.set_result(ForwardedResponse(bytes(frame[header_bytes:])))
         if self._is_retired:
             self.retire()
 

@@ -16,64 +16,105 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, KafkaApi
-from samelog.kafka.apis.cluster.operations import cluster_operations, topic_operations
-from samelog.kafka.apis.topics.topics import check_name, denied, id_of, unknown
+from samelog.kafka.apis.checks import (
+    NO_OPERATIONS,
+    answer_each,
+    check_name,
+    cluster_operations,
+    denied,
+    id_of,
+    topic_operations,
+    unknown,
+)
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Topic
 
-NO_OPERATIONS = -(1 << 31)
-"""The client did not ask for them."""
+NULL_NAME_FROM = 12
+"""From this version on the name of a topic that was asked for by id may be null."""
 
 
-async def handle(call: AnyCall, request: Any) -> Tree:
+class MetadataResponseBroker(Entity, frozen=True):
+    """A node as the client reaches it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class MetadataResponsePartition(Entity, frozen=True):
+    """Who leads a partition, and who has it."""
+
+    partition_index: int
+    error_code: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: Sequence[int]
+    isr_nodes: Sequence[int]
+    offline_replicas: Sequence[int]
+
+
+class MetadataResponseTopic(Entity, frozen=True):
+    """A topic with its partitions."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+    error_code: ErrorCode = ErrorCode.none
+    partitions: Sequence[MetadataResponsePartition] = ()
+    topic_authorized_operations: int = NO_OPERATIONS
+
+
+class MetadataResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    brokers: Sequence[MetadataResponseBroker]
+    cluster_id: str
+    controller_id: int
+    topics: Sequence[MetadataResponseTopic]
+    cluster_authorized_operations: int
+
+
+async def handle(call: AnyCall, request: Any) -> MetadataResponse:
     """Answer a request."""
     broker, listener = call.broker, call.client.listener
-    asked = request.topics
+    topics = await _topics(call, request)
+    wanted = getattr(request, "include_cluster_authorized_operations", False)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(*end) for end in broker.endpoints(listener)],
+        cluster_id=broker.cluster,
+        controller_id=broker.controller(listener),
+        topics=topics,
+        cluster_authorized_operations=(
+            cluster_operations(broker, call.client) if wanted else NO_OPERATIONS
+        ),
+    )
+
+
+async def _topics(call: AnyCall, request: Any) -> Sequence[MetadataResponseTopic]:
+    """What is said of the topics that were asked for, or of all that the client may know of."""
+    broker, asked = call.broker, request.topics
     if asked is None or (call.version == 0 and not asked):
         found = [topic for topic in broker.topics() if broker.may_describe(call.client, topic.name)]
-        topics = [_described(call, topic, request) for topic in found]
-    else:
-        topics = [await _asked(call, each, request) for each in asked]
-    return {
-        "brokers": [
-            {"node_id": end.number, "host": end.host, "port": end.port, "rack": end.rack}
-            for end in broker.endpoints(listener)
-        ],
-        "cluster_id": broker.cluster,
-        "controller_id": broker.controller(listener),
-        "topics": topics,
-        "cluster_authorized_operations": _cluster_operations(call, request),
-    }
+        return [_described(call, topic, request) for topic in found]
+
+    async def describe(asked: Any) -> MetadataResponseTopic:
+        return _described(call, await _find(call, asked, request), request)
+
+    def refuse(asked: Any, error: ApiError) -> MetadataResponseTopic:
+        topic_id = getattr(asked, "topic_id", None)
+        may_be_null = topic_id is None or call.version >= NULL_NAME_FROM
+        return MetadataResponseTopic(asked.name if may_be_null else "", topic_id, error.code)
+
+    return await answer_each(asked, describe, refuse)
 
 
-def _cluster_operations(call: AnyCall, request: Any) -> int:
-    wanted = getattr(request, "include_cluster_authorized_operations", False)
-    return cluster_operations(call.broker, call.client) if wanted else NO_OPERATIONS
-
-
-async def _asked(call: AnyCall, asked: Any, request: Any) -> Tree:
-    """What is said of one topic that was asked for."""
-    topic_id: uuid.UUID | None = getattr(asked, "topic_id", None)
-    try:
-        topic = await _find(call, asked.name, topic_id, request)
-    except ApiError as refusal:
-        return {
-            "error_code": refusal.code,
-            "name": asked.name if topic_id is None or call.version >= 12 else "",
-            "topic_id": topic_id,
-            "partitions": [],
-        }
-    return _described(call, topic, request)
-
-
-async def _find(call: AnyCall, name: str | None, topic_id: uuid.UUID | None, request: Any) -> Topic:
+async def _find(call: AnyCall, asked: Any, request: Any) -> Topic:
     """The topic, made if it may be. Raises ApiError."""
-    broker = call.broker
+    broker, topic_id = call.broker, getattr(asked, "topic_id", None)
     if topic_id is not None:
         return await _find_by_id(call, topic_id)
-    check_name(name or "")
-    name = name or ""
+    name = check_name(asked.name or "")
     if not broker.may_describe(call.client, name):
         raise denied(name)
     topic = broker.topic(name)
@@ -108,40 +149,46 @@ def _may_create(call: AnyCall, name: str, request: Any) -> bool:
 async def _create(broker: AnyBroker, name: str) -> None:
     try:
         await broker.create_by_default(name)
-    except ApiError as refusal:
-        if refusal.code is not ErrorCode.topic_already_exists:  # somebody else was faster
+    except ApiError as error:
+        if error.code is not ErrorCode.topic_already_exists:  # somebody else was faster
             raise
 
 
-def _described(call: AnyCall, topic: Topic, request: Any) -> Tree:
+def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTopic:
     broker = call.broker
     wanted = getattr(request, "include_topic_authorized_operations", False)
-    operations = topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
     nodes = broker.nodes()
     there = [number for number in nodes if broker.is_there(number)]
-    return {
-        "error_code": ErrorCode.none,
-        "name": topic.name,
-        "topic_id": id_of(topic),
-        "partitions": [
-            _partition(broker, index, nodes, there) for index in range(topic.partitions)
-        ],
-        "topic_authorized_operations": operations,
-    }
+    return MetadataResponseTopic(
+        topic.name,
+        id_of(topic),
+        partitions=_partitions(broker, topic, nodes, there),
+        topic_authorized_operations=(
+            topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
+        ),
+    )
 
 
-def _partition(broker: AnyBroker, index: int, nodes: Sequence[int], there: Sequence[int]) -> Tree:
-    leader = broker.leader
-    is_led = leader is not None and leader in there
-    return {
-        "error_code": ErrorCode.none if is_led else ErrorCode.leader_not_available,
-        "partition_index": index,
-        "leader_id": leader if is_led else -1,
-        "leader_epoch": broker.epoch if is_led else -1,
-        "replica_nodes": nodes,
-        "isr_nodes": there,
-        "offline_replicas": [number for number in nodes if number not in there],
-    }
+def _partitions(
+    broker: AnyBroker, topic: Topic, nodes: Sequence[int], there: Sequence[int]
+) -> list[MetadataResponsePartition]:
+    """All partitions: they have one leader."""
+    leader = broker.leader if broker.leader in there else None
+    error = ErrorCode.leader_not_available if leader is None else ErrorCode.none
+    leader_epoch = -1 if leader is None else broker.epoch
+    offline = [number for number in nodes if number not in there]
+    return [
+        MetadataResponsePartition(
+            index,
+            error,
+            -1 if leader is None else leader,
+            leader_epoch,
+            replica_nodes=nodes,
+            isr_nodes=there,
+            offline_replicas=offline,
+        )
+        for index in range(topic.partitions)
+    ]
 
 
 API = KafkaApi(

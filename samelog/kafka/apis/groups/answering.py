@@ -7,84 +7,64 @@ Invariant: a request is answered whatever becomes of this node's leadership.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import NodeCall
-from samelog.kafka.apis.topics.topics import id_of
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaResponse, MaybeResponse, NodeCall, Reply
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
 
 NEVER_FLEXIBLE = 1 << 15
+ResponseT = TypeVar("ResponseT")
 
 
-def answered(
+def ask_coordinator(
     call: NodeCall,
-    group: str | None,
-    ask: CoordinatorCall,
-    make: Callable[[Any], Tree],
-    lost: Callable[[ErrorCode], Tree],
-) -> Tree | asyncio.Future[Tree]:
-    """Ask the coordinator: `make` of its answer; `lost` of the error if there is none. `group`: the
-    one it is about; None if the caller has seen to rights itself.
+    question: CoordinatorCall,
+    make: Callable[[Any], KafkaResponse],
+    refuse: Callable[[ErrorCode], KafkaResponse],
+    *,
+    group: str | None = None,
+) -> Reply:
+    """Ask the coordinator: `make` of its answer, `refuse` of the error if there is none. `group`:
+    the one that the client needs a right to; None if the caller has seen to rights itself.
     """
-    refusal = ErrorCode.none if group is None else problem(call, group)
-    if refusal is not ErrorCode.none:
-        return lost(refusal)
-    asked = call.broker.groups.ask(ask)
+    error = ErrorCode.none if group is None else check_group(call, group)
+    if error is not ErrorCode.none:
+        return refuse(error)
+    asked = call.broker.groups.ask(question)
     if asked.done() and asked.result() is None:
-        return lost(ErrorCode.not_coordinator)
-    tree: asyncio.Future[Tree] = asyncio.get_running_loop().create_future()
+        return refuse(ErrorCode.not_coordinator)
+    response: asyncio.Future[MaybeResponse] = asyncio.get_running_loop().create_future()
 
     def done(answer: CoordinatorAnswer) -> None:
-        if tree.done() or answer.cancelled():
+        if response.done() or answer.cancelled():
             return
-        result = answer.result()
-        tree.set_result(lost(ErrorCode.not_coordinator) if result is None else make(result))
+        found = answer.result()
+        response.set_result(refuse(ErrorCode.not_coordinator) if found is None else make(found))
 
     asked.add_done_callback(done)
-    return tree
+    return response
 
 
-def problem(call: NodeCall, group: str) -> ErrorCode:
+def check_group(call: NodeCall, group: str) -> ErrorCode:
     """Whether a client may use a group."""
     may = call.broker.may_use_group(call.client, group)
     return ErrorCode.none if may else ErrorCode.group_authorization_failed
 
 
-def partition_number(call: NodeCall, name: str, index: int) -> int | None:
-    """The cluster-wide number of a partition; None if there is none."""
-    topic = call.broker.topic(name)
-    if topic is None or not 0 <= index < topic.partitions:
-        return None
-    return topic.partition_numbers[index]
+def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> Sequence[tuple[str, list[ResponseT]]]:
+    """(topic, what is answered of a partition), as the protocol nests them."""
+    topics: dict[str, list[ResponseT]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return tuple(topics.items())
 
 
-def by_topic(
-    partitions: Iterable[tuple[str, Tree]],
-) -> list[Tree]:
-    """(topic, answer of a partition), as the protocol nests them."""
-    topics: dict[str, list[Tree]] = {}
-    for topic, tree in partitions:
-        topics.setdefault(topic, []).append(tree)
-    return [{"name": topic, "partitions": trees} for topic, trees in topics.items()]
-
-
-def by_topic_id(call: NodeCall, numbers: Iterable[int]) -> list[Tree]:
-    """Partitions, as the consumer protocol nests them; those that are gone are left out."""
-    state = call.broker.machine.state
-    topics: dict[str, list[int]] = {}
-    for number in numbers:
-        partition = state.partitions.get(number)
-        if partition is not None:
-            topics.setdefault(partition.topic_id, []).append(partition.index)
-    return [
-        {
-            "topic_id": id_of(state.topics[topic_id]),
-            "topic_name": state.topics[topic_id].name,
-            "partitions": indexes,
-        }
-        for topic_id, indexes in topics.items()
-    ]
+def by_topic_id(call: NodeCall, numbers: Iterable[int]) -> Sequence[tuple[str, list[int]]]:
+    """(id of a topic, indexes) of partitions by their cluster-wide numbers; those that are gone are
+    left out.
+    """
+    partitions = (call.broker.machine.state.partitions.get(number) for number in numbers)
+    return by_topic((each.topic_id, each.index) for each in partitions if each is not None)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered, by_topic_id, problem
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.checks import id_of
+from samelog.kafka.apis.groups.answering import ask_coordinator, by_topic_id, check_group
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
 
@@ -20,12 +22,61 @@ OWN_ID_FROM = 1
 JOIN = 0
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
-    refusal, message = _problem(call, request)
-    if refusal is not ErrorCode.none:
-        return _lost(call, request, refusal, message)
+class ConsumerGroupHeartbeatResponsePartitions(Entity, frozen=True):
+    """Partitions of one topic."""
+
+    topic_id: uuid.UUID
+    partitions: Sequence[int]
+
+
+class ConsumerGroupHeartbeatResponseAssignment(Entity, frozen=True):
+    """What the member is to have."""
+
+    topic_partitions: Sequence[ConsumerGroupHeartbeatResponsePartitions]
+
+
+class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval: int
+    """In ms."""
+    assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
+    """None: it has not changed."""
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
+
+    def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(
+            error, message, request.member_id, request.member_epoch, _interval_ms(call)
+        )
+
+    def make(answer: Beaten) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(
+            answer.error,
+            answer.message,
+            answer.member_id,
+            answer.epoch,
+            _interval_ms(call),
+            _assignment(call, answer.assigned),
+        )
+
+    try:
+        _check(call, request)
+    except ApiError as error:
+        return refuse(error.code, error.message)
+    beat = _beat(call, request)
+    return ask_coordinator(call, lambda c, requester: c.beat(beat, requester), make, refuse)
+
+
+def _beat(call: NodeCall, request: Any) -> Beat:
     owned = request.topic_partitions
-    beat = Beat(
+    return Beat(
         caller=Caller(
             request.group_id,
             request.member_id or uuid.uuid4().hex,
@@ -42,41 +93,26 @@ def _handle(call: NodeCall, request: Any) -> Outcome:
         find=partial(_topics, call),
     )
 
-    def made(answer: Beaten) -> Tree:
-        return {
-            "error_code": ErrorCode(int(answer.error)),
-            "error_message": answer.message,
-            "member_id": answer.member_id,
-            "member_epoch": answer.epoch,
-            "heartbeat_interval": _interval_ms(call),
-            "assignment": _assignment(call, answer.assigned),
-        }
 
-    def lost(error: ErrorCode) -> Tree:
-        return _lost(call, request, error, None)
-
-    group = request.group_id
-    return answered(call, group, lambda c, waiter: c.beat(beat, waiter), made, lost)
-
-
-def _problem(call: NodeCall, request: Any) -> tuple[ErrorCode, str | None]:
-    refusal = problem(call, request.group_id)
-    if refusal is not ErrorCode.none:
-        return refusal, "a grant to subscribe with this group is missing"
+def _check(call: NodeCall, request: Any) -> None:
+    """Raises ApiError."""
+    error = check_group(call, request.group_id)
+    if error is not ErrorCode.none:
+        raise ApiError(error, "a grant to subscribe with this group is missing")
     if not request.member_id and (call.version >= OWN_ID_FROM or request.member_epoch != JOIN):
-        return ErrorCode.invalid_request, "a member id is missing"
+        raise ApiError(ErrorCode.invalid_request, "a member id is missing")
     try:
         compiled(getattr(request, "subscribed_topic_regex", None) or "")
-    except InvalidPattern as error:
-        return ErrorCode.invalid_regular_expression, str(error)
+    except InvalidPattern as fault:
+        raise ApiError(ErrorCode.invalid_regular_expression, str(fault)) from fault
     for name in request.subscribed_topic_names or ():
         if not call.broker.may_read(call.client, name):
-            return ErrorCode.topic_authorization_failed, f"topic {name!r} may not be read"
-    return ErrorCode.none, None
+            text = f"topic {name!r} may not be read"
+            raise ApiError(ErrorCode.topic_authorization_failed, text)
 
 
 def _topics(call: NodeCall, pattern: str) -> list[str]:
-    """What an expression means to a client: of what it does not know of it learns nothing."""
+    """The topics that an expression means, of those that the client may read."""
     found = call.broker.patterns.topics(pattern)
     return [topic for topic in found if call.broker.may_read(call.client, topic)]
 
@@ -84,31 +120,27 @@ def _topics(call: NodeCall, pattern: str) -> list[str]:
 def _numbers(call: NodeCall, owned: Iterable[Any]) -> Iterable[int]:
     """The cluster-wide numbers of partitions, as far as there still are such."""
     for each in owned:
-        topic = call.broker.topic(each.topic_id) if each.topic_id is not None else None
-        for index in each.partitions:
-            if topic is not None and 0 <= index < topic.partitions:
-                yield topic.partition_numbers[index]
+        if each.topic_id is not None:
+            found = (call.broker.partition_number(each.topic_id, i) for i in each.partitions)
+            yield from (number for number in found if number is not None)
 
 
-def _assignment(call: NodeCall, numbers: Iterable[int] | None) -> Tree | None:
+def _assignment(
+    call: NodeCall, numbers: Iterable[int] | None
+) -> ConsumerGroupHeartbeatResponseAssignment | None:
     if numbers is None:
         return None
-    return {"topic_partitions": by_topic_id(call, numbers)}
+    topics = call.broker.machine.state.topics
+    return ConsumerGroupHeartbeatResponseAssignment(
+        [
+            ConsumerGroupHeartbeatResponsePartitions(id_of(topics[topic]), found)
+            for topic, found in by_topic_id(call, numbers)
+        ]
+    )
 
 
 def _interval_ms(call: NodeCall) -> int:
-    return call.broker.node.config.kafka.groups.consumer_heartbeat_interval_ms
-
-
-def _lost(call: NodeCall, request: Any, error: ErrorCode, message: str | None) -> Tree:
-    return {
-        "error_code": error,
-        "error_message": message,
-        "member_id": request.member_id,
-        "member_epoch": request.member_epoch,
-        "heartbeat_interval": _interval_ms(call),
-        "assignment": None,
-    }
+    return call.broker.config.kafka.groups.consumer_heartbeat_interval_ms
 
 
 API = KafkaApi(
@@ -117,6 +149,6 @@ API = KafkaApi(
     first=0,
     last=1,
     flexible_from=0,
-    handle=_handle,
+    handle=handle,
     notes="Assignors `uniform` and `range`. Regular expressions are RE2's.",
 )

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class DeleteGroupsResponseResult(Entity, frozen=True):
+    """What became of one group."""
+
+    group_id: str
+    error_code: ErrorCode
+
+
+class DeleteGroupsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    results: Sequence[DeleteGroupsResponseResult]
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
     names = list(request.groups_names)
 
-    def made(errors: tuple[ErrorCode, ...]) -> Tree:
-        return _tree(zip(names, (error for error in errors), strict=True))
+    def make(errors: Sequence[ErrorCode]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(list(map(DeleteGroupsResponseResult, names, errors)))
 
-    def lost(error: ErrorCode) -> Tree:
-        return _tree((name, error) for name in names)
+    def refuse(error: ErrorCode) -> DeleteGroupsResponse:
+        return make([error] * len(names))
 
     if not call.broker.may_administer(call.client):
-        return lost(ErrorCode.group_authorization_failed)
-    return answered(call, None, lambda c, waiter: c.delete(names, waiter), made, lost)
-
-
-def _tree(results: Iterable[tuple[str, ErrorCode]]) -> Tree:
-    trees = [{"group_id": name, "error_code": error} for name, error in results]
-    return {"throttle_time": 0, "results": trees}
+        return refuse(ErrorCode.group_authorization_failed)
+    return ask_coordinator(call, lambda c, requester: c.delete(names, requester), make, refuse)
 
 
 API = KafkaApi(
@@ -37,6 +46,6 @@ API = KafkaApi(
     first=0,
     last=2,
     flexible_from=2,
-    handle=_handle,
+    handle=handle,
     notes="For administrators.",
 )

@@ -2,64 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
-from samelog.kafka.groups.requests import Described, DescribedMember
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.groups.requests import Described
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class DescribeGroupsResponseMember(Entity, frozen=True):
+    """A member."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+
+class DescribeGroupsResponseGroup(Entity, frozen=True):
+    """A group. One that does not exist is dead, and that is no error before version 6."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.none
+    group_state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: Sequence[DescribeGroupsResponseMember] = ()
+
+
+class DescribeGroupsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    groups: Sequence[DescribeGroupsResponseGroup]
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
     names = list(request.groups)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
-    def made(groups: tuple[Described, ...]) -> Tree:
+    def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
         found = {group.group: _group(group) for group in groups}
         denied = ErrorCode.group_authorization_failed
-        trees = [found.get(name) or _lost(name, denied) for name in names]
-        return {"throttle_time": 0, "groups": trees}
+        return DescribeGroupsResponse(
+            [found.get(name) or DescribeGroupsResponseGroup(name, denied) for name in names]
+        )
 
-    def lost(error: ErrorCode) -> Tree:
-        return {"throttle_time": 0, "groups": [_lost(name, error) for name in names]}
+    def refuse(error: ErrorCode) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse([DescribeGroupsResponseGroup(name, error) for name in names])
 
-    return answered(call, None, lambda c, waiter: c.describe(allowed, waiter), made, lost)
-
-
-def _group(group: Described) -> Tree:
-    """A group that does not exist is dead, and that is no error before version 6."""
-    return {
-        "error_code": ErrorCode.none,
-        "group_id": group.group,
-        "group_state": group.state,
-        "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol,
-        "members": [_member(member) for member in group.members],
-    }
+    return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
 
 
-def _member(member: DescribedMember) -> Tree:
-    return {
-        "member_id": member.member_id,
-        "group_instance_id": member.instance_id,
-        "client_id": member.client_id,
-        "client_host": member.client_host,
-        "member_metadata": member.metadata,
-        "member_assignment": member.assignment,
-    }
-
-
-def _lost(name: str, error: ErrorCode) -> Tree:
-    return {
-        "error_code": error,
-        "group_id": name,
-        "group_state": "",
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": [],
-    }
+def _group(group: Described) -> DescribeGroupsResponseGroup:
+    return DescribeGroupsResponseGroup(
+        group.group,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribeGroupsResponseMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+    )
 
 
 API = KafkaApi(
@@ -68,6 +85,6 @@ API = KafkaApi(
     first=0,
     last=5,
     flexible_from=5,
-    handle=_handle,
+    handle=handle,
     notes="Authorized operations are not told.",
 )

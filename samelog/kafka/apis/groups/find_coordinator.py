@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import BrokerEndpoint
 from samelog.kafka.api import AnyCall, KafkaApi, NodeCall
-from samelog.kafka.apis.groups.answering import problem
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.apis.groups.answering import check_group
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 GROUP = 0
 """The kind of key that is served; there are no transactions and no share groups."""
@@ -19,9 +19,32 @@ MANY_FROM = 4
 NOBODY = BrokerEndpoint(-1, "", -1)
 
 
-def _handle(call: NodeCall, request: Any) -> Tree:
+class FindCoordinatorResponseCoordinator(Entity, frozen=True):
+    """Who coordinates a group."""
+
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class FindCoordinatorResponse(ResponseBody, frozen=True):
+    """The list is of newer versions, the rest of older ones."""
+
+    coordinators: Sequence[FindCoordinatorResponseCoordinator]
+    node_id: int = NOBODY.number
+    host: str = NOBODY.host
+    port: int = NOBODY.port
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+def handle(call: NodeCall, request: Any) -> FindCoordinatorResponse:
+    """Answer a request."""
     kind = getattr(request, "key_type", GROUP)
-    return answer(call.version, [(key, *_found(call, kind, key)) for key in keys_of(call, request)])
+    return response_of([_find(call, kind, key) for key in keys_of(call, request)])
 
 
 def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
@@ -29,34 +52,38 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
     return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
 
 
-def _found(call: NodeCall, kind: int, group: str) -> tuple[BrokerEndpoint, ErrorCode, str | None]:
+def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoordinator:
     if kind != GROUP:
-        return NOBODY, ErrorCode.invalid_request, "only groups have coordinators here"
-    if problem(call, group) is not ErrorCode.none:
-        message = "a grant to subscribe with this group is missing"
-        return NOBODY, ErrorCode.group_authorization_failed, message
+        return nobody(group, ErrorCode.invalid_request, "only groups have coordinators here")
+    error = check_group(call, group)
+    if error is not ErrorCode.none:
+        return nobody(group, error, "a grant to subscribe with this group is missing")
     for end in call.broker.endpoints(call.client.listener):
         if end.number == call.broker.leader:
-            return end, ErrorCode.none, None
-    return NOBODY, ErrorCode.coordinator_not_available, "there is no leader: ask again"
+            return coordinator(group, end)
+    return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
 
 
-def answer(
-    version: int, found: Iterable[tuple[str, BrokerEndpoint, ErrorCode, str | None]]
-) -> Tree:
-    """(key, coordinator, error, message) of each key; older versions have just one."""
-    trees = [
-        {
-            "key": key,
-            "node_id": end.number,
-            "host": end.host,
-            "port": end.port,
-            "error_code": error,
-            "error_message": message,
-        }
-        for key, end, error, message in found
-    ]
-    return trees[0] if version < MANY_FROM else {"coordinators": trees}
+def coordinator(group: str, end: BrokerEndpoint) -> FindCoordinatorResponseCoordinator:
+    """A group's coordinator."""
+    address = end.number, end.host, end.port
+    return FindCoordinatorResponseCoordinator(group, *address, ErrorCode.none, None)
+
+
+def nobody(group: str, error: ErrorCode, message: str | None) -> FindCoordinatorResponseCoordinator:
+    """Why a group has no coordinator."""
+    address = NOBODY.number, NOBODY.host, NOBODY.port
+    return FindCoordinatorResponseCoordinator(group, *address, error, message)
+
+
+def response_of(found: Sequence[FindCoordinatorResponseCoordinator]) -> FindCoordinatorResponse:
+    """The response, for whatever version."""
+    if not found:
+        return FindCoordinatorResponse(found)
+    first = found[0]
+    return FindCoordinatorResponse(
+        found, first.node_id, first.host, first.port, first.error_code, first.error_message
+    )
 
 
 API = KafkaApi(
@@ -65,6 +92,6 @@ API = KafkaApi(
     first=0,
     last=6,
     flexible_from=3,
-    handle=_handle,
+    handle=handle,
     notes="The Raft leader coordinates all groups. Groups only: there are no transactions.",
 )

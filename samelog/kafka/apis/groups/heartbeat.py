@@ -6,21 +6,29 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import ResponseBody
 from samelog.kafka.groups.requests import Caller
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
-    instance_id = getattr(request, "group_instance_id", None)
-    caller = Caller(request.group_id, request.member_id, instance_id, request.generation_id)
-    group = request.group_id
-    return answered(call, group, lambda c, waiter: c.heartbeat(caller, waiter), _tree, _tree)
+class HeartbeatResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
 
 
-def _tree(error: int) -> Tree:
-    return {"throttle_time": 0, "error_code": ErrorCode(int(error))}
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
+    group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
+    caller = Caller(group, request.member_id, instance_id, request.generation_id)
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.heartbeat(caller, requester),
+        HeartbeatResponse,
+        HeartbeatResponse,
+        group=group,
+    )
 
 
 API = KafkaApi(
@@ -29,6 +37,6 @@ API = KafkaApi(
     first=0,
     last=4,
     flexible_from=4,
-    handle=_handle,
+    handle=handle,
     notes="Heartbeats are not replicated: a new coordinator gives a whole session timeout.",
 )

@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Caller
 
 MANY_FROM = 3
 """From this version on a request may name many members, and each has an error of its own."""
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class LeaveGroupResponseMember(Entity, frozen=True):
+    """What became of one member."""
+
+    member_id: str
+    group_instance_id: str | None
+    error_code: ErrorCode
+
+
+class LeaveGroupResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    members: Sequence[LeaveGroupResponseMember] = ()
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
+    group = request.group_id
     if call.version >= MANY_FROM:
         callers = [
-            Caller(request.group_id, member.member_id, member.group_instance_id)
-            for member in request.members
+            Caller(group, each.member_id, each.group_instance_id) for each in request.members
         ]
     else:
-        callers = [Caller(request.group_id, request.member_id)]
+        callers = [Caller(group, request.member_id)]
 
-    def made(errors: tuple[ErrorCode, ...]) -> Tree:
+    def make(errors: tuple[ErrorCode, ...]) -> LeaveGroupResponse:
         if call.version < MANY_FROM:
-            return _tree(errors[0])
+            return LeaveGroupResponse(errors[0])
         members = [
-            {
-                "member_id": caller.member_id,
-                "group_instance_id": caller.instance_id,
-                "error_code": error,
-            }
+            LeaveGroupResponseMember(caller.member_id, caller.instance_id, error)
             for caller, error in zip(callers, errors, strict=True)
         ]
-        return {**_tree(ErrorCode.none), "members": members}
+        return LeaveGroupResponse(ErrorCode.none, members)
 
-    group = request.group_id
-    return answered(call, group, lambda c, waiter: c.leave(callers, waiter), made, _tree)
-
-
-def _tree(error: ErrorCode) -> Tree:
-    return {"throttle_time": 0, "error_code": error, "members": []}
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.leave(callers, requester),
+        make,
+        LeaveGroupResponse,
+        group=group,
+    )
 
 
 API = KafkaApi(
@@ -51,6 +65,6 @@ API = KafkaApi(
     first=0,
     last=5,
     flexible_from=4,
-    handle=_handle,
+    handle=handle,
     notes="",
 )

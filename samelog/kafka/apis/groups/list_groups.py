@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Listed
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class ListGroupsResponseGroup(Entity, frozen=True):
+    """A group."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+
+
+class ListGroupsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    groups: Sequence[ListGroupsResponseGroup] = ()
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
 
-    def made(groups: tuple[Listed, ...]) -> Tree:
-        return _tree(
-            ErrorCode.none,
-            *(
-                group
-                for group in groups
-                if call.broker.may_use_group(call.client, group.group)
-                and (not states or group.state.lower() in states)
-                and (not kinds or group.kind in kinds)
-            ),
+    def is_wanted(group: Listed) -> bool:
+        return (
+            call.broker.may_use_group(call.client, group.group)
+            and (not states or group.state.lower() in states)
+            and (not kinds or group.kind in kinds)
         )
 
-    def lost(error: ErrorCode) -> Tree:
-        return _tree(ErrorCode.none if error is ErrorCode.not_coordinator else error)
+    def make(groups: tuple[Listed, ...]) -> ListGroupsResponse:
+        wanted = [
+            ListGroupsResponseGroup(group.group, group.protocol_type, group.state, group.kind)
+            for group in groups
+            if is_wanted(group)
+        ]
+        return ListGroupsResponse(ErrorCode.none, wanted)
 
-    return answered(call, None, lambda c, waiter: c.list_groups(waiter), made, lost)
+    def refuse(error: ErrorCode) -> ListGroupsResponse:
+        is_elsewhere = error is ErrorCode.not_coordinator
+        return ListGroupsResponse(ErrorCode.none if is_elsewhere else error)
 
-
-def _tree(error: ErrorCode, *groups: Listed) -> Tree:
-    trees = [
-        {
-            "group_id": group.group,
-            "protocol_type": group.protocol_type,
-            "group_state": group.state,
-            "group_type": group.kind,
-        }
-        for group in groups
-    ]
-    return {"throttle_time": 0, "error_code": error, "groups": trees}
+    return ask_coordinator(call, lambda c, requester: c.list_groups(requester), make, refuse)
 
 
 API = KafkaApi(
@@ -53,6 +62,6 @@ API = KafkaApi(
     first=0,
     last=5,
     flexible_from=3,
-    handle=_handle,
+    handle=handle,
     notes="The leader lists all groups, other nodes none, as each lists what it coordinates.",
 )

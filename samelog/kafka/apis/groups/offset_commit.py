@@ -6,31 +6,44 @@ Kafka's per-request retention (versions 2 to 4) is not honoured: offsets stay as
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered, by_topic, partition_number
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator, by_topic
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class OffsetCommitResponsePartition(Entity, frozen=True):
+    """What became of one partition's offset."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class OffsetCommitResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetCommitResponsePartition]
+
+
+class OffsetCommitResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[OffsetCommitResponseTopic]
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     allowed = {
         topic.name for topic in request.topics if call.broker.may_read(call.client, topic.name)
     }
-    commits = [
-        OffsetCommit(
-            partition_number(call, topic, partition.partition_index),
-            partition.committed_offset,
-            getattr(partition, "committed_leader_epoch", -1),
-            partition.committed_metadata or "",
-        )
-        for topic, partition in asked
-        if topic in allowed
-    ]
+    commits = [_commit(call, topic, each) for topic, each in asked if topic in allowed]
     caller = Caller(
         request.group_id,
         request.member_id,
@@ -38,28 +51,37 @@ def _handle(call: NodeCall, request: Any) -> Outcome:
         request.generation_id_or_member_epoch,
     )
 
-    def made(errors: tuple[ErrorCode, ...]) -> Tree:
-        following = iter(errors)
-        return _tree(
-            (topic, partition.partition_index, next(following))
-            if topic in allowed
-            else (topic, partition.partition_index, ErrorCode.topic_authorization_failed)
-            for topic, partition in asked
+    def respond(errors: Iterable[ErrorCode]) -> OffsetCommitResponse:
+        answers = (
+            (topic, OffsetCommitResponsePartition(partition.partition_index, error))
+            for (topic, partition), error in zip(asked, errors, strict=True)
         )
+        topics = [OffsetCommitResponseTopic(*topic) for topic in by_topic(answers)]
+        return OffsetCommitResponse(topics)
 
-    def lost(error: ErrorCode) -> Tree:
-        return _tree((topic, partition.partition_index, error) for topic, partition in asked)
+    def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
+        following, denied = iter(errors), ErrorCode.topic_authorization_failed
+        return respond(next(following) if topic in allowed else denied for topic, _ in asked)
 
-    group = request.group_id
-    return answered(call, group, lambda c, waiter: c.commit(caller, commits, waiter), made, lost)
+    def refuse(error: ErrorCode) -> OffsetCommitResponse:
+        return respond([error] * len(asked))
 
-
-def _tree(partitions: Any) -> Tree:
-    topics = by_topic(
-        (topic, {"partition_index": index, "error_code": error})
-        for topic, index, error in partitions
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.commit(caller, commits, requester),
+        make,
+        refuse,
+        group=request.group_id,
     )
-    return {"throttle_time": 0, "topics": topics}
+
+
+def _commit(call: NodeCall, topic: str, partition: Any) -> OffsetCommit:
+    return OffsetCommit(
+        call.broker.partition_number(topic, partition.partition_index),
+        partition.committed_offset,
+        getattr(partition, "committed_leader_epoch", -1),
+        partition.committed_metadata or "",
+    )
 
 
 API = KafkaApi(
@@ -68,6 +90,6 @@ API = KafkaApi(
     first=2,
     last=9,
     flexible_from=8,
-    handle=_handle,
+    handle=handle,
     notes="`retention_time_ms` is not honoured, `offsets.retention.minutes` is.",
 )

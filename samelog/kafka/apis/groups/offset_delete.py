@@ -2,50 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import NEVER_FLEXIBLE, answered, by_topic, partition_number
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import NEVER_FLEXIBLE, ask_coordinator, by_topic
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+
+WHOLE_GROUP = (ErrorCode.group_id_not_found, ErrorCode.non_empty_group)
+"""Errors that are the group's, not one partition's."""
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
+class OffsetDeleteResponsePartition(Entity, frozen=True):
+    """What became of one partition's offset."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class OffsetDeleteResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetDeleteResponsePartition]
+
+
+class OffsetDeleteResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    topics: Sequence[OffsetDeleteResponseTopic] = ()
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
     asked = [
         (topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
     ]
-    numbers = {place: partition_number(call, *place) for place in asked}
+    numbers = {each: call.broker.partition_number(*each) for each in asked}
     known = [number for number in numbers.values() if number is not None]
 
-    def made(errors: tuple[ErrorCode, ...]) -> Tree:
-        if errors and errors[0] in (ErrorCode.group_id_not_found, ErrorCode.non_empty_group):
-            return _lost(errors[0])
-        said = dict(zip(known, errors, strict=True))
+    def make(errors: tuple[ErrorCode, ...]) -> OffsetDeleteResponse:
+        if errors and errors[0] in WHOLE_GROUP:
+            return OffsetDeleteResponse(errors[0])
+        said: dict[int | None, ErrorCode] = dict(zip(known, errors, strict=True))
         unknown = ErrorCode.unknown_topic_or_partition
-        topics = by_topic(
-            (
-                topic,
-                {
-                    "partition_index": index,
-                    "error_code": ErrorCode(int(said.get(numbers[topic, index] or 0, unknown))),
-                },
-            )
+        answers = (
+            (topic, OffsetDeleteResponsePartition(index, said.get(numbers[topic, index], unknown)))
             for topic, index in asked
         )
-        return {"error_code": ErrorCode.none, "throttle_time": 0, "topics": topics}
+        topics = [OffsetDeleteResponseTopic(*topic) for topic in by_topic(answers)]
+        return OffsetDeleteResponse(ErrorCode.none, topics)
 
     if not call.broker.may_administer(call.client):
-        return _lost(ErrorCode.group_authorization_failed)
-    return answered(
-        call, None, lambda c, waiter: c.delete_offsets(request.group_id, known, waiter), made, _lost
+        return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.delete_offsets(request.group_id, known, requester),
+        make,
+        OffsetDeleteResponse,
     )
-
-
-def _lost(error: ErrorCode) -> Tree:
-    return {"error_code": error, "throttle_time": 0, "topics": []}
 
 
 API = KafkaApi(
@@ -54,6 +74,6 @@ API = KafkaApi(
     first=0,
     last=0,
     flexible_from=NEVER_FLEXIBLE,
-    handle=_handle,
+    handle=handle,
     notes="For administrators.",
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.groups.answering import by_topic, partition_number, problem
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.apis.groups.answering import by_topic, check_group
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Caller
 from samelog.sequencer.state.group_commands import Offset
 
@@ -17,30 +17,66 @@ MANY_FROM = 8
 """From this version on a request may ask about many groups."""
 
 
-async def _handle(call: NodeCall, request: Any) -> Tree:
+class OffsetFetchResponsePartition(Entity, frozen=True):
+    """The offset of a partition; -1: none was committed."""
+
+    partition_index: int
+    error_code: ErrorCode
+    committed_offset: int = -1
+    committed_leader_epoch: int = -1
+    metadata: str = ""
+
+
+class OffsetFetchResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetFetchResponsePartition]
+
+
+class OffsetFetchResponseGroup(Entity, frozen=True):
+    """The offsets of a group."""
+
+    group_id: str
+    topics: Sequence[OffsetFetchResponseTopic]
+    error_code: ErrorCode
+
+
+class OffsetFetchResponse(ResponseBody, frozen=True):
+    """The list of groups is of newer versions, the rest of older ones."""
+
+    groups: Sequence[OffsetFetchResponseGroup] = ()
+    topics: Sequence[OffsetFetchResponseTopic] = ()
+    error_code: ErrorCode = ErrorCode.none
+
+
+async def handle(call: NodeCall, request: Any) -> OffsetFetchResponse:
+    """Answer a request."""
     is_current = await call.broker.groups.is_current()
     error = ErrorCode.none if is_current else ErrorCode.not_coordinator
     if call.version >= MANY_FROM:
-        groups = [
-            _group(call, group.group_id, group.topics, error or _check(call, group))
-            for group in request.groups
-        ]
-        return {"throttle_time": 0, "groups": groups}
-    tree = _group(call, request.group_id, request.topics, error)
-    return {"throttle_time": 0, "topics": tree["topics"], "error_code": error}
+        return OffsetFetchResponse(
+            [
+                _group(call, group.group_id, group.topics, error or _check_member(call, group))
+                for group in request.groups
+            ]
+        )
+    only = _group(call, request.group_id, request.topics, error)
+    return OffsetFetchResponse(topics=only.topics, error_code=error)
 
 
-def _check(call: NodeCall, group: Any) -> ErrorCode:
+def _check_member(call: NodeCall, group: Any) -> ErrorCode:
     """From version 9 on a member of a group of the consumer protocol says that it is one."""
     member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-    caller = Caller(group.group_id, member_id or "", None, epoch)
-    return ErrorCode(int(call.broker.groups.may_fetch(caller)))
+    return call.broker.groups.may_fetch(Caller(group.group_id, member_id or "", None, epoch))
 
 
-def _group(call: NodeCall, group_id: str, topics: Any, error: ErrorCode) -> Tree:
+def _group(
+    call: NodeCall, group_id: str, topics: Any, error: ErrorCode
+) -> OffsetFetchResponseGroup:
     asked = () if topics is None else _named(topics)
     offsets: Mapping[int, Offset] = {}
-    error = problem(call, group_id) or error
+    error = check_group(call, group_id) or error
     if error is ErrorCode.none:
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets
@@ -48,7 +84,8 @@ def _group(call: NodeCall, group_id: str, topics: Any, error: ErrorCode) -> Tree
     answers = by_topic(
         (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
     )
-    return {"group_id": group_id, "topics": answers, "error_code": error}
+    found = [OffsetFetchResponseTopic(*topic) for topic in answers]
+    return OffsetFetchResponseGroup(group_id, found, error)
 
 
 def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
@@ -66,18 +103,16 @@ def _all(call: NodeCall, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, i
 
 def _partition(
     call: NodeCall, topic: str, index: int, offsets: Mapping[int, Offset], error: ErrorCode
-) -> Tree:
+) -> OffsetFetchResponsePartition:
     if error is ErrorCode.none and not call.broker.may_read(call.client, topic):
         error = ErrorCode.topic_authorization_failed
-    number = partition_number(call, topic, index)
+    number = call.broker.partition_number(topic, index)
     known = offsets.get(number) if number is not None and error is ErrorCode.none else None
-    return {
-        "partition_index": index,
-        "committed_offset": -1 if known is None else known.offset,
-        "committed_leader_epoch": -1 if known is None else known.leader_epoch,
-        "metadata": "" if known is None else known.metadata,
-        "error_code": error,
-    }
+    if known is None:
+        return OffsetFetchResponsePartition(index, error)
+    return OffsetFetchResponsePartition(
+        index, error, known.offset, known.leader_epoch, known.metadata
+    )
 
 
 API = KafkaApi(
@@ -86,6 +121,6 @@ API = KafkaApi(
     first=1,
     last=9,
     flexible_from=6,
-    handle=_handle,
+    handle=handle,
     notes="Answered when a majority confirms that the coordinator still leads.",
 )

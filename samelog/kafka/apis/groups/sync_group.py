@@ -6,36 +6,39 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.api import KafkaApi, NodeCall, Outcome
-from samelog.kafka.apis.groups.answering import answered
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.api import KafkaApi, NodeCall, Reply
+from samelog.kafka.apis.groups.answering import ask_coordinator
+from samelog.kafka.codec.schemas import ResponseBody
 from samelog.kafka.groups.requests import Caller, Sync, Synced
 
 
-def _handle(call: NodeCall, request: Any) -> Outcome:
-    instance_id = getattr(request, "group_instance_id", None)
+class SyncGroupResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+def handle(call: NodeCall, request: Any) -> Reply:
+    """Answer a request."""
+    group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
     sync = Sync(
-        caller=Caller(request.group_id, request.member_id, instance_id, request.generation_id),
+        caller=Caller(group, request.member_id, instance_id, request.generation_id),
         protocol_type=getattr(request, "protocol_type", None),
         protocol=getattr(request, "protocol_name", None),
         assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
     )
-    group = request.group_id
-    return answered(call, group, lambda c, waiter: c.sync(sync, waiter), _made, _lost)
 
+    def make(answer: Synced) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            answer.error, answer.protocol_type, answer.protocol, answer.assignment
+        )
 
-def _made(answer: Synced) -> Tree:
-    return {
-        "throttle_time": 0,
-        "error_code": ErrorCode(int(answer.error)),
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol,
-        "assignment": answer.assignment,
-    }
-
-
-def _lost(error: ErrorCode) -> Tree:
-    return {"throttle_time": 0, "error_code": error, "assignment": b""}
+    return ask_coordinator(
+        call, lambda c, requester: c.sync(sync, requester), make, SyncGroupResponse, group=group
+    )
 
 
 API = KafkaApi(
@@ -44,6 +47,6 @@ API = KafkaApi(
     first=0,
     last=5,
     flexible_from=4,
-    handle=_handle,
+    handle=handle,
     notes="",
 )

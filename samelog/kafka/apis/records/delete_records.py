@@ -6,67 +6,82 @@ Only the log start is raised here; the leader's next round of archiving truncate
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.topics.topics import denied
+from samelog.kafka.apis.checks import answer_each, catch_up, denied, no_partition
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.types import Partition
 
 HIGH_WATERMARK = -1
 NO_LOG_START = -1
-LOOK_S = 0.02
+POLL_S = 0.02
 LONGEST_S = 60.0
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+class DeleteRecordsResponsePartition(Entity, frozen=True):
+    """Where a partition begins afterwards."""
+
+    partition_index: int
+    low_watermark: int
+    error_code: ErrorCode = ErrorCode.none
+
+
+class DeleteRecordsResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[DeleteRecordsResponsePartition]
+
+
+class DeleteRecordsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[DeleteRecordsResponseTopic]
+
+
+async def handle(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     """Answer a request."""
-    refusal: ApiError | None = None
-    try:
-        await call.broker.catch_up()
-    except ApiError as refused:
-        refusal = refused
+    failure = await catch_up(call.broker)
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
     deadline = asyncio.get_running_loop().time() + wait_s
-    topics = []
-    for topic in request.topics:
-        parts = [
-            await _answer(call, topic.name, asked, refusal, deadline) for asked in topic.partitions
+    return DeleteRecordsResponse(
+        [
+            DeleteRecordsResponseTopic(
+                topic.name,
+                await answer_each(
+                    topic.partitions,
+                    partial(_delete, call, deadline, topic.name),
+                    _refuse,
+                    failure=failure,
+                ),
+            )
+            for topic in request.topics
         ]
-        topics.append({"name": topic.name, "partitions": parts})
-    return {"topics": topics}
+    )
 
 
-async def _answer(
-    call: NodeCall, topic: str, asked: Any, refusal: ApiError | None, deadline: float
-) -> Tree:
-    start, code = NO_LOG_START, ErrorCode.none
-    try:
-        if refusal is not None:
-            raise refusal
-        start = await _delete(call, topic, asked, deadline)
-    except ApiError as refused:
-        code = refused.code
-    return {
-        "partition_index": asked.partition_index,
-        "low_watermark": start,
-        "error_code": code,
-    }
+def _refuse(asked: Any, error: ApiError) -> DeleteRecordsResponsePartition:
+    return DeleteRecordsResponsePartition(asked.partition_index, NO_LOG_START, error.code)
 
 
-async def _delete(call: NodeCall, topic: str, asked: Any, deadline: float) -> int:
-    """The log start afterwards. Raises ApiError."""
+async def _delete(
+    call: NodeCall, deadline: float, topic: str, asked: Any
+) -> DeleteRecordsResponsePartition:
+    """Raises ApiError."""
     broker = call.broker
     if not broker.may_administer(call.client):
         raise denied(topic)
-    stream = broker.partition(topic, asked.partition_index)
+    known = broker.topic(topic)
+    stream = None if known is None else broker.partition(known, asked.partition_index)
     if stream is None:
-        text = f"there is no partition {asked.partition_index} of topic {topic!r}"
-        raise ApiError(ErrorCode.unknown_topic_or_partition, text)
+        raise no_partition(topic, asked.partition_index)
     state = broker.machine.state.partitions[stream.merger.number]
     offset = state.next_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= state.next_offset:
@@ -74,20 +89,19 @@ async def _delete(call: NodeCall, topic: str, asked: Any, deadline: float) -> in
         raise ApiError(ErrorCode.offset_out_of_range, text)
     if offset > state.log_start:
         await _until_merged(call, state, offset, deadline)
-        now_ms = broker.node.clock.wall_ms()
         reason = f"deleted by {call.client.identity}"
         kept = state.start_segment, state.start_checksum
+        now_ms = broker.clock.wall_ms()
         await broker.propose(ArchiveCommand(state.number, offset, *kept, now_ms, reason))
-    return state.log_start
+    return DeleteRecordsResponsePartition(asked.partition_index, state.log_start)
 
 
 async def _until_merged(call: NodeCall, state: Partition, offset: int, deadline: float) -> None:
     """Nothing is archived that a majority has not merged durably. Raises ApiError."""
-    cursors = call.broker.node.coordinator.cursors
-    while cursors.get(state.number, 0) < offset:
+    while call.broker.merged_on_majority(state.number) < offset:
         if asyncio.get_running_loop().time() > deadline:
             raise ApiError(ErrorCode.request_timed_out, "a majority has not merged it yet")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 API = KafkaApi(

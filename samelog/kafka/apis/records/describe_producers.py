@@ -2,57 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.groups.answering import partition_number
-from samelog.kafka.apis.records.partitions import readable
+from samelog.kafka.apis.checks import answer_each, readable
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 
-def handle(call: NodeCall, request: Any) -> Tree:
+class DescribeProducersResponseProducer(Entity, frozen=True):
+    """A producer; without transactions there is nothing more to tell."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    coordinator_epoch: int = -1
+
+
+class DescribeProducersResponsePartition(Entity, frozen=True):
+    """The producers of a partition."""
+
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    active_producers: Sequence[DescribeProducersResponseProducer] = ()
+
+
+class DescribeProducersResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[DescribeProducersResponsePartition]
+
+
+class DescribeProducersResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[DescribeProducersResponseTopic]
+
+
+async def handle(call: NodeCall, request: Any) -> DescribeProducersResponse:
     """Answer a request."""
-    topics = [
-        {
-            "name": topic.name,
-            "partitions": [_answer(call, topic.name, index) for index in topic.partition_indexes],
-        }
-        for topic in request.topics
-    ]
-    return {"topics": topics}
+    return DescribeProducersResponse(
+        [
+            DescribeProducersResponseTopic(
+                topic.name,
+                await answer_each(
+                    topic.partition_indexes, partial(_describe, call, topic.name), _refuse
+                ),
+            )
+            for topic in request.topics
+        ]
+    )
 
 
-def _answer(call: NodeCall, topic: str, index: int) -> Tree:
-    try:
-        readable(call, topic, index, -1)
-    except ApiError as refusal:
-        return {
-            "partition_index": index,
-            "error_code": refusal.code,
-            "error_message": refusal.message,
-            "active_producers": [],
-        }
-    number = partition_number(call, topic, index)
+async def _describe(call: NodeCall, topic: str, index: int) -> DescribeProducersResponsePartition:
+    """Raises ApiError."""
+    readable(call, topic, index)
+    number = call.broker.partition_number(topic, index)
     producers = [
-        {
-            "producer_id": producer_id,
-            "producer_epoch": batches[-1].epoch,
-            "last_sequence": batches[-1].last,
-            "last_timestamp": -1,
-            "coordinator_epoch": -1,
-            "current_txn_start_offset": -1,
-        }
+        DescribeProducersResponseProducer(producer_id, batches[-1].epoch, batches[-1].last)
         for producer_id, partitions in call.broker.machine.state.producers.items()
         if number is not None and (batches := partitions.get(number))
     ]
-    return {
-        "partition_index": index,
-        "error_code": ErrorCode.none,
-        "active_producers": producers,
-    }
+    return DescribeProducersResponsePartition(index, active_producers=producers)
+
+
+def _refuse(index: int, error: ApiError) -> DescribeProducersResponsePartition:
+    return DescribeProducersResponsePartition(index, error.code, error.message)
 
 
 API = KafkaApi(

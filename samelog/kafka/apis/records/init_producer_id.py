@@ -12,22 +12,22 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import AnyCall, KafkaApi
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import ResponseBody
 
 
-def handle(call: AnyCall, request: Any) -> Tree:
+class InitProducerIdResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    producer_id: int
+    producer_epoch: int
+
+
+def handle(call: AnyCall, request: Any) -> InitProducerIdResponse:
     """Answer a request."""
     if request.transactional_id is not None:
-        return {
-            "error_code": ErrorCode.unsupported_version,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-    return {
-        "error_code": ErrorCode.none,
-        "producer_id": secrets.randbits(63),
-        "producer_epoch": 0,
-    }
+        return InitProducerIdResponse(ErrorCode.unsupported_version, -1, -1)
+    return InitProducerIdResponse(ErrorCode.none, secrets.randbits(63), 0)
 
 
 API = KafkaApi(

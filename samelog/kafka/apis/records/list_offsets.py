@@ -8,65 +8,84 @@ first executes what was committed. With no transactions, both isolation levels s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, KafkaApi
-from samelog.kafka.apis.records.partitions import Readable, readable, until_executed
+from samelog.kafka.apis.checks import Readable, answer_each, catch_up, readable, until_executed
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 ANSWER_S = 3.0
 """How long this may take to get what is committed."""
 LATEST, EARLIEST, YOUNGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 
-async def handle(call: AnyCall, request: Any) -> Tree:
+class ListOffsetsResponsePartition(Entity, frozen=True):
+    """An offset, with its record's time and epoch where they were asked for or are known."""
+
+    partition_index: int
+    error_code: ErrorCode = ErrorCode.none
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class ListOffsetsResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[ListOffsetsResponsePartition]
+
+
+class ListOffsetsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[ListOffsetsResponseTopic]
+
+
+async def handle(call: AnyCall, request: Any) -> ListOffsetsResponse:
     """Answer a request."""
-    refusal: ApiError | None = None
-    try:
-        await call.broker.catch_up()
-    except ApiError as refused:
-        refusal = refused
+    failure = await catch_up(call.broker)
     deadline = asyncio.get_running_loop().time() + ANSWER_S
-    topics = []
-    for topic in request.topics:
-        answers = [
-            await _answer(call, topic.name, each, refusal, deadline) for each in topic.partitions
+    return ListOffsetsResponse(
+        [
+            ListOffsetsResponseTopic(
+                topic.name,
+                await answer_each(
+                    topic.partitions,
+                    partial(_find, call, deadline, topic.name),
+                    _refuse,
+                    failure=failure,
+                ),
+            )
+            for topic in request.topics
         ]
-        topics.append({"name": topic.name, "partitions": answers})
-    return {"topics": topics}
+    )
 
 
-async def _answer(
-    call: AnyCall, topic: str, asked: Any, refusal: ApiError | None, deadline: float
-) -> Tree:
+def _refuse(asked: Any, error: ApiError) -> ListOffsetsResponsePartition:
+    return ListOffsetsResponsePartition(asked.partition_index, error.code)
+
+
+async def _find(
+    call: AnyCall, deadline: float, topic: str, asked: Any
+) -> ListOffsetsResponsePartition:
+    """Raises ApiError, LogFormatError."""
     index = asked.partition_index
-    try:
-        if refusal is not None:
-            raise refusal
-        there = readable(call, topic, index, getattr(asked, "current_leader_epoch", -1))
-        if asked.timestamp >= 0 or asked.timestamp == YOUNGEST:
-            await until_executed(there, there.committed, deadline)
-        log_start = call.broker.log_start(topic, index)
-        offset, timestamp = _find(there, asked.timestamp, log_start)
-        epoch = _epoch(call, there, offset)
-    except ApiError as refused:
-        return {"partition_index": index, "error_code": refused.code}
-    except LogFormatError:
-        return {"partition_index": index, "error_code": ErrorCode.kafka_storage_error}
-    return {
-        "partition_index": index,
-        "error_code": ErrorCode.none,
-        "timestamp": timestamp,
-        "offset": offset,
-        "leader_epoch": epoch,
-    }
+    there = readable(call, topic, index, getattr(asked, "current_leader_epoch", -1))
+    if asked.timestamp >= 0 or asked.timestamp == YOUNGEST:
+        await until_executed(there.stream, there.committed, deadline)
+    log_start = call.broker.log_start(there.topic, index)
+    offset, timestamp = _locate(there, asked.timestamp, log_start)
+    epoch = _epoch(call, there, offset)
+    return ListOffsetsResponsePartition(index, ErrorCode.none, timestamp, offset, epoch)
 
 
-def _find(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
+def _locate(there: Readable, wanted: int, log_start: int) -> tuple[int, int]:
     """(offset, timestamp); -1 for what there is none of. Raises ApiError, LogFormatError."""
     log = there.stream.log
     if wanted == LATEST:

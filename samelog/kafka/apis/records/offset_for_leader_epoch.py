@@ -5,50 +5,65 @@ read. The answer is therefore never below anything that any node has shown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, KafkaApi
-from samelog.kafka.apis.records.partitions import Readable, readable
+from samelog.kafka.apis.checks import Readable, answer_each, catch_up, readable
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 
-async def handle(call: AnyCall, request: Any) -> Tree:
+class OffsetForLeaderEpochResponsePartition(Entity, frozen=True):
+    """The epoch, or the one before it that has records, and the offset behind it."""
+
+    partition: int
+    error_code: ErrorCode = ErrorCode.none
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+class OffsetForLeaderEpochResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    topic: str
+    partitions: Sequence[OffsetForLeaderEpochResponsePartition]
+
+
+class OffsetForLeaderEpochResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[OffsetForLeaderEpochResponseTopic]
+
+
+async def handle(call: AnyCall, request: Any) -> OffsetForLeaderEpochResponse:
     """Answer a request."""
-    refusal: ApiError | None = None
-    try:
-        await call.broker.catch_up()
-    except ApiError as refused:
-        refusal = refused
-    topics = [
-        {
-            "topic": topic.topic,
-            "partitions": [_answer(call, topic.topic, each, refusal) for each in topic.partitions],
-        }
-        for topic in request.topics
-    ]
-    return {"topics": topics}
+    failure = await catch_up(call.broker)
+    return OffsetForLeaderEpochResponse(
+        [
+            OffsetForLeaderEpochResponseTopic(
+                topic.topic,
+                await answer_each(
+                    topic.partitions, partial(_find, call, topic.topic), _refuse, failure=failure
+                ),
+            )
+            for topic in request.topics
+        ]
+    )
 
 
-def _answer(call: AnyCall, topic: str, asked: Any, refusal: ApiError | None) -> Tree:
-    try:
-        if refusal is not None:
-            raise refusal
-        there = readable(call, topic, asked.partition, getattr(asked, "current_leader_epoch", -1))
-        epoch, end = _end_of(there, asked.leader_epoch, call.broker.epoch)
-    except ApiError as refused:
-        return {"partition": asked.partition, "error_code": refused.code}
-    except LogFormatError:
-        return {"partition": asked.partition, "error_code": ErrorCode.kafka_storage_error}
-    return {
-        "partition": asked.partition,
-        "error_code": ErrorCode.none,
-        "leader_epoch": epoch,
-        "end_offset": end,
-    }
+async def _find(call: AnyCall, topic: str, asked: Any) -> OffsetForLeaderEpochResponsePartition:
+    """Raises ApiError, LogFormatError."""
+    there = readable(call, topic, asked.partition, getattr(asked, "current_leader_epoch", -1))
+    epoch, end = _end_of(there, asked.leader_epoch, call.broker.epoch)
+    return OffsetForLeaderEpochResponsePartition(asked.partition, ErrorCode.none, epoch, end)
+
+
+def _refuse(asked: Any, error: ApiError) -> OffsetForLeaderEpochResponsePartition:
+    return OffsetForLeaderEpochResponsePartition(asked.partition, error.code)
 
 
 def _end_of(there: Readable, epoch: int, present: int) -> tuple[int, int]:

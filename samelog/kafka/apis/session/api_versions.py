@@ -8,35 +8,53 @@ of features stays empty: none of them is needed for what is served.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, KafkaApi
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 KEY = 18
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def answer(apis: Iterable[KafkaApi[Any]], error: ErrorCode = ErrorCode.none) -> Tree:
-    """The list of what is served."""
-    keys = [{"api_key": api.key, "min_version": api.first, "max_version": api.last} for api in apis]
-    return {"error_code": error, "api_keys": keys}
+class ApiVersionsResponseKey(Entity, frozen=True):
+    """An API and its versions."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+class ApiVersionsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    api_keys: Sequence[ApiVersionsResponseKey]
+    error_code: ErrorCode = ErrorCode.none
+
+
+def list_of(
+    apis: Iterable[KafkaApi[Any]], error: ErrorCode = ErrorCode.none
+) -> ApiVersionsResponse:
+    """The list of what is served, by key."""
+    ordered = sorted(apis, key=lambda api: api.key)
+    keys = [ApiVersionsResponseKey(api.key, api.first, api.last) for api in ordered]
+    return ApiVersionsResponse(keys, error)
 
 
 def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
     """The API that lists these and itself."""
 
-    def handle(call: AnyCall, request: Any) -> Tree:
+    def handle(call: AnyCall, request: Any) -> ApiVersionsResponse:
         if call.version >= 3:
             words = request.client_software_name, request.client_software_version
             if not all(_SOFTWARE.fullmatch(word) for word in words):
-                return answer(listed, ErrorCode.invalid_request)
+                return list_of(listed, ErrorCode.invalid_request)
             call.client.software = " ".join(words)
-        return answer(listed)
+        return list_of(listed)
 
     api = KafkaApi(
         key=KEY,
@@ -48,5 +66,5 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
         before_authentication=True,
         notes="The list of features is empty.",
     )
-    listed = sorted([*apis, api], key=lambda api: api.key)
+    listed = [*apis, api]
     return api

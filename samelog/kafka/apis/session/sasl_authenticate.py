@@ -11,34 +11,33 @@ from kio.schema.errors import ErrorCode
 from samelog.config.authorisation import USER_PREFIX
 from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.clients.sasl import AuthenticationFailed
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import ResponseBody
 
 
-def handle(call: NodeCall, request: Any) -> Tree:
+class SaslAuthenticateResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    auth_bytes: bytes = b""
+
+
+def handle(call: NodeCall, request: Any) -> SaslAuthenticateResponse:
     """Answer a request."""
     client = call.client
     if client.exchange is None:
         text = "SaslHandshake has to come first"
-        return _refused(ErrorCode.illegal_sasl_state, text)
+        return SaslAuthenticateResponse(ErrorCode.illegal_sasl_state, text)
     try:
         answer = client.exchange.step(bytes(request.auth_bytes))
     except AuthenticationFailed as failure:
         client.exchange = None
         client.rejected = str(failure)
-        return _refused(ErrorCode.sasl_authentication_failed, str(failure))
+        return SaslAuthenticateResponse(ErrorCode.sasl_authentication_failed, client.rejected)
     if client.exchange.user is not None:
         client.identity = USER_PREFIX + client.exchange.user
         client.exchange = None
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "auth_bytes": answer,
-        "session_lifetime": 0,
-    }
-
-
-def _refused(code: ErrorCode, message: str) -> Tree:
-    return {"error_code": code, "error_message": message, "auth_bytes": b"", "session_lifetime": 0}
+    return SaslAuthenticateResponse(auth_bytes=answer)
 
 
 API = KafkaApi(

@@ -6,28 +6,36 @@ for the sign that there is any SASL, and then asks for version 1.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.clients.sasl import MECHANISMS
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import ResponseBody
 
 OLDEST = 1
 
 
-def handle(call: NodeCall, request: Any) -> Tree:
+class SaslHandshakeResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    error_code: ErrorCode
+    mechanisms: Sequence[str] = ()
+
+
+def handle(call: NodeCall, request: Any) -> SaslHandshakeResponse:
     """Answer a request."""
     client = call.client
     if call.version < OLDEST:
-        return {"error_code": ErrorCode.unsupported_version, "mechanisms": []}
+        return SaslHandshakeResponse(ErrorCode.unsupported_version)
     if client.authenticator is None or client.identity:
-        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+        return SaslHandshakeResponse(ErrorCode.illegal_sasl_state)
     client.exchange = client.authenticator.begin(request.mechanism, secrets.token_hex(16))
     is_known = client.exchange is not None
     error = ErrorCode.none if is_known else ErrorCode.unsupported_sasl_mechanism
-    return {"error_code": error, "mechanisms": list(MECHANISMS)}
+    return SaslHandshakeResponse(error, MECHANISMS)
 
 
 API = KafkaApi(

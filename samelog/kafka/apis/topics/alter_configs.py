@@ -1,27 +1,79 @@
 """AlterConfigs (33): sets all settings of topics anew; those not named have their default again.
 
-The older of two ways, see IncrementalAlterConfigs (44).
+The older of two ways, see IncrementalAlterConfigs (44). A topic's settings are changed all or not
+at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.topics.altering import alter_all, alterable
-from samelog.kafka.apis.topics.topics import check_settings
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
+from samelog.kafka.apis.topics.configs import ResourceType, topics_of
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.types import Topic
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+class AlterConfigsResponseResource(Entity, frozen=True):
+    """What became of one resource."""
+
+    resource_type: int
+    resource_name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class AlterConfigsResponse(ResponseBody, frozen=True):
+    """Also that of IncrementalAlterConfigs."""
+
+    responses: Sequence[AlterConfigsResponseResource]
+
+
+async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
     """Answer a request."""
-    return await alter_all(call, request, _command)
+    return await alter_each(call, request, _command)
 
 
-def _command(call: NodeCall, resource: Any) -> AlterTopic:
+async def alter_each(
+    call: NodeCall, request: Any, command_of: Callable[[Topic, Any], AlterTopic]
+) -> AlterConfigsResponse:
+    """Change every resource of a request by itself. `command_of` the topic and what is wanted of
+    it may raise ApiError.
+    """
+    await call.broker.look_for(topics_of(request))
+
+    async def alter(resource: Any) -> AlterConfigsResponseResource:
+        command = command_of(_alterable(call, resource), resource)
+        if not request.validate_only:
+            await call.broker.propose(command)
+        return AlterConfigsResponseResource(resource.resource_type, resource.resource_name)
+
+    return AlterConfigsResponse(await answer_each(request.resources, alter, _refuse))
+
+
+def _refuse(resource: Any, error: ApiError) -> AlterConfigsResponseResource:
+    return AlterConfigsResponseResource(
+        resource.resource_type, resource.resource_name, error.code, error.message
+    )
+
+
+def _alterable(call: NodeCall, resource: Any) -> Topic:
+    """The topic that is to be changed. Raises ApiError."""
+    if resource.resource_type != ResourceType.TOPIC:
+        text = "a node's settings are in its configuration file"
+        raise ApiError(ErrorCode.invalid_request, text)
+    check_name(resource.resource_name)
+    return administered(call.broker, call.client, resource.resource_name)
+
+
+def _command(topic: Topic, resource: Any) -> AlterTopic:
     """Raises ApiError."""
-    topic = alterable(call, resource)
     settings = check_settings({each.name: each.value for each in resource.configs})
     unset = [key for key in topic.settings if key not in settings]
     return AlterTopic(topic.topic_id, settings, unset)

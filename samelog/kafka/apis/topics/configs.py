@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from samelog.archiver.copies.manifests import ARCHIVE_COPY, NO_COPY
 from samelog.archiver.copies.value_schema import VALUE_SCHEMA
@@ -38,8 +38,6 @@ from samelog.sequencer.state.topic_settings import (
     TIMESTAMP_TYPE,
 )
 from samelog.sequencer.state.types import Topic
-
-Tree = dict[str, Any]
 
 
 class ResourceType(IntEnum):
@@ -74,8 +72,18 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
+class Setting(NamedTuple):
+    """One setting, with its value as text."""
+
+    name: str
+    value: str
+    config_source: ConfigSource
+    config_type: ConfigType
+    read_only: bool
+
+
 HEARTBEAT_MS, SESSION_MS = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
-_KINDS: Mapping[str, ConfigType] = {
+_TYPES: Mapping[str, ConfigType] = {
     SEGMENT_BYTES: ConfigType.INT,
     MAX_MESSAGE_BYTES: ConfigType.INT,
     "cleanup.policy": ConfigType.LIST,
@@ -99,14 +107,14 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
         MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),
         **_archiving(broker),
         TIMESTAMP_TYPE: CREATE_TIME,
-        SEGMENT_BYTES: str(broker.node.config.segment_bytes),
-        "min.insync.replicas": str(len(broker.node.group.raft.voters) // 2 + 1),
+        SEGMENT_BYTES: str(broker.config.segment_bytes),
+        "min.insync.replicas": str(len(broker.parts.raft.group.raft.voters) // 2 + 1),
     }
 
 
 def _archiving(broker: Broker) -> dict[str, str]:
     """What the node's archiving policy means for a topic that sets nothing."""
-    time_ms = rules_of(broker.node.archive.policy.policy, {}).time_ms
+    time_ms = rules_of(broker.parts.archive_policy(), {}).time_ms
     return {
         RETENTION_MS: FOR_EVER if time_ms is None else str(time_ms),
         RETENTION_BYTES: FOR_EVER,
@@ -114,15 +122,15 @@ def _archiving(broker: Broker) -> dict[str, str]:
         HOLD_MAX_MS: "",
         HOLD_MAX_BYTES: "",
         VALUE_SCHEMA: "",
-        ARCHIVE_COPY: ",".join(broker.node.config.archive.copy_formats) or NO_COPY,
+        ARCHIVE_COPY: ",".join(broker.config.archive.copy_formats) or NO_COPY,
     }
 
 
-def of_topic(broker: Broker, topic: Topic) -> list[Tree]:
+def of_topic(broker: Broker, topic: Topic) -> list[Setting]:
     """All settings of a topic."""
     defaults = topic_defaults(broker)
     return [
-        _entry(
+        _setting(
             key,
             topic.settings.get(key, default),
             ConfigSource.TOPIC if key in topic.settings else ConfigSource.DEFAULT,
@@ -132,12 +140,12 @@ def of_topic(broker: Broker, topic: Topic) -> list[Tree]:
     ]
 
 
-def of_node(broker: Broker) -> list[Tree]:
+def of_node(broker: Broker) -> list[Setting]:
     """What this node's configuration file says, under Kafka's names."""
-    config: NodeConfig = broker.node.config
+    config: NodeConfig = broker.config
     values = {
         AUTO_CREATE: str(broker.auto_creates).lower(),
-        "broker.id": str(broker.node.number),
+        "broker.id": str(broker.number),
         "default.replication.factor": str(len(broker.nodes())),
         "log.segment.bytes": str(config.segment_bytes),
         MESSAGE_MAX_BYTES: str(broker.max_message_bytes(None)),
@@ -146,36 +154,27 @@ def of_node(broker: Broker) -> list[Tree]:
     }
     if config.kafka.rack:
         values[RACK] = config.kafka.rack
-    return [_entry(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()]
+    return [
+        _setting(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()
+    ]
 
 
 def _group_limits(limits: GroupLimits) -> dict[str, str]:
     return {name: str(getattr(limits, field)) for name, field in GROUP_SETTINGS.items()}
 
 
-def of_group(broker: Broker) -> list[Tree]:
+def of_group(broker: Broker) -> list[Setting]:
     """What counts for every group of the consumer protocol, under the names of a group's own."""
-    limits = broker.node.config.kafka.groups
+    limits = broker.config.kafka.groups
     values = {
         HEARTBEAT_MS: limits.consumer_heartbeat_interval_ms,
         SESSION_MS: limits.consumer_session_timeout_ms,
     }
     return [
-        _entry(key, str(value), ConfigSource.FILE, read_only=True) for key, value in values.items()
+        _setting(key, str(value), ConfigSource.FILE, read_only=True)
+        for key, value in values.items()
     ]
 
 
-def _entry(
-    key: str, value: str, source: ConfigSource, *, read_only: bool, kind: ConfigType | None = None
-) -> Tree:
-    return {
-        "name": key,
-        "value": value,
-        "read_only": read_only,
-        "is_default": source is not ConfigSource.TOPIC,
-        "config_source": int(source),
-        "is_sensitive": False,
-        "synonyms": [{"name": key, "value": value, "source": int(source)}],
-        "config_type": int(_KINDS.get(key, ConfigType.STRING)),
-        "documentation": None,
-    }
+def _setting(key: str, value: str, source: ConfigSource, *, read_only: bool) -> Setting:
+    return Setting(key, value, source, _TYPES.get(key, ConfigType.STRING), read_only)

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.topics.topics import check_partitions, denied, unknown
+from samelog.kafka.apis.checks import administered, answer_each, check_partitions
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.setting_commands import AddPartitions
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+class CreatePartitionsResponseTopic(Entity, frozen=True):
+    """What became of one topic."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class CreatePartitionsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    results: Sequence[CreatePartitionsResponseTopic]
+
+
+async def handle(call: NodeCall, request: Any) -> CreatePartitionsResponse:
     """Answer a request."""
     await call.broker.look_for(topic.name for topic in request.topics)
-    results = []
-    for topic in request.topics:
-        error: tuple[ErrorCode, str | None] = ErrorCode.none, None
-        try:
-            await _add(call, topic, validate_only=request.validate_only)
-        except ApiError as refusal:
-            error = refusal.code, refusal.message
-        results.append({"name": topic.name, "error_code": error[0], "error_message": error[1]})
-    return {"results": results}
+
+    async def add(wanted: Any) -> CreatePartitionsResponseTopic:
+        command = _command(call, wanted)
+        if not request.validate_only:
+            await call.broker.propose(command)
+        return CreatePartitionsResponseTopic(wanted.name)
+
+    def refuse(wanted: Any, error: ApiError) -> CreatePartitionsResponseTopic:
+        return CreatePartitionsResponseTopic(wanted.name, error.code, error.message)
+
+    return CreatePartitionsResponse(await answer_each(request.topics, add, refuse))
 
 
-async def _add(call: NodeCall, wanted: Any, *, validate_only: bool) -> None:
+def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
-    broker = call.broker
-    if not broker.may_administer(call.client):
-        raise denied(wanted.name)
-    topic = broker.topic(wanted.name)
-    if topic is None:
-        raise unknown(wanted.name)
+    topic = administered(call.broker, call.client, wanted.name)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -43,8 +55,7 @@ async def _add(call: NodeCall, wanted: Any, *, validate_only: bool) -> None:
     if wanted.assignments is not None and len(wanted.assignments) != added:
         text = f"{len(wanted.assignments)} assignments for {added} new partitions"
         raise ApiError(ErrorCode.invalid_replica_assignment, text)
-    if not validate_only:
-        await broker.propose(AddPartitions(topic.topic_id, wanted.count))
+    return AddPartitions(topic.topic_id, wanted.count)
 
 
 API = KafkaApi(

@@ -8,46 +8,69 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.topics import configs
-from samelog.kafka.apis.topics.topics import (
+from samelog.kafka.apis.checks import (
+    answer_each,
     check_name,
     check_partitions,
     check_replicas,
     check_settings,
     denied,
 )
+from samelog.kafka.apis.topics import configs
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+class CreateTopicsResponseConfig(Entity, frozen=True):
+    """A setting of a topic."""
+
+    name: str
+    value: str
+    read_only: bool
+    config_source: configs.ConfigSource
+    is_sensitive: bool = False
+
+
+class CreateTopicsResponseTopic(Entity, frozen=True):
+    """What became of one topic."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    topic_id: uuid.UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Sequence[CreateTopicsResponseConfig] = ()
+
+
+class CreateTopicsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    topics: Sequence[CreateTopicsResponseTopic]
+
+
+async def handle(call: NodeCall, request: Any) -> CreateTopicsResponse:
     """Answer a request."""
     counts = Counter(topic.name for topic in request.topics)
-    answers = []
-    for topic in request.topics:
-        try:
-            if counts[topic.name] > 1:
-                raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
-            answers.append(await _create(call, topic, validate_only=request.validate_only))
-        except ApiError as refusal:
-            answers.append(
-                {
-                    "name": topic.name,
-                    "topic_id": None,
-                    "error_code": refusal.code,
-                    "error_message": refusal.message,
-                    "configs": [],
-                }
-            )
-    return {"topics": answers}
+
+    async def create(wanted: Any) -> CreateTopicsResponseTopic:
+        if counts[wanted.name] > 1:
+            raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
+        return await _create(call, wanted, validate_only=request.validate_only)
+
+    def refuse(wanted: Any, error: ApiError) -> CreateTopicsResponseTopic:
+        return CreateTopicsResponseTopic(wanted.name, error.code, error.message)
+
+    return CreateTopicsResponse(await answer_each(request.topics, create, refuse))
 
 
-async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> Tree:
+async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> CreateTopicsResponseTopic:
     """Raises ApiError."""
     broker = call.broker
     check_name(wanted.name)
@@ -61,17 +84,21 @@ async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> Tree:
     topic_id = uuid.uuid4()
     if not validate_only:
         await broker.create_topic(wanted.name, topic_id, partitions, settings)
-    topic = broker.topic(wanted.name)
-    listed = [] if topic is None else configs.of_topic(broker, topic)
-    return {
-        "name": wanted.name,
-        "topic_id": None if validate_only else topic_id,
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "num_partitions": partitions,
-        "replication_factor": len(broker.nodes()),
-        "configs": listed,
-    }
+    return CreateTopicsResponseTopic(
+        wanted.name,
+        topic_id=None if validate_only else topic_id,
+        num_partitions=partitions,
+        replication_factor=len(broker.nodes()),
+        configs=_configs(call, wanted.name),
+    )
+
+
+def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:
+    topic = call.broker.topic(name)
+    return [
+        CreateTopicsResponseConfig(each.name, each.value, each.read_only, each.config_source)
+        for each in (() if topic is None else configs.of_topic(call.broker, topic))
+    ]
 
 
 def _partitions(call: NodeCall, wanted: Any) -> int:

@@ -6,44 +6,97 @@ changed; those of groups are the same for all, by the file of the node that is a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
+from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
 from samelog.kafka.apis.topics import configs
-from samelog.kafka.apis.topics.configs import ResourceType
-from samelog.kafka.apis.topics.topics import check_name, denied, unknown
+from samelog.kafka.apis.topics.configs import ConfigSource, ConfigType, ResourceType, Setting
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+class DescribeConfigsResponseSynonym(Entity, frozen=True):
+    """Where a value comes from; here always from one place."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+class DescribeConfigsResponseConfig(Entity, frozen=True):
+    """One setting."""
+
+    name: str
+    value: str
+    read_only: bool
+    config_source: ConfigSource
+    config_type: ConfigType
+    synonyms: Sequence[DescribeConfigsResponseSynonym] = ()
+    is_sensitive: bool = False
+    documentation: str | None = None
+
+
+class DescribeConfigsResponseResult(Entity, frozen=True):
+    """One resource's settings."""
+
+    resource_type: int
+    resource_name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    configs: Sequence[DescribeConfigsResponseConfig] = ()
+
+
+class DescribeConfigsResponse(ResponseBody, frozen=True):
+    """See the module."""
+
+    results: Sequence[DescribeConfigsResponseResult]
+
+
+async def handle(call: NodeCall, request: Any) -> DescribeConfigsResponse:
     """Answer a request."""
     await call.broker.look_for(configs.topics_of(request))
     with_synonyms = getattr(request, "include_synonyms", False)
-    results = [_result(call, each, with_synonyms=with_synonyms) for each in request.resources]
-    return {"results": results}
+
+    async def describe(asked: Any) -> DescribeConfigsResponseResult:
+        keys = asked.configuration_keys
+        return DescribeConfigsResponseResult(
+            asked.resource_type,
+            asked.resource_name,
+            configs=[
+                _config(setting, with_synonyms=with_synonyms)
+                for setting in _settings(call, asked)
+                if keys is None or setting.name in keys
+            ],
+        )
+
+    return DescribeConfigsResponse(await answer_each(request.resources, describe, _refuse))
 
 
-def _result(call: NodeCall, asked: Any, *, with_synonyms: bool) -> Tree:
-    head = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
-    try:
-        found = _configs(call, asked)
-    except ApiError as refusal:
-        return head | {
-            "error_code": refusal.code,
-            "error_message": refusal.message,
-            "configs": [],
-        }
-    keys = asked.configuration_keys
-    listed = [each for each in found if keys is None or each["name"] in keys]
-    if not with_synonyms:
-        listed = [each | {"synonyms": []} for each in listed]
-    return head | {"error_code": ErrorCode.none, "error_message": None, "configs": listed}
+def _refuse(asked: Any, error: ApiError) -> DescribeConfigsResponseResult:
+    return DescribeConfigsResponseResult(
+        asked.resource_type, asked.resource_name, error.code, error.message
+    )
 
 
-def _configs(call: NodeCall, asked: Any) -> list[dict[str, Any]]:
+def _config(setting: Setting, *, with_synonyms: bool) -> DescribeConfigsResponseConfig:
+    source = setting.config_source
+    own = DescribeConfigsResponseSynonym(setting.name, setting.value, source)
+    return DescribeConfigsResponseConfig(
+        setting.name,
+        setting.value,
+        setting.read_only,
+        source,
+        setting.config_type,
+        (own,) if with_synonyms else (),
+    )
+
+
+def _settings(call: NodeCall, asked: Any) -> list[Setting]:
+    """Raises ApiError."""
     broker, name = call.broker, asked.resource_name
     if asked.resource_type == ResourceType.TOPIC:
         check_name(name)
@@ -62,7 +115,7 @@ def _configs(call: NodeCall, asked: Any) -> list[dict[str, Any]]:
         raise ApiError(ErrorCode.invalid_request, text)
     if not broker.may_administer(call.client):
         raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
-    if name not in ("", str(broker.node.number)):
+    if name not in ("", str(broker.number)):
         raise ApiError(ErrorCode.invalid_request, f"ask node {name} itself")
     return configs.of_node(broker) if name else []
 

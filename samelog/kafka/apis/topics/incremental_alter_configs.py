@@ -7,24 +7,23 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaApi, NodeCall
-from samelog.kafka.apis.topics.altering import alter_all, alterable
-from samelog.kafka.apis.topics.topics import check_settings
+from samelog.kafka.apis.checks import check_settings
+from samelog.kafka.apis.topics.alter_configs import AlterConfigsResponse, alter_each
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Tree
 from samelog.sequencer.state.setting_commands import AlterTopic
 from samelog.sequencer.state.topic_settings import KNOWN
+from samelog.sequencer.state.types import Topic
 
 SET, DELETE = 0, 1
 
 
-async def handle(call: NodeCall, request: Any) -> Tree:
+async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
     """Answer a request."""
-    return await alter_all(call, request, _command)
+    return await alter_each(call, request, _command)
 
 
-def _command(call: NodeCall, resource: Any) -> AlterTopic:
+def _command(topic: Topic, resource: Any) -> AlterTopic:
     """Raises ApiError."""
-    topic = alterable(call, resource)
     names = [each.name for each in resource.configs]
     if len(set(names)) != len(names):
         raise ApiError(ErrorCode.invalid_request, "a setting is there twice")

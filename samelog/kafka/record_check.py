@@ -2,10 +2,13 @@
 
 Source: ByteBufferLogInputStream, ProduceRequest.validateRecords, UnifiedLog and LogValidator; their
 order decides on the code where several would do. Old formats are INVALID_RECORD: only brokers whose
-own logs are older than format 2 say UNSUPPORTED_FOR_MESSAGE_FORMAT. The records inside are looked
-at where every session's batches are (sequencer.batch_check).
+own logs are older than format 2 say UNSUPPORTED_FOR_MESSAGE_FORMAT. The records inside are checked
+where every session's batches are (sequencer.ingest.batch_check).
 
-Invariant: what passes is one batch with a valid header and CRC, of a codec that the version allows.
+The CRC is checked once, by whoever takes the batch; a fault that it would hide is told only of a
+batch whose CRC is right (`check_crc`), as Kafka's broker does.
+
+Invariant: what passes is one batch with a valid header, of a codec that the version allows.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ ZSTD_FROM = 7
 _MAGIC_AT = 16
 _SMALLEST_BYTES = 26
 """Of a batch of any format."""
-_CRC_FROM = 21
+_CRC_AT, _CRC_FROM = 17, 21
+_NEWEST_CODEC = max(Codec)
 
 
 def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
@@ -43,15 +47,22 @@ def check_records(records: memoryview | None, *, version: int, limit_bytes: int)
         raise ApiError(ErrorCode.message_too_large, text)
     if len(whole) < HEADER_BYTES:
         raise ApiError(ErrorCode.corrupt_message, f"a record batch of {len(whole)} bytes")
-    if kernels.crc32c(whole[_CRC_FROM:]) != int.from_bytes(whole[17:21], "big"):
-        raise ApiError(ErrorCode.corrupt_message, "the record batch's CRC is wrong")
-    _check_codec(whole, max(Codec))
     try:
+        _check_codec(whole, _NEWEST_CODEC)
         header = read_header(whole)
-    except CorruptBatch as error:
-        raise ApiError(ErrorCode.invalid_record, str(error)) from error
-    _check_header(header)
+        _check_header(header)
+    except (ApiError, CorruptBatch) as fault:
+        check_crc(whole)
+        if isinstance(fault, ApiError):
+            raise
+        raise ApiError(ErrorCode.invalid_record, str(fault)) from fault
     return header
+
+
+def check_crc(batch: memoryview) -> None:
+    """Raises ApiError if a batch is not what its producer wrote."""
+    if kernels.crc32c(batch[_CRC_FROM:]) != int.from_bytes(batch[_CRC_AT:_CRC_FROM], "big"):
+        raise ApiError(ErrorCode.corrupt_message, "the record batch's CRC is wrong")
 
 
 def _only_batch(records: memoryview | None, version: int) -> memoryview:

@@ -1,0 +1,255 @@
+"""What handlers of several APIs check: names and settings of topics, partitions that a client may
+read, which operations it may carry out; and how they answer each part of a request by itself.
+
+Invariant: what is refused changed nothing, and is refused with the code that makes Kafka's clients
+do the right thing: ask for metadata again, wait, or give up. An operation is only told to be
+allowed if the request that it stands for would not be denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from samelog.format.errors import InvalidName, LogFormatError
+from samelog.format.names import check_topic_name
+from samelog.kafka.any_broker import AnyBroker, MergedStream
+from samelog.kafka.api import AnyCall
+from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.codec.errors import ApiError
+from samelog.sequencer.state.topic_settings import KNOWN, problem_with
+from samelog.sequencer.state.types import Topic
+from samelog.wire.errors import FaultCode
+
+PARTITIONS_MAX = 10_000
+NO_OPERATIONS = -(1 << 31)
+"""The client did not ask for them."""
+
+WantedT = TypeVar("WantedT")
+AnswerT = TypeVar("AnswerT")
+
+
+# --- parts of a request -------------------------------------------------------------------------
+
+
+async def answer_each(
+    wanted: Iterable[WantedT],
+    answer: Callable[[WantedT], Awaitable[AnswerT]],
+    refuse: Callable[[WantedT, ApiError], AnswerT],
+    *,
+    failure: ApiError | None = None,
+) -> list[AnswerT]:
+    """Answer every part of a request, in order and each by itself: what `answer` returns, or what
+    `refuse` makes of the ApiError that it raises. `failure`: what all of them are refused with.
+    """
+    found = []
+    for each in wanted:
+        try:
+            if failure is not None:
+                raise failure
+            found.append(await answer(each))
+        except ApiError as error:
+            found.append(refuse(each, error))
+        except LogFormatError as fault:
+            found.append(refuse(each, ApiError(ErrorCode.kafka_storage_error, str(fault))))
+    return found
+
+
+async def catch_up(broker: AnyBroker) -> ApiError | None:
+    """Wait until what was committed before is known here; why that cannot be told."""
+    try:
+        await broker.catch_up()
+    except ApiError as error:
+        return error
+    return None
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+def check_name(name: str) -> str:
+    """Raises ApiError unless `name` is one for topics."""
+    try:
+        return check_topic_name(name)
+    except InvalidName as error:
+        raise ApiError(ErrorCode.invalid_topic_exception, str(error)) from error
+
+
+def check_partitions(count: int) -> int:
+    """Raises ApiError unless a topic may have so many partitions."""
+    if not 1 <= count <= PARTITIONS_MAX:
+        text = f"{count} partitions; a topic has 1 to {PARTITIONS_MAX}"
+        raise ApiError(ErrorCode.invalid_partitions, text)
+    return count
+
+
+def check_replicas(count: int, nodes: int) -> None:
+    """Raises ApiError unless there are so many nodes. All nodes hold every partition anyhow."""
+    if count == 0 or count < -1 or count > nodes:
+        text = f"replication factor {count}; there are {nodes} nodes, and each holds every topic"
+        raise ApiError(ErrorCode.invalid_replication_factor, text)
+
+
+def check_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings, those left out that are null (their default). Raises ApiError."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if value is None and key in KNOWN:
+            continue
+        problem = problem_with(key, value or "")
+        if problem is not None:
+            raise ApiError(ErrorCode.invalid_config, problem)
+        found[key] = value or ""
+    return found
+
+
+def id_of(topic: Topic) -> UUID:
+    """The topic's id, as Kafka writes ids: another one after a hard reset."""
+    return UUID(topic.log_id)
+
+
+def denied(topic: str) -> ApiError:
+    """A client has no right to a topic."""
+    return ApiError(ErrorCode.topic_authorization_failed, f"no right to topic {topic!r}")
+
+
+def unknown(topic: str) -> ApiError:
+    """There is no such topic."""
+    return ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic!r}")
+
+
+def no_partition(topic: str, index: int) -> ApiError:
+    """There is no such partition."""
+    text = f"there is no partition {index} of topic {topic!r}"
+    return ApiError(ErrorCode.unknown_topic_or_partition, text)
+
+
+def administered(broker: AnyBroker, client: KafkaClient, name: str) -> Topic:
+    """A topic that the client may change. Raises ApiError."""
+    if not broker.may_administer(client):
+        raise denied(name)
+    topic = broker.topic(name)
+    if topic is None:
+        raise unknown(name)
+    return topic
+
+
+# --- partitions ---------------------------------------------------------------------------------
+
+
+class Readable(msgspec.Struct, frozen=True):
+    """A partition that a client may read. Offsets below `committed` exist, here or soon."""
+
+    topic: Topic
+    stream: MergedStream
+    committed: int
+
+
+def readable(call: AnyCall, key: str | UUID, index: int, epoch: int = -1) -> Readable:
+    """A partition to read from; `epoch`: what the client takes for the leader epoch, -1 if it does
+    not say. Raises ApiError.
+    """
+    broker = call.broker
+    topic = broker.topic(key)
+    if topic is None and isinstance(key, UUID):
+        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {key}")
+    name = str(key) if topic is None else topic.name
+    if not broker.may_read(call.client, name):
+        raise denied(name)
+    stream = None if topic is None else broker.partition(topic, index)
+    if topic is None or stream is None:
+        raise no_partition(name, index)
+    if stream.fault is not None:
+        raise _of_fault(stream.fault.code, stream.fault.message)
+    if epoch >= 0:
+        check_epoch(broker, epoch)
+    return Readable(topic, stream, broker.committed(topic, index))
+
+
+def check_epoch(broker: AnyBroker, epoch: int) -> None:
+    """Raises ApiError if the client knows of a newer leader than this node, or of an older one."""
+    if broker.epoch < 0 or epoch == broker.epoch:
+        return
+    if epoch < broker.epoch:
+        raise ApiError(ErrorCode.fenced_leader_epoch, f"the leader epoch is {broker.epoch}")
+    raise ApiError(ErrorCode.unknown_leader_epoch, f"epoch {epoch} is not known here yet")
+
+
+def _of_fault(code: FaultCode, message: str) -> ApiError:
+    is_gone = code is FaultCode.TOPIC_GONE
+    error = ErrorCode.unknown_topic_or_partition if is_gone else ErrorCode.kafka_storage_error
+    return ApiError(error, message)
+
+
+async def until_executed(stream: MergedStream, offset: int, deadline: float) -> None:
+    """Wait until the records below an offset are in this node's log. Raises ApiError."""
+    if stream.log.next_offset >= offset:
+        return
+    reached = asyncio.Event()
+
+    def changed() -> None:
+        if stream.fault is not None or stream.log.next_offset >= offset:
+            reached.set()
+
+    stream.add_listener(changed)
+    try:
+        async with asyncio.timeout_at(deadline):
+            await reached.wait()
+    except TimeoutError as error:
+        text = "this node is behind: ask again"
+        raise ApiError(ErrorCode.offset_not_available, text) from error
+    finally:
+        stream.remove_listener(changed)
+    if stream.fault is not None:
+        raise _of_fault(stream.fault.code, stream.fault.message)
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+
+class AclOperation(IntEnum):
+    """What a client may do, by the numbers of its bit (Kafka's AclOperation)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(*operations: AclOperation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_READER = _bits(AclOperation.READ, AclOperation.DESCRIBE)
+_WRITER = _bits(AclOperation.WRITE, AclOperation.DESCRIBE)
+_CLUSTER_USER = _bits(AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE)
+_CLUSTER_ADMIN = _bits(
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+_TOPIC_ADMIN = _CLUSTER_ADMIN | _bits(AclOperation.DELETE, AclOperation.DESCRIBE)
+
+
+def topic_operations(broker: AnyBroker, client: KafkaClient, topic: str) -> int:
+    """What a client may do with a topic, as a bit field."""
+    found = _READER if broker.may_read(client, topic) else 0
+    found |= _WRITER if broker.may_write(client, topic) else 0
+    return found | (_TOPIC_ADMIN if broker.may_administer(client) else 0)
+
+
+def cluster_operations(broker: AnyBroker, client: KafkaClient) -> int:
+    """What a client may do with the cluster, as a bit field."""
+    return _CLUSTER_USER | (_CLUSTER_ADMIN if broker.may_administer(client) else 0)

@@ -52,7 +52,7 @@ def frames(data: bytes) -> None:
     whole, pieces = FrameReader(FRAME_BYTES_MAX), FrameReader(FRAME_BYTES_MAX)
     at_once = _cut(whole, [data])
     assert _cut(pieces, [data[at : at + 5] for at in range(0, len(data), 5)]) == at_once
-    assert pieces.held_bytes <= len(data)
+    assert len(pieces.partial) <= len(data)
 
 
 def _cut(reader: FrameReader, pieces: list[bytes]) -> list[bytes] | str:

@@ -26,6 +26,8 @@ class Memory(Generic[HolderT]):
         self.is_short = False
         self.spells = 0
         """How often it has got short."""
+        self._spells_seen = 0
+        """By `stays_short`."""
 
     @property
     def left(self) -> int:
@@ -42,6 +44,12 @@ class Memory(Generic[HolderT]):
         if self.is_short != was_short:
             self.spells += self.is_short
             self._changed()
+
+    def stays_short(self) -> bool:
+        """Whether memory has been short ever since this was asked last."""
+        stays = self.is_short and self.spells == self._spells_seen
+        self._spells_seen = self.spells
+        return stays
 
     def largest(self) -> HolderT | None:
         """Who holds most."""

@@ -19,19 +19,29 @@ def uniform(
 ) -> Assignment:
     """As even as the subscriptions allow; members keep what they had as far as that is even."""
     topic_of = {number: topic for topic, numbers in topics.items() for number in numbers}
-    hands: dict[str, list[int]] = {member: [] for member in sorted(subscriptions)}
-    free = set(topic_of)
-    for member, hand in hands.items():
-        kept = [n for n in before.get(member, ()) if n in free]
-        hand += [n for n in kept if topic_of[n] in subscriptions[member]]
-        free -= set(hand)
-    for number in sorted(free):
+    hands = _kept(subscriptions, topic_of, before)
+    for number in sorted(topic_of.keys() - {n for hand in hands.values() for n in hand}):
         takers = [m for m, subscribed in subscriptions.items() if topic_of[number] in subscribed]
         if takers:
             min((hands[m] for m in sorted(takers)), key=len).append(number)
     while _level(hands, subscriptions, topic_of):
         pass
     return {member: sorted(hand) for member, hand in hands.items()}
+
+
+def _kept(
+    subscriptions: Mapping[str, set[str]],
+    topic_of: Mapping[int, str],
+    before: Mapping[str, Sequence[int]],
+) -> Assignment:
+    """What members had, and may have on; each partition once."""
+    hands: Assignment = {}
+    free = set(topic_of)
+    for member in sorted(subscriptions):
+        had = [number for number in before.get(member, ()) if number in free]
+        hands[member] = [n for n in had if topic_of[n] in subscriptions[member]]
+        free -= set(hands[member])
+    return hands
 
 
 def _level(

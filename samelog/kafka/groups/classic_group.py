@@ -36,9 +36,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """A group of the classic protocol. `delay_left_s`: by how much its first rebalance may still be
-    put off, in favour of members that start a little later.
-    """
+    """A group of the classic protocol."""
 
     group_id: str
     generation: int = 0
@@ -53,8 +51,10 @@ class ClassicGroup:
     """Ids that were given to members that have not joined with them yet."""
     unsynced: set[str] = field(default_factory=set)
     """Members that have not asked for their assignment in this generation."""
-    delay_left_s: float = 0.0
-    in_delay: bool = False
+    delay_left_s: float | None = None
+    """By how much its first rebalance may still be put off, in favour of members that start a
+    little later; None: it is not being put off.
+    """
     has_newcomer: bool = False
     was_used: bool = False
     """Somebody committed since the last look for groups that nobody uses."""

@@ -87,12 +87,12 @@ class Rebalance:
         was_empty = group.phase is Phase.EMPTY
         self._enter(group, Phase.PREPARING)
         wait_s = group.rebalance_timeout_s
-        group.in_delay = False
+        group.delay_left_s = None
         if was_empty:
             delay_s = self._limits.initial_rebalance_delay_ms / 1000
-            group.in_delay = delay_s > 0
-            group.delay_left_s = max(0.0, wait_s - delay_s)
-            wait_s = delay_s if group.in_delay else wait_s
+            if delay_s > 0:
+                group.delay_left_s = max(0.0, wait_s - delay_s)
+                wait_s = delay_s
         timers.set(group.group_id, JOIN, now + wait_s)
         self.maybe_complete(group)
 
@@ -106,13 +106,13 @@ class Rebalance:
 
     def maybe_complete(self, group: ClassicGroup) -> None:
         """Go on as soon as nobody is missing."""
-        waits = group.in_delay and group.members
+        waits = group.delay_left_s is not None and group.members
         if group.phase is Phase.PREPARING and not waits and group.all_have_joined:
             self.complete(group)
 
     def join_timeout(self, group: ClassicGroup) -> None:
         """The time to join is over, or the first delay is."""
-        if group.in_delay and group.has_newcomer and group.delay_left_s > 0:
+        if group.has_newcomer and group.delay_left_s:
             group.has_newcomer = False
             delay_s = min(self._limits.initial_rebalance_delay_ms / 1000, group.delay_left_s)
             group.delay_left_s -= delay_s
@@ -125,7 +125,7 @@ class Rebalance:
         for name, member in list(group.members.items()):
             if member.joining is None and member.record.instance_id is None:
                 self.drop(group, name, ErrorCode.unknown_member_id)
-        group.in_delay = group.has_newcomer = False
+        group.delay_left_s, group.has_newcomer = None, False
         if group.members and not group.elect_leader():
             wait_s = group.rebalance_timeout_s  # only absent static members: theirs is their own
             self._outbox.timers.set(group.group_id, JOIN, self._outbox.now + wait_s)

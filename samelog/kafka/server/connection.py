@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from types import CoroutineType
 from typing import Any, cast
@@ -40,6 +42,21 @@ TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
 
 
+class _ConnectionPhase(Enum):
+    OPEN = auto()
+    ENDING = auto()
+    """The client has closed, and what it had sent to be written is being taken."""
+    OVER = auto()
+
+
+@dataclass(slots=True)
+class _Stranger:
+    """A client that has not authenticated yet."""
+
+    since: float
+    requests: int = 0
+
+
 class KafkaConnection(asyncio.Protocol):
     """Made by a listener only."""
 
@@ -62,22 +79,16 @@ class KafkaConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._pipeline = RequestPipeline(limits, self._loop.time())
         self._client: KafkaClient | None = None
-        self._opened_at = self._loop.time()
+        self._stranger: _Stranger | None = _Stranger(self._loop.time())
+        """Until it was noticed that the client has authenticated."""
         self._transport: asyncio.Transport | None = None
         self._waited: set[asyncio.Future[Any]] = set()
         self._busy_with: KafkaApi[Any] | None = None
         """A handler of it is to return before the next one begins."""
         self._is_paused = False
-        self._is_over = False
+        self._phase = _ConnectionPhase.OPEN
         self._muted_until = 0.0
-        """Nothing is taken from the client before: it has asked for too much."""
-        self._will_unmute = False
-        self._is_known = False
-        """Whether it was noticed that the client has authenticated."""
-        self._asked = 0
-        """Requests before that."""
-        self._is_ending = False
-        """The client has closed, and what it had sent to be written is being taken."""
+        """Nothing is taken from the client before: it has asked for too much. 0: it has not."""
         self._reason = ""
 
     # --- what the event loop calls ----------------------------------------------------------------
@@ -88,19 +99,19 @@ class KafkaConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
         self._client = self._admit(self, self._transport)
         if self._client is None:
-            self._is_over = True
+            self._phase = _ConnectionPhase.OVER
             self._transport.abort()
         elif self._client.identity:
             self._known()
 
     def _known(self) -> None:
         """It is certain who the client is: its requests may have their full length."""
-        self._is_known = True
+        self._stranger = None
         self._pipeline.open()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
-        if self._is_over:
+        if self._phase is not _ConnectionPhase.OPEN:
             return
         try:
             self._pipeline.received(data, self._loop.time())
@@ -120,9 +131,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
-        self._is_ending = not self._is_over
-        self._is_over = True
-        is_writing = self._is_ending and self._busy_with is produce.API
+        is_ending = self._phase is _ConnectionPhase.OPEN
+        self._phase = _ConnectionPhase.ENDING if is_ending else _ConnectionPhase.OVER
+        is_writing = is_ending and self._busy_with is produce.API
         for future in tuple(self._waited):
             if not (is_writing and isinstance(future, asyncio.Task)):
                 future.cancel()
@@ -130,12 +141,12 @@ class KafkaConnection(asyncio.Protocol):
 
     def _take_rest(self) -> None:
         """Begin the writes that were not begun yet; when all of them have been, end."""
-        while self._is_ending:
+        while self._phase is _ConnectionPhase.ENDING:
             if self._busy_with is not None:
                 return
             request = self._pipeline.next_request()
             if request is None:
-                self._is_ending = False
+                self._phase = _ConnectionPhase.OVER
             elif request.frame[: len(PRODUCE_PREFIX)] == PRODUCE_PREFIX:
                 self._start(request)
         self._memory.hold(self, 0)
@@ -156,35 +167,32 @@ class KafkaConnection(asyncio.Protocol):
             if request is None:
                 break
             self._start(request)
-            if not self._is_known and self._is_refused():
+            if self._stranger is not None and self._is_refused(self._stranger):
                 return
         else:
             self._loop.call_soon(self._go_on)
         self._flush()
 
-    def _is_refused(self) -> bool:
+    def _is_refused(self, stranger: _Stranger) -> bool:
         """Whether a client that had not authenticated yet is closed after its last request."""
         client = self._client
-        self._asked += 1
+        stranger.requests += 1
         if client is None:
             return True
         if client.identity:
             self._known()
-        elif client.rejected or self._asked >= STRANGERS_REQUESTS:
+        elif client.rejected or stranger.requests >= STRANGERS_REQUESTS:
             self.close(client.rejected or "too many requests before authentication")
             return True
         return False
 
     def _may_start(self) -> bool:
         """While memory is short, nothing is answered to who has not read the last answers."""
-        if self._busy_with is not None or self._is_over:
+        if self._busy_with is not None or self._phase is not _ConnectionPhase.OPEN:
             return False
         if self._memory.is_short and self._unsent_bytes() > 0:
             return False
-        return not (self._muted_until and self._is_muted())
-
-    def _is_muted(self) -> bool:
-        return self._muted_until > 0.0 and self._loop.time() < self._muted_until
+        return not self._muted_until
 
     def _unsent_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -192,7 +200,7 @@ class KafkaConnection(asyncio.Protocol):
     def _account(self) -> None:
         """Say how much memory this connection holds."""
         transport = self._transport
-        if not self._is_over and transport is not None:
+        if self._phase is _ConnectionPhase.OPEN and transport is not None:
             held = self._pipeline.held_bytes + transport.get_write_buffer_size()
             self._memory.hold(self, held)
 
@@ -203,17 +211,17 @@ class KafkaConnection(asyncio.Protocol):
         output, pause_s = started.encode(answer, self._client, now)
         self._pipeline.answered(number, output)
         if pause_s:
+            if not self._muted_until:
+                self._loop.call_later(pause_s, self._unmute)
             self._muted_until = max(self._muted_until, now + pause_s)
-            if not self._will_unmute:
-                self._unmute()
 
     def _unmute(self) -> None:
         """Go on, once it is time."""
         left = self._muted_until - self._loop.time()
-        self._will_unmute = left > 0
         if left > 0:
             self._loop.call_later(left, self._unmute)
         else:
+            self._muted_until = 0.0
             self._go_on()
 
     def _start(self, request: NumberedRequest) -> None:
@@ -245,10 +253,10 @@ class KafkaConnection(asyncio.Protocol):
         self._waited.discard(future)
         if isinstance(future, asyncio.Task):
             self._busy_with = None
-        if self._is_ending:
+        if self._phase is _ConnectionPhase.ENDING:
             self._take_rest()
         error = None if future.cancelled() else future.exception()
-        if self._is_over or future.cancelled():
+        if self._phase is not _ConnectionPhase.OPEN or future.cancelled():
             return
         if error is not None:
             self._failed(error)
@@ -292,9 +300,7 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wants = self._pipeline.wants_input and not self._memory.is_short
-        if self._muted_until:
-            wants = wants and not self._is_muted()
+        wants = self._pipeline.wants_input and not self._memory.is_short and not self._muted_until
         if wants and self._is_paused:
             transport.resume_reading()
         elif not wants and not self._is_paused:
@@ -306,8 +312,8 @@ class KafkaConnection(asyncio.Protocol):
     def check_deadlines(self, now: float) -> None:
         """Close the connection if the client has let a deadline pass."""
         reason = self._pipeline.overdue(now)
-        if self._client is not None and not self._client.identity:
-            is_late = now - self._opened_at > AUTHENTICATE_S
+        if self._stranger is not None:
+            is_late = now - self._stranger.since > AUTHENTICATE_S
             reason = "not authenticated in time" if is_late else reason
         if reason is not None:
             self.close(reason)
@@ -316,10 +322,10 @@ class KafkaConnection(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """Send what is ready, and close."""
-        if self._is_over or self._transport is None:
+        if self._phase is not _ConnectionPhase.OPEN or self._transport is None:
             return
         self._reason = reason
         self._flush()
-        self._is_over = True
+        self._phase = _ConnectionPhase.OVER
         self._transport.close()
         self._loop.call_later(1.0, self._transport.abort)

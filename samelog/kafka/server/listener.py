@@ -61,23 +61,15 @@ class Listener:
         self.config = config
         self.authenticator: Authenticator | None = None
         """Whom it lets in, where names and passwords are asked for."""
-        self.files = config.tls or node_tls
-        self._context: ssl.SSLContext | None = None
+        self._node_tls = node_tls
         self._newest: ssl.SSLContext | None = None
         """Of the files as they are now; that which the server was opened with hands on to it."""
         self.port = 0
         self._limits = limits
-        self._pipeline_limits = PipelineLimits(
-            request_bytes=limits.max_request_bytes,
-            waiting_bytes=limits.max_request_bytes,
-            frame_s=limits.request_s,
-            idle_s=limits.idle_s,
-        )
         self._dispatcher = dispatcher
         self._allowances = allowances
         self._memory: Memory[KafkaConnection] = Memory(limits.max_memory_bytes, self._pace)
         self.tally = ListenerTally(held=lambda: self._memory.total)
-        self._spells_seen = 0
         self._connections: dict[KafkaConnection, KafkaClient] = {}
         self._hosts: Counter[str] = Counter()
         self._log = RateLimitedLog(log, SystemClock())
@@ -89,18 +81,18 @@ class Listener:
         loop = asyncio.get_running_loop()
         address, security = self.config.listen, self.config.security
         try:
-            if security is not Security.PLAINTEXT:
-                self._context = self._make_context()
-                self._newest = first = self._context
-                hand_on(first, lambda: self._newest or first)
+            context = None if security is Security.PLAINTEXT else self._make_context()
+            if context is not None:
+                hand_on(context, lambda: self._newest or context)
+            self._newest = context
             self._server = await loop.create_server(
                 self._accept,
                 address.host,
                 address.port,
                 backlog=BACKLOG,
-                ssl=self._context,
-                ssl_handshake_timeout=HANDSHAKE_S if self._context else None,
-                ssl_shutdown_timeout=CLOSE_S if self._context else None,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S if context else None,
+                ssl_shutdown_timeout=CLOSE_S if context else None,
             )
         except TlsFault as fault:
             raise ListenerFault(f"kafka listener {self.config.name!r}: {fault}") from fault
@@ -111,9 +103,14 @@ class Listener:
         self.port = int(self._server.sockets[0].getsockname()[1])
         self._timer = loop.call_later(CHECK_S, self._check_deadlines)
 
+    @property
+    def files(self) -> TlsFiles:
+        """Its certificates."""
+        return self.config.tls or self._node_tls
+
     def renew(self) -> None:
         """Take changed certificates for new connections. Raises TlsFault, changing nothing."""
-        if self._context is not None:
+        if self._newest is not None:
             self._newest = self._make_context()
 
     def _make_context(self) -> ssl.SSLContext:
@@ -122,9 +119,15 @@ class Listener:
         return open_context(self.files, ask_certificate=is_mutual)
 
     def _accept(self) -> KafkaConnection:
+        limits = PipelineLimits(
+            request_bytes=self._limits.max_request_bytes,
+            waiting_bytes=self._limits.max_request_bytes,
+            frame_s=self._limits.request_s,
+            idle_s=self._limits.idle_s,
+        )
         return KafkaConnection(
             self._dispatcher,
-            self._pipeline_limits,
+            limits,
             self._memory,
             admit=self._admit,
             ended=self._ended,
@@ -208,9 +211,8 @@ class Listener:
         be begun requests, of which none can go on.
         """
         largest = self._memory.largest()
-        if self._memory.is_short and self._memory.spells == self._spells_seen and largest:
+        if self._memory.stays_short() and largest:
             largest.close("the memory for clients is full, and this one has most of it")
-        self._spells_seen = self._memory.spells
 
     async def close(self) -> None:
         """Take no more connections, and end those there are."""

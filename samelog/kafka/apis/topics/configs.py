@@ -72,7 +72,7 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-class Setting(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One setting, with its value as text."""
 
     name: str
@@ -126,11 +126,11 @@ def _archiving(broker: Broker) -> dict[str, str]:
     }
 
 
-def of_topic(broker: Broker, topic: Topic) -> list[Setting]:
+def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     """All settings of a topic."""
     defaults = topic_defaults(broker)
     return [
-        _setting(
+        _entry(
             key,
             topic.settings.get(key, default),
             ConfigSource.TOPIC if key in topic.settings else ConfigSource.DEFAULT,
@@ -140,7 +140,7 @@ def of_topic(broker: Broker, topic: Topic) -> list[Setting]:
     ]
 
 
-def of_node(broker: Broker) -> list[Setting]:
+def of_node(broker: Broker) -> list[ConfigEntry]:
     """What this node's configuration file says, under Kafka's names."""
     config: NodeConfig = broker.config
     values = {
@@ -154,16 +154,14 @@ def of_node(broker: Broker) -> list[Setting]:
     }
     if config.kafka.rack:
         values[RACK] = config.kafka.rack
-    return [
-        _setting(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()
-    ]
+    return [_entry(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()]
 
 
 def _group_limits(limits: GroupLimits) -> dict[str, str]:
     return {name: str(getattr(limits, field)) for name, field in GROUP_SETTINGS.items()}
 
 
-def of_group(broker: Broker) -> list[Setting]:
+def of_group(broker: Broker) -> list[ConfigEntry]:
     """What counts for every group of the consumer protocol, under the names of a group's own."""
     limits = broker.config.kafka.groups
     values = {
@@ -171,10 +169,9 @@ def of_group(broker: Broker) -> list[Setting]:
         SESSION_MS: limits.consumer_session_timeout_ms,
     }
     return [
-        _setting(key, str(value), ConfigSource.FILE, read_only=True)
-        for key, value in values.items()
+        _entry(key, str(value), ConfigSource.FILE, read_only=True) for key, value in values.items()
     ]
 
 
-def _setting(key: str, value: str, source: ConfigSource, *, read_only: bool) -> Setting:
-    return Setting(key, value, source, _TYPES.get(key, ConfigType.STRING), read_only)
+def _entry(key: str, value: str, source: ConfigSource, *, read_only: bool) -> ConfigEntry:
+    return ConfigEntry(key, value, source, _TYPES.get(key, ConfigType.STRING), read_only)

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
 from samelog.kafka.apis.topics import configs
-from samelog.kafka.apis.topics.configs import ConfigSource, ConfigType, ResourceType, Setting
+from samelog.kafka.apis.topics.configs import ConfigEntry, ConfigSource, ConfigType, ResourceType
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
@@ -82,7 +82,7 @@ def _refuse(asked: Any, error: ApiError) -> DescribeConfigsResponseResult:
     )
 
 
-def _config(setting: Setting, *, with_synonyms: bool) -> DescribeConfigsResponseConfig:
+def _config(setting: ConfigEntry, *, with_synonyms: bool) -> DescribeConfigsResponseConfig:
     source = setting.config_source
     own = DescribeConfigsResponseSynonym(setting.name, setting.value, source)
     return DescribeConfigsResponseConfig(
@@ -95,7 +95,7 @@ def _config(setting: Setting, *, with_synonyms: bool) -> DescribeConfigsResponse
     )
 
 
-def _settings(call: NodeCall, asked: Any) -> list[Setting]:
+def _settings(call: NodeCall, asked: Any) -> list[ConfigEntry]:
     """Raises ApiError."""
     broker, name = call.broker, asked.resource_name
     if asked.resource_type == ResourceType.TOPIC:

@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import Refused, StreamListener

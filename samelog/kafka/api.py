@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.primitives import ByteBuffer
 
 if TYPE_CHECKING:

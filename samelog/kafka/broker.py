@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.archiver.policy import Policy
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns

@@ -22,7 +22,7 @@ from typing import Any, cast
 from samelog.format.errors import InvariantError
 from samelog.kafka.api import KafkaApi, MaybeResponse
 from samelog.kafka.apis.records import produce
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.clients.memory import Memory
 from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest

@@ -16,7 +16,7 @@ from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
 from samelog.kafka.apis.records import produce
 from samelog.kafka.apis.session import api_versions
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.headers import (
     RequestHeader,

@@ -20,7 +20,7 @@ from samelog.config.tables.kafka import (
     Security,
 )
 from samelog.config.tables.shared import TlsFiles
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.clients.memory import Memory
 from samelog.kafka.clients.pipeline import PipelineLimits
 from samelog.kafka.clients.quotas import Allowances

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
 from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.runtime.clock import Clock
 

@@ -20,7 +20,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.values import Address, parse_address
 from samelog.kafka.apis.groups import find_coordinator
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable
 from samelog.kafka.codec.schemas import read_response, write_request
 from samelog.kafka.sidecar.upstream import Upstream

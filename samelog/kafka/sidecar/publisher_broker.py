@@ -17,7 +17,7 @@ from samelog.config.tables.client import PublisherKafka
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
 from samelog.kafka.any_broker import MergedStream
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.session_log import SidecarLog
 from samelog.runtime.clock import Clock

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
 from samelog.kafka.any_broker import AppendResult, BatchLog, MergedStream
-from samelog.kafka.clients.client import KafkaClient
+from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import GroupForwarder

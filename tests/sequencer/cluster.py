@@ -22,7 +22,6 @@ from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
 
-DEADLINE_S = PATIENCE_S  # less where a planted bug is to be found
 SNAPSHOT_INTERVAL_S = 0.5
 
 
@@ -74,7 +73,7 @@ async def join(path: Path, node: Node) -> Node:
     config = load_node(cluster.join().config_file)
     await node.changes.add(config.name, str(config.listen))
     tls = ReloadingContext(config.tls)
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         place = await find_place(config, tls)
     joined = Node(
         config,
@@ -102,10 +101,10 @@ async def leader_of(nodes: list[Node]) -> Node:
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition; fail when it does not hold in time."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + DEADLINE_S
+    deadline = loop.time() + PATIENCE_S
     while not condition():
         if loop.time() > deadline:
-            raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
         await asyncio.sleep(0.01)
 
 

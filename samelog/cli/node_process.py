@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from samelog.cli.output import fail, talk
-from samelog.cli.reload import NodeReload, take_over
+from samelog.cli.reload import NodeReload
 from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
@@ -27,7 +27,7 @@ from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
-from samelog.sequencer.host import Host
+from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.store import RaftStoreError
 from samelog.sequencer.serving import serve_node
@@ -71,20 +71,13 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     def changed() -> None:
         start_log(reload.config.log_level)
         if running is not None:
-            take_over(running, reload)
+            running.reconfigure(reload.config, reload.problem)
 
     def make(place: NodePlace | None) -> Node:
         nonlocal running
-        running = node = Node(
-            reload.config,
-            fs=fs,
-            clock=SystemClock(),
-            tls=tls,
-            rng=random.Random(),
-            bootstrap=bootstrap,
-            place=place,
-            host=Host(open_http=administration.open),
-        )
+        host = Host(open_http=administration.open)
+        given = NodeResources(reload.config, fs, SystemClock(), tls, random.Random(), host)
+        running = node = Node(given, bootstrap=bootstrap, place=place)
         if config.kafka.listeners:
             node.services.append(KafkaService(_kafka_parts(node)))
         api.node = node

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from samelog.config.load import node_config, read_node
 from samelog.config.settings import changed_settings, with_reloadable
 from samelog.config.values import ConfigError
-from samelog.kafka.service import KafkaService
 from samelog.runtime.reload import ConfigProblem, tell_changes
-from samelog.sequencer.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +50,3 @@ class NodeReload:
             self.config = with_reloadable(self.config, found)
             self.on_change()
             tell_changes(log, changed)
-
-
-def take_over(node: Node, reload: NodeReload) -> None:
-    """Let a node go by it from now on."""
-    config = node.config = reload.config
-    node.status.config_problem = reload.problem
-    node.rights.grant(config.grants)
-    node.quotas.limit(config.quotas)
-    for service in node.services:
-        if isinstance(service, KafkaService):
-            service.limit(config.kafka.quotas)

@@ -89,13 +89,13 @@ class ProducerLog:
         """Hear of what the cluster decides."""
         self._is_started = True
         self._intake.watch(self)
-        self._intake.on_verdicts = self.committed
+        self._intake.watch_verdicts(self)
 
     def close(self) -> None:
         """Nobody waits any more; may be called without `start`."""
         if self._is_started:
             self._intake.unwatch(self)
-        self._intake.on_verdicts = lambda merge: None
+        self._intake.unwatch_verdicts(self)
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class ProducerLog:
 
     # --- what became of it ------------------------------------------------------------------------
 
-    def committed(self, merge: Merge) -> None:
+    def merge_committed(self, merge: Merge) -> None:
         """A merge instruction is committed: it says what became of the batches in it."""
         offset = merge.base_offset
         for part in merge.ranges:

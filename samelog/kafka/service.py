@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
-from samelog.config.tables.kafka import ClientQuota, Security
+from samelog.config.tables.kafka import Security
+from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker, BrokerParts
 from samelog.kafka.clients.quotas import Allowances
 from samelog.kafka.clients.sasl import Authenticator
@@ -55,9 +56,9 @@ class KafkaService:
         parts.member.measures.kafka = {each.config.name: each.tally for each in self.listeners}
         self._watch: FileWatch | None = None
 
-    def limit(self, quotas: Sequence[ClientQuota]) -> None:
-        """These are what clients may ask for from now on."""
-        self._allowances.change(quotas)
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Go by its quotas from now on."""
+        self._allowances.change(config.kafka.quotas)
 
     async def start(self) -> None:
         """Open every listener. Raises ListenerFault."""

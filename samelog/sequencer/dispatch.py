@@ -7,27 +7,43 @@ the default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Protocol
 
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection, Handler
-from samelog.sequencer.cluster.peers import PeerServer
+from samelog.sequencer.cluster.peers import PeerListener, PeerServer
+from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.state.commands import Member
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, Hello, Role, Welcome
 
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
-
 WINDOW_BYTES = 16 << 20
+
+
+class Introduction(PeerListener, Protocol):
+    """What a node does with its peers."""
+
+    def peer_introduced(self, node: int, boot: int) -> None:
+        """A peer dials in, in this boot of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a connection may lead to."""
+
+    member: MemberParts
+    logs: LogParts
+    peers: PeerParts
+    listener: Introduction
 
 
 class Dispatcher:
     """Handles a new connection until its Hello. Implements transport.Handler."""
 
-    def __init__(self, node: Node, connection: Connection) -> None:
-        self._node = node
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
         self._connection = connection
 
     def on_message(self, message: AnyMessage) -> None:
@@ -43,32 +59,33 @@ class Dispatcher:
                 FaultCode.UNSUPPORTED_VERSION,
                 f"protocol version {hello.version}, this node speaks {PROTOCOL_VERSION}",
             )
-        cluster = self._node.config.cluster
+        cluster = self._gate.member.config.cluster
         if hello.cluster and hello.cluster != cluster:
             raise ProtocolFault(
                 FaultCode.WRONG_CLUSTER, f"this is cluster {cluster!r}, not {hello.cluster!r}"
             )
 
     def _handler(self, hello: Hello) -> Handler:
+        member, logs = self._gate.member, self._gate.logs
         match hello.role:
             case Role.RAFT:
                 return self._peer(hello)
             case Role.PUSH:
                 self._welcome()
-                server = PushServer(self._connection, hello, self._node.intake, self._node.rights)
-                return self._node.connections.pushing(server)
+                server = PushServer(self._connection, hello, logs.intake, member.rights)
+                return member.connections.pushing(server)
             case Role.PULL:
                 self._welcome()
-                reader = PullServer(self._connection, hello, self._node.source, self._node.rights)
-                return self._node.connections.pulling(reader)
+                reader = PullServer(self._connection, hello, logs.source, member.rights)
+                return member.connections.pulling(reader)
 
     def _peer(self, hello: Hello) -> Handler:
         name = hello.node or ""
         if str(self._connection.identity) != f"samelog://node/{name}":
             self._deny(f"speak for node {name}")
-        member = self._node.members.named(name)
+        member = self._gate.peers.members.named(name)
         if member is None or hello.number not in (None, member.number):
-            self._connection.send(self._node.members.told())
+            self._connection.send(self._gate.peers.members.told())
             raise ProtocolFault(
                 FaultCode.NOT_A_MEMBER,
                 f"{name} is no member of this cluster, or not number {hello.number}",
@@ -76,7 +93,7 @@ class Dispatcher:
             )
         if hello.number is None:
             return self._introduce(member)
-        known = self._node.replica.machine.state.boots.get(name, 0)
+        known = self._gate.logs.machine.state.boots.get(name, 0)
         if hello.boot < known:
             raise ProtocolFault(
                 FaultCode.STALE_BOOT,
@@ -84,15 +101,15 @@ class Dispatcher:
                 "this is an old copy of the node's directory: remove it and add the node anew",
             )
         self._welcome()
-        self._node.peer_introduced(member.number, hello.boot)
-        return PeerServer(member.number, self._connection, self._node)
+        self._gate.listener.peer_introduced(member.number, hello.boot)
+        return PeerServer(member.number, self._connection, self._gate.listener)
 
     def _introduce(self, member: Member) -> Handler:
         """A node with an empty directory asks for its number: tell it, and who else is there."""
-        self._connection.send(self._node.members.told())
-        started = self._node.replica.machine.state.started
+        self._connection.send(self._gate.peers.members.told())
+        started = self._gate.logs.machine.state.started
         self._welcome(is_fresh=member.number not in started)
-        return Dispatcher(self._node, self._connection)
+        return Dispatcher(self._gate, self._connection)
 
     def _deny(self, what: str) -> None:
         raise ProtocolFault(
@@ -104,12 +121,12 @@ class Dispatcher:
     def _welcome(self, *, is_fresh: bool = False) -> None:
         self._connection.send(
             Welcome(
-                cluster=self._node.config.cluster,
-                node=self._node.config.name,
+                cluster=self._gate.member.config.cluster,
+                node=self._gate.member.config.name,
                 window_bytes=WINDOW_BYTES,
-                max_batch_bytes=self._node.batch_bytes,
-                boot=self._node.directory.record.boot,
-                number=self._node.number,
+                max_batch_bytes=self._gate.logs.intake.batch_bytes,
+                boot=self._gate.member.directory.record.boot,
+                number=self._gate.peers.number,
                 is_fresh=is_fresh,
             )
         )

@@ -11,14 +11,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 from samelog.archiver.copies.process import ProcessCopier, SegmentCopier
+from samelog.config.tables.node import NodeConfig
+from samelog.runtime.clock import Clock
 from samelog.runtime.counters import Histogram
 from samelog.runtime.disk.syncer import GroupSync, Syncer
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.network.byte_stream import OpenProtocol
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.watch import FileWatch
+from samelog.store.disk.files import FileSystem
 
 
 class NodeSyncer(Syncer, Protocol):
@@ -44,6 +49,9 @@ class Service(Protocol):
 
     async def start(self) -> None:
         """The node is as current as the cluster: open. Raises what the node is to end with."""
+
+    def reconfigure(self, config: NodeConfig) -> None:
+        """Go by what may change while it runs."""
 
     async def close(self) -> None:
         """The node stops: end every connection."""
@@ -87,3 +95,15 @@ class Host:
 
 
 REAL_HOST = Host()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """What a node is given when it is made."""
+
+    config: NodeConfig
+    fs: FileSystem
+    clock: Clock
+    tls: ReloadingContext
+    rng: Random
+    host: Host = REAL_HOST

@@ -12,18 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.admin.answers import NodeState
+from samelog.archiver.node_archive import NodeArchive
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
+from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
@@ -67,6 +71,7 @@ class LogParts:
     intake: Intake
     source: NodeLogSource
     repair: Repair
+    quotas: QuotaKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,15 @@ class RaftParts:
     coordinator: Coordinator
     staging: Staging
     snapshotter: Snapshotter
+
+
+@dataclass(frozen=True, slots=True)
+class CareParts:
+    """What looks after the files of one replica."""
+
+    scrubber: Scrubber
+    file_guard: FileGuard
+    archive: NodeArchive
 
 
 @dataclass(frozen=True, slots=True)

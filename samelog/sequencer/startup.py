@@ -8,53 +8,57 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
+from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.host import Service
+from samelog.sequencer.merge.merging import Merging
+from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.commands import NodeStarted
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
 RETRY_S = 0.1
 LOOK_S = 0.05
 
 
-async def come_up(node: Node) -> None:
+async def come_up(
+    member: MemberParts, group_replica: GroupReplica, services: Sequence[Service]
+) -> None:
     """Become Live: applied and executed up to what was committed when the node started."""
-    node.status.state = NodeState.SYNCING
+    member.status.state = NodeState.SYNCING
+    raft, logs = group_replica.raft, group_replica.logs
     # A look now and then is all these waits need: nobody is told when they end.
-    while (index := await node.group.read_index()) is None:  # noqa: ASYNC110
+    while (index := await raft.group.read_index()) is None:  # noqa: ASYNC110
         await asyncio.sleep(RETRY_S)
-    await node.replica.wait_applied(index)
-    node.replica.forget_deleted()
-    node.sessions.set_gaps_aside()
-    partitions = node.replica.machine.state.partitions
+    await raft.replica.wait_applied(index)
+    raft.replica.forget_deleted()
+    logs.sessions.set_gaps_aside()
+    partitions = logs.machine.state.partitions
     wanted = {number: partition.next_offset for number, partition in partitions.items()}
-    node.reporter.state_all()
-    while not _executed(node, wanted):  # noqa: ASYNC110
+    group_replica.reporter.state_all()
+    while not _executed(logs.merging, wanted):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
-    for service in node.services:
+    for service in services:
         await service.start()
-    node.status.state = NodeState.LIVE
-    await _record_boot(node)
+    member.status.state = NodeState.LIVE
+    await _record_boot(member, raft.proposer)
 
 
-def _executed(node: Node, wanted: Mapping[int, int]) -> bool:
-    partitions = node.merging.partitions
+def _executed(merging: Merging, wanted: Mapping[int, int]) -> bool:
     return all(
-        number not in partitions or partitions[number].log.next_offset >= offset
+        number not in merging.partitions or merging.partitions[number].log.next_offset >= offset
         for number, offset in wanted.items()
     )
 
 
-async def _record_boot(node: Node) -> None:
+async def _record_boot(member: MemberParts, proposer: Proposer) -> None:
     """Let the cluster remember this boot, however long there may be no leader."""
-    command = NodeStarted(node.config.name, node.directory.record.boot, node.number)
+    record = member.directory.record
+    command = NodeStarted(member.config.name, record.boot, record.number)
     while True:
         try:
-            await node.proposer.propose(command)
+            await proposer.propose(command)
         except TimeoutError:
             continue
         return

@@ -11,12 +11,13 @@ from samelog.consensus import Role
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.dispatch import Dispatcher
+from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge import merger
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft import coordinator
-from samelog.sequencer.raft.coordinator import Coordinator, Ends, NodeView
+from samelog.sequencer.raft.coordinator import Coordinator, NodeView
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state.commands import Merge, OpenRun, Range, Verdict
@@ -176,7 +177,7 @@ def believe_any_boot() -> Iterator[None]:
     original = Dispatcher._peer
 
     def peer(self: Dispatcher, hello: Any) -> Any:
-        boots = self._node.replica.machine.state.boots
+        boots = self._gate.logs.machine.state.boots
         with patch.dict(boots, {hello.node: 0}):
             return original(self, hello)
 

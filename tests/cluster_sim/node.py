@@ -16,7 +16,7 @@ from samelog.config.values import Address
 from samelog.consensus import Entry, Role, Snapshot
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
-from samelog.sequencer.host import Host
+from samelog.sequencer.host import Host, NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
 from samelog.sequencer.raft.store import RaftStoreError
@@ -161,15 +161,10 @@ class NodeActor(Actor):
             boot=lambda: f"{self.host} {self.power_losses}",
             new_copier=lambda: SimCopier(self.world, fs, process),
         )
-        node = Node(
-            self.config(),
-            fs=fs,
-            clock=self.clock,
-            tls=cast(Any, self.tls()),
-            rng=random.Random(f"{process.name} {self.world.options.seed}"),
-            bootstrap=self.bootstraps,
-            host=host,
-        )
+        rng = random.Random(f"{process.name} {self.world.options.seed}")
+        tls = cast(Any, self.tls())
+        given = NodeResources(self.config(), fs, self.clock, tls, rng, host)
+        node = Node(given, bootstrap=self.bootstraps)
         self.bootstraps = False
         node.group._applier = _Recorder(self, node.group._applier)
         node.group._send = partial(self._sends, node.group._send)

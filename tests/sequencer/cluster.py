@@ -13,11 +13,13 @@ from typing import Any
 from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
+from samelog.config.tables.node import NodeConfig
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import dedup_producer_id
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.joining import find_place
+from samelog.sequencer.host import NodeResources
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
@@ -56,14 +58,13 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
     cluster.prepare()
     config = load_node(cluster.nodes[number].config_file)
     config = replace(config, snapshot_interval_s=SNAPSHOT_INTERVAL_S)
-    return Node(
-        config,
-        fs=OsFileSystem(),
-        clock=SystemClock(),
-        tls=ReloadingContext(config.tls),
-        rng=random.Random(number),
-        bootstrap=bootstrap,
-    )
+    return Node(resources(config, number), bootstrap=bootstrap)
+
+
+def resources(config: NodeConfig, seed: int) -> NodeResources:
+    """What a node of this process is given."""
+    tls = ReloadingContext(config.tls)
+    return NodeResources(config, OsFileSystem(), SystemClock(), tls, random.Random(seed))
 
 
 async def join(path: Path, node: Node) -> Node:
@@ -72,18 +73,10 @@ async def join(path: Path, node: Node) -> Node:
     cluster.prepare()
     config = load_node(cluster.join().config_file)
     await node.changes.add(config.name, str(config.listen))
-    tls = ReloadingContext(config.tls)
+    given = resources(config, 99)
     async with asyncio.timeout(PATIENCE_S):
-        place = await find_place(config, tls)
-    joined = Node(
-        config,
-        fs=OsFileSystem(),
-        clock=SystemClock(),
-        tls=tls,
-        rng=random.Random(99),
-        bootstrap=False,
-        place=place,
-    )
+        place = await find_place(config, given.tls)
+    joined = Node(given, bootstrap=False, place=place)
     await joined.start()
     return joined
 

@@ -8,7 +8,6 @@ import pytest
 
 from samelog.config.tables.node import Quotas
 from samelog.replicator.interfaces import Refused
-from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, offset, run_with, until
@@ -16,7 +15,7 @@ from tests.sequencer.cluster import Session, batch, offset, run_with, until
 
 def limit(node: Node, quotas: Quotas) -> None:
     """As if the node had been configured so."""
-    node.quotas = node.intake._quotas = QuotaKeeper(node.replica.machine, node.sessions, quotas)
+    node.logs.quotas.limit(quotas)
 
 
 def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:

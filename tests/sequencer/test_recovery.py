@@ -18,6 +18,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
 from samelog.sequencer.cluster.recovery import begin_anew, look
+from samelog.sequencer.host import NodeResources
 from samelog.sequencer.node import Node
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.files import OsFileSystem
@@ -51,15 +52,8 @@ class Served:
         tls = ReloadingContext(config.tls)
 
         def make(place: NodePlace | None) -> Node:
-            return Node(
-                config,
-                fs=FS,
-                clock=SystemClock(),
-                tls=tls,
-                rng=random.Random(7),
-                bootstrap=False,
-                place=place,
-            )
+            given = NodeResources(config, FS, SystemClock(), tls, random.Random(7))
+            return Node(given, bootstrap=False, place=place)
 
         self.task = asyncio.create_task(
             serve_node(

@@ -24,8 +24,15 @@ def machine_with_input() -> StateMachine:
     return machine
 
 
+class Untold:
+    """Implements events.SessionEvents."""
+
+    def session_log_unsynced(self, number: int) -> None:
+        """Nobody is told."""
+
+
 def open_store(path: Path, machine: StateMachine) -> SessionStore:
-    return SessionStore(OsFileSystem(), str(path / "sessions"), machine)
+    return SessionStore(OsFileSystem(), str(path / "sessions"), machine, Untold())
 
 
 def write_files(store: SessionStore, count: int) -> int:
@@ -109,14 +116,14 @@ def test_a_loss_of_power_during_a_release_leaves_no_hole() -> None:
     for seed in range(40):
         disk = Disk(f"release {seed}")
         fs = cast(Any, SimFileSystem(disk, Process("n", "n")))
-        store = SessionStore(fs, "/sessions", machine)
+        store = SessionStore(fs, "/sessions", machine, Untold())
         size = write_files(store, 5)
         store.log(1).settle()
         for directory in ("/sessions/s", "/sessions/s/t-0"):
             fs.sync_directory(directory)
         store.log(1).release(0, 3)
         disk.lose_power()
-        again = SessionStore(fs, "/sessions", machine)
+        again = SessionStore(fs, "/sessions", machine, Untold())
         assert again.log(1).end(0) == (5, size)
 
 

@@ -14,8 +14,6 @@ from samelog.admin import requests
 from samelog.admin.answers import ClusterReset, ResetTopic
 from samelog.consensus import NotLeader
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
 
 
@@ -36,12 +34,3 @@ async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> Clu
     return ClusterReset(
         replica.applied_index, tuple(ResetTopic(each.name, each.log_id) for each in topics)
     )
-
-
-def carry_out(raft: RaftParts, reporter: Reporter, command: ResetCommand) -> None:
-    """A reset is applied on this node."""
-    if isinstance(command, SoftReset):
-        raft.snapshotter.begin_anew()
-    else:
-        raft.coordinator.logs_begun_anew()
-        reporter.state_again()

@@ -9,14 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.parts import ArchiverParts
-from samelog.sequencer.cluster.links import Links
-from samelog.sequencer.cluster.members import Members
-from samelog.sequencer.host import Host
-from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
+from samelog.sequencer.cluster.peers import PeerSender
+from samelog.sequencer.host import NodeResources
+from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import Group, forget_outcome
 from samelog.sequencer.state.machine import StateMachine
-from samelog.store.disk.files import FileSystem
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 
@@ -57,17 +55,17 @@ class MemberViews:
     def __init__(
         self,
         machine: StateMachine,
-        members: Members,
+        names: Callable[[], Mapping[int, str]],
         coordinator: Coordinator,
-        links: Links,
+        sender: PeerSender,
         *,
         peers: Callable[[], Sequence[int]],
     ) -> None:
-        """`peers` names those that can be asked, the best first."""
-        self._machine = machine
-        self._members = members
+        """`names`: of the members, by number; `peers` can be asked, the best first."""
+        self.machine = machine
+        self._names = names
         self._coordinator = coordinator
-        self._links = links
+        self._sender = sender
         self.peers = peers
 
     def health(self, number: int) -> Health | None:
@@ -76,13 +74,14 @@ class MemberViews:
 
     def connected(self) -> Iterator[int]:
         """The members that are up, as far as is known here."""
+        names = self._names()
         for number, view in self._coordinator.views.items():
-            if view.connected and number in self._members.all:
+            if view.connected and number in names:
                 yield number
 
     def name(self, number: int) -> str:
         """A member's name."""
-        return self._members.name(number)
+        return self._names().get(number, f"node {number}")
 
     def majority_merged(self) -> Mapping[int, int]:
         """Partition -> the offset below which a majority has merged durably."""
@@ -90,36 +89,31 @@ class MemberViews:
 
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""
-        known = self._machine.state.groups.by_id.get(group)
+        known = self.machine.state.groups.by_id.get(group)
         if known is None or partition not in known.offsets:
             return 0
         return known.offsets[partition].offset
 
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> bool:
         """Send a message; False: the member is not connected."""
-        return self._links.send(number, message)
+        return self._sender.send(number, message)
 
 
 def archiver_parts(
-    member: MemberParts,
-    logs: LogParts,
-    raft: RaftParts,
-    peers: PeerParts,
-    *,
-    fs: FileSystem,
-    host: Host,
-    ask: Callable[[], Sequence[int]],
+    given: NodeResources,
+    merging: Merging,
+    group: Group,
+    cluster: MemberViews,
 ) -> ArchiverParts:
-    """What archiving takes of a node; `ask` names whom it can ask, the best first."""
-    machine, coordinator = logs.machine, raft.coordinator
+    """What archiving takes of a replica."""
     return ArchiverParts(
-        config=member.config,
-        fs=fs,
-        clock=member.clock,
-        in_thread=host.in_thread,
-        copier=host.new_copier(),
-        machine=machine,
-        merging=logs.merging,
-        replication=GroupReplication(raft.group),
-        cluster=MemberViews(machine, peers.members, coordinator, peers.links, peers=ask),
+        config=given.config,
+        fs=given.fs,
+        clock=given.clock,
+        in_thread=given.host.in_thread,
+        copier=given.host.new_copier(),
+        machine=cluster.machine,
+        merging=merging,
+        replication=GroupReplication(group),
+        cluster=cluster,
     )

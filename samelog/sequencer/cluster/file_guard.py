@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
-from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.missing_files import (
     MissingFile,
@@ -33,10 +33,6 @@ from samelog.store.merged.missing_files import (
     restored_path,
 )
 
-if TYPE_CHECKING:
-    from samelog.sequencer.merge.merging import MergedPartition
-    from samelog.sequencer.node import Node
-
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
@@ -46,10 +42,21 @@ FILES_PER_S = 10_000
 class FileGuard:
     """One node's guard."""
 
-    def __init__(self, node: Node, fs: FileSystem, in_thread: InThread) -> None:
-        self._node = node
+    def __init__(
+        self,
+        fs: FileSystem,
+        merging: Merging,
+        repair: Repair,
+        *,
+        in_thread: InThread,
+        record_event: Callable[[str, str], None],
+    ) -> None:
+        """`record_event(kind, text)` leaves an event that remains when the trouble is over."""
         self._fs = fs
+        self._merging = merging
+        self._repair = repair
         self._in_thread = in_thread
+        self._record_event = record_event
         self._lost: dict[str, str] = {}
         """Path -> what is wrong with it, until it is put back."""
 
@@ -68,7 +75,7 @@ class FileGuard:
     async def look(self) -> int:
         """Look at all files once: how many there are."""
         count = 0
-        for number, partition in tuple(self._node.merging.partitions.items()):
+        for number, partition in tuple(self._merging.partitions.items()):
             segments = [(each.base_offset, each.size) for each in partition.log.segments()]
             wanted = [each for each in segments if each[1]]
             count += len(wanted)
@@ -87,7 +94,7 @@ class FileGuard:
                 del self._lost[path]
         for lost in found:
             segment = partition.log.segment(lost.base)
-            is_here = self._node.merging.partitions.get(number) is partition
+            is_here = self._merging.partitions.get(number) is partition
             if segment is None or not is_here or partition.fault is not None:
                 return  # archived or set aside meanwhile
             await self._restore(number, partition, segment, lost)
@@ -107,9 +114,9 @@ class FileGuard:
             return
         if source:
             del self._lost[path]
-            text = f"{self._node.config.name}: {path} {what}, not by the node; restored {source}"
             log_event(log, logging.WARNING, "a segment's file is restored", file=path, how=source)
-            self._node.spawn(self._record(text))
+            text = f"{path} {what}, not by the node; restored {source}"
+            self._record_event("file-lost", text)
 
     async def _source_of(
         self, number: int, partition: MergedPartition, segment: Segment, lost: MissingFile
@@ -121,11 +128,11 @@ class FileGuard:
             await self._copy(partition, segment, opened)
             return "from what was still open"
         if not segment.sealed or not self._fs.exists(directory):
-            self._node.merging.reopen(number, "its files were removed or cut")
+            self._merging.reopen(number, "its files were removed or cut")
             return "by opening the log anew"
         begin, end = merged.checksums(lost.base)
         path = restored_path(directory, lost.base)
-        peer = await self._node.repair.segment_of(partition, segment, path)
+        peer = await self._repair.segment_of(partition, segment, path)
         if peer is None or await self._in_thread(checksum_of, self._fs, path, begin) != end:
             return ""
         if merged.segment(lost.base) is None:
@@ -140,9 +147,3 @@ class FileGuard:
         if merged.segment(segment.base_offset) is None:
             return  # archived meanwhile
         merged.take_restored(segment.base_offset, path, segment.size)
-
-    async def _record(self, text: str) -> None:
-        """Leave an event that remains when the trouble is over."""
-        with suppress(TimeoutError):
-            event = RecordEvent(self._node.clock.wall_ms(), "file-lost", text[:1000])
-            await self._node.proposer.propose(event)

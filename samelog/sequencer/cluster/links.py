@@ -21,7 +21,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Links:
-    """All links of one node. `open` is what others may hold on to: it is changed, not replaced."""
+    """All links of one node. Implements peers.PeerSender."""
 
     def __init__(
         self, hello: Hello, tls: ReloadingContext, listener: PeerListener, rng: random.Random
@@ -70,6 +70,16 @@ class Links:
         """Send a message; False if it was dropped."""
         link = self.open.get(to)
         return link is not None and link.send(message)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The peers that are dialled."""
+        return list(self.open)
+
+    @property
+    def connected(self) -> list[int]:
+        """The peers that have accepted this node's connection."""
+        return [number for number, link in self.open.items() if link.connected]
 
     def send_all(self, message: PeerMessage) -> None:
         """Send a message to every peer that is there."""

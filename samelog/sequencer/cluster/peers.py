@@ -24,7 +24,7 @@ from samelog.runtime.backoff import Backoff
 from samelog.runtime.errors import ConnectFault
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.sequencer.raft.coordinator import Ends
+from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
@@ -65,6 +65,27 @@ class PeerListener(Protocol):
 
     def on_peer_connected(self, node: int) -> None:
         """The connection to the peer stands."""
+
+
+class PeerSender(Protocol):
+    """Sends to the other members; what cannot be sent now is dropped."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The other members."""
+
+    @property
+    def connected(self) -> list[int]:
+        """Those of them that can be sent to."""
+
+    def send_raft(self, to: int, messages: Sequence[Any]) -> None:
+        """Send Raft messages, or drop them."""
+
+    def send(self, to: int, message: PeerMessage) -> bool:
+        """Send a message; False if it was dropped."""
+
+    def send_all(self, message: PeerMessage) -> None:
+        """Send a message to every member that can be sent to."""
 
 
 class PeerLink:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
@@ -27,14 +26,13 @@ from samelog.replicator.pull.repair_pull import (
     CopyPlace,
     MergedName,
     PullRefused,
-    RepairPull,
     SessionName,
 )
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
-from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
@@ -42,7 +40,7 @@ from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.scrub import ScrubProgress
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import NO_BATCH, Hello, Role
+from samelog.wire.messages import NO_BATCH
 
 log = logging.getLogger(__name__)
 
@@ -65,16 +63,14 @@ class Repair:
 
     def __init__(
         self,
-        config: NodeConfig,
         fs: FileSystem,
+        pulls: PeerPulls,
         *,
         machine: StateMachine,
         merging: Merging,
         sessions: SessionStore,
         intake: Intake,
-        tls: ReloadingContext,
         clock: Clock,
-        boot: int,
         ask: Callable[[], list[int]],
     ) -> None:
         """`ask` names the peers to ask for merged bytes, the best first."""
@@ -91,21 +87,7 @@ class Repair:
         self._attempts = 0
         self._fruitless: dict[int, int] = {}
         """Partition -> pulls in a row that brought nothing."""
-        self._tls = tls
-        self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
-        self._pulls: dict[int, RepairPull] = {}
-        self._peers: dict[int, PeerConfig] = {}
-
-    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
-        """These are the other members now."""
-        for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
-            self._pulls.pop(number).close()
-        for number, peer in wanted.items():
-            if number not in self._pulls:
-                self._pulls[number] = RepairPull(
-                    peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
-                )
-        self._peers = dict(wanted)
+        self._pulls = pulls
 
     # --- noticing ---------------------------------------------------------------------------------
 
@@ -200,8 +182,9 @@ class Repair:
         sink = _SessionSink(self._intake, self._sessions, entry, goal)
         start = CopyPlace(*self._intake.position(entry))
         try:
-            if node in self._pulls:
-                await self._pulls[node].session(stream, start, sink)
+            pull = self._pulls.get(node)
+            if pull is not None:
+                await pull.session(stream, start, sink)
         except PullRefused as refused:
             if refused.code is not FaultCode.OUT_OF_RANGE:
                 raise
@@ -234,7 +217,9 @@ class Repair:
             until=goal,
         )
         sink = _MergedSink(self._merging, number, partition, goal)
-        await self._pulls[peer].merged(stream, _end_of(partition), sink)
+        pull = self._pulls.get(peer)
+        if pull is not None:
+            await pull.merged(stream, _end_of(partition), sink)
 
     async def batch_of(
         self, partition: MergedPartition, segment_base: int, bad: ScrubProgress
@@ -247,7 +232,7 @@ class Repair:
         for peer in self._ask():
             sink = _BatchSink(bad.offset)
             try:
-                await self._pulls[peer].merged(stream, start, sink)
+                await self._pull_from(peer, stream, start, sink)
             except (RuntimeFault, ProtocolFault, LogFormatError) as error:
                 log_event(log, logging.INFO, "batch not given", peer=peer, error=error)
             if sink.batch is not None:
@@ -266,14 +251,21 @@ class Repair:
             file.truncate(0)
             sink = _SegmentSink(file, segment)
             try:
-                await self._pulls[peer].merged(stream, CopyPlace(segment.base_offset, 0), sink)
+                await self._pull_from(peer, stream, CopyPlace(segment.base_offset, 0), sink)
             except (RuntimeFault, ProtocolFault) as error:
                 log_event(log, logging.INFO, "segment not given", peer=peer, error=error)
             finally:
                 file.close()
             if sink.has_enough():
-                return self._peers[peer].name
+                return self._pulls.name(peer)
         return None
+
+    async def _pull_from(
+        self, peer: int, stream: MergedName, start: CopyPlace, sink: _BatchSink | _SegmentSink
+    ) -> None:
+        pull = self._pulls.get(peer)
+        if pull is not None:
+            await pull.merged(stream, start, sink)
 
     def has_given_up(self, number: int) -> bool:
         """Whether every peer that could be asked was, and none has what a partition needs next."""
@@ -312,8 +304,7 @@ class Repair:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for pull in self._pulls.values():
-            pull.close()
+        self._pulls.close()
 
 
 def _end_of(partition: MergedPartition) -> CopyPlace:

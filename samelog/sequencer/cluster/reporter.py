@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.cluster.peers import PeerLink, make_report, make_run_ended
+from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_ended
+from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.raft.coordinator import Coordinator, Ends
+from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.replica import Replica
 from samelog.wire.bounds import Health
-from samelog.wire.peer_messages import Cursors, PartitionOffset, RunEnded
+from samelog.wire.peer_messages import Cursors, PartitionOffset
 
 SAMPLES_REPORTED = 4
 """Of each partition: nodes need a common one, not all."""
@@ -38,7 +39,7 @@ class Reporter:
         coordinator: Coordinator,
         intake: Intake,
         merging: Merging,
-        links: Mapping[int, PeerLink],
+        peers: PeerSender,
         leader: Callable[[], int | None],
     ) -> None:
         self._number = number
@@ -47,7 +48,7 @@ class Reporter:
         self._coordinator = coordinator
         self._intake = intake
         self._merging = merging
-        self._links = links
+        self._peers = peers
         self._leader = leader
         self._may_state = False
         self._unreported: dict[int, SessionPosition] = {}
@@ -64,7 +65,7 @@ class Reporter:
         places = {entry.number: self._intake.vouched(entry) for entry in inputs}
         self._coordinator.positions(self._number, self._boot, places)
         self.state_merged()
-        for number in self._links:
+        for number in self._peers.numbers:
             self.tell_everything(number)
 
     def state_again(self) -> None:
@@ -79,7 +80,7 @@ class Reporter:
         self._coordinator.positions(self._number, self._boot, places)
         leader = self._leader()
         if leader is not None and leader != self._number:
-            self._links[leader].send(make_report(boot=self._boot, places=places))
+            self._peers.send(leader, make_report(boot=self._boot, places=places))
         self._unreported.update(places)
 
     def state_session(self, session: str) -> None:
@@ -126,8 +127,7 @@ class Reporter:
             samples=self._samples() if changed else None,
             health=self._health,
         )
-        connected = [link for link in self._links.values() if link.connected]
-        refused = [link for link in connected if not link.send(report)]
+        refused = [n for n in self._peers.connected if not self._peers.send(n, report)]
         if not refused:  # who connects later hears everything then
             self._stated_merged.update(changed)
             self._unreported, self._health = {}, None
@@ -145,36 +145,32 @@ class Reporter:
             samples=self._samples(),
             health=view.health,
         )
-        self._links[number].send(report)
+        self._peers.send(number, report)
         if self._leader() == self._number:
-            self._links[number].send(_make_cursors(self._coordinator.cursors))
+            self._peers.send(number, _make_cursors(self._coordinator.cursors))
 
     def _tell_ended(self, number: int | None) -> None:
         """Tell one node which runs wait to be closed: it may not have known of a run before."""
         for session, (run_id, ends) in list(self._intake.ended.items()):
             if number == self._number:
                 self._coordinator.run_ended(session, run_id, ends)
-            elif number is not None and number in self._links:
-                self._links[number].send(make_run_ended(session, run_id, ends))
+            elif number is not None:
+                self._peers.send(number, make_run_ended(session, run_id, ends))
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender connected here has finished a run: the leader has to know."""
         self._coordinator.run_ended(session, run_id, ends)
-        self._send_all(make_run_ended(session, run_id, ends))
+        self._peers.send_all(make_run_ended(session, run_id, ends))
 
     def cursors(self, cursors: Mapping[int, int]) -> None:
         """This node leads and knows what a majority has merged-durable: here, and to all."""
         self.released(cursors)
-        self._send_all(_make_cursors(cursors))
+        self._peers.send_all(_make_cursors(cursors))
 
     def released(self, cursors: Mapping[int, int]) -> None:
         """A majority has merged-durable up to these offsets: inputs below are released."""
         self._coordinator.cursors.update(cursors)
         self._replica.merged_by_majority(cursors)
-
-    def _send_all(self, message: RunEnded | Cursors) -> None:
-        for link in self._links.values():
-            link.send(message)
 
 
 def _make_cursors(cursors: Mapping[int, int]) -> Cursors:

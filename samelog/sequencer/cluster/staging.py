@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from samelog.admin import requests
 from samelog.admin.answers import StageDropped, StageHeld, StagePublished
@@ -22,16 +22,18 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.planner import SessionBytes
-from samelog.sequencer.raft.group import ProposalLost
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.commands import CloseRun, PublishStage, Range
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.stage_state import refused_batch
 from samelog.sequencer.state.types import Input, Rejection
 from samelog.wire.errors import FaultCode
-
-if TYPE_CHECKING:
-    from samelog.sequencer.node import Node
 
 HOLD_WAIT_S = 5.0
 """How long one request waits for a majority."""
@@ -58,8 +60,22 @@ class StagedInput(NamedTuple):
 class Staging:
     """What the leader does for writers that stage."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        machine: StateMachine,
+        sessions: SessionStore,
+        *,
+        group: Group,
+        coordinator: Coordinator,
+        proposer: Proposer,
+        clock: Clock,
+    ) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._group = group
+        self._coordinator = coordinator
+        self._proposer = proposer
+        self._clock = clock
         self._held_since: dict[tuple[str, str], float] = {}
         self._moved = asyncio.Event()
 
@@ -77,7 +93,7 @@ class Staging:
     async def publish(self, request: requests.PublishStage) -> StagePublished:
         """Publish a batch. Raises NotLeader, ChangeRefused."""
         self._lead()
-        machine = self._node.replica.machine
+        machine = self._machine
         refusal = refused_batch(machine.state, request.stage, request.writer, request.batch)
         if refusal is None:
             inputs = self._inputs(request)
@@ -101,19 +117,19 @@ class Staging:
 
     async def _close(self, session: str, run_id: str) -> None:
         """End a run that is held; nothing is planned of it."""
-        run = self._node.replica.machine.run_of(session, run_id)
+        run = self._machine.run_of(session, run_id)
         if run is not None and run.is_held and not run.closed:
-            command = CloseRun(session, run_id, self._node.clock.wall_ms())
-            await self._node.proposer.propose(command)
+            command = CloseRun(session, run_id, self._clock.wall_ms())
+            await self._proposer.propose(command)
 
     # --- checking ---------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        if not self._node.group.is_leader:
-            raise NotLeader(self._node.group.raft.leader)
+        if not self._group.is_leader:
+            raise NotLeader(self._group.raft.leader)
 
     def _check_stage(self, stage: str, run: StagedRun) -> None:
-        known = self._node.replica.machine.run_of(run.session, run.run_id)
+        known = self._machine.run_of(run.session, run.run_id)
         if known is not None and known.stage != stage:
             text = f"run {run.run_id} of {run.session!r} is not staged for {stage!r}"
             raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
@@ -128,7 +144,7 @@ class Staging:
     def _check_open(self, stage: str, run: StagedRun) -> None:
         """Raises ChangeRefused for a run that is closed, or not known."""
         self._check_stage(stage, run)
-        known = self._node.replica.machine.run_of(run.session, run.run_id)
+        known = self._machine.run_of(run.session, run.run_id)
         if known is None:
             text = f"run {run.run_id} of {run.session!r} has not begun, or is forgotten"
             raise ChangeRefused(FaultCode.NOT_READY, text, "ask again, or stage the records again")
@@ -137,7 +153,7 @@ class Staging:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "stage the records again")
 
     def _input(self, run: StagedRun, topic: str, index: int, *end: int) -> StagedInput:
-        machine = self._node.replica.machine
+        machine = self._machine
         known = machine.topic_named(topic)
         partition = None if known is None else machine.partition_of(known.topic_id, index)
         entry = None if partition is None else machine.input_of(run.session, partition.number)
@@ -150,11 +166,11 @@ class Staging:
 
     async def _wait_held(self, inputs: Sequence[StagedInput]) -> None:
         """Until a majority holds them all durably. Raises NotLeader, ChangeRefused."""
-        deadline = self._node.clock.now() + HOLD_WAIT_S
+        deadline = self._clock.now() + HOLD_WAIT_S
         while (missing := self._missing(inputs)) is not None:
             self._lead()
             self._moved.clear()
-            left = deadline - self._node.clock.now()
+            left = deadline - self._clock.now()
             try:
                 async with asyncio.timeout(max(0.0, left)):
                     await self._moved.wait()
@@ -163,7 +179,7 @@ class Staging:
                 raise ChangeRefused(FaultCode.NOT_READY, text, "ask again") from None
 
     def _missing(self, inputs: Sequence[StagedInput]) -> StagedInput | None:
-        holds = self._node.coordinator.holds
+        holds = self._coordinator.holds
         return next((each for each in inputs if not holds(*each)), None)
 
     # --- publishing -------------------------------------------------------------------------------
@@ -174,7 +190,7 @@ class Staging:
         count = 0
         for staged in inputs:
             try:
-                for part in ranges_of(staged, self._node.sessions):
+                for part in ranges_of(staged, self._sessions):
                     found.setdefault(staged.entry.partition, []).append(part)
                     count += 1
                     await asyncio.sleep(0)
@@ -191,7 +207,7 @@ class Staging:
         """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
         for _ in range(ATTEMPTS):
             self._lead()
-            if not ranges.keys() <= self._node.replica.machine.state.partitions.keys():
+            if not ranges.keys() <= self._machine.state.partitions.keys():
                 break  # a topic was deleted, or began anew
             try:
                 outcome = await self._propose(request, ranges)
@@ -209,8 +225,8 @@ class Staging:
     ) -> PublishStage | Rejection:
         runs = [(run.session, run.run_id) for run in request.runs]
         name = request.stage, request.writer, request.batch
-        now_ms = self._node.clock.wall_ms()
-        future = self._node.coordinator.propose_stage(
+        now_ms = self._clock.wall_ms()
+        future = self._coordinator.propose_stage(
             ranges, lambda merges: PublishStage(*name, runs, merges, now_ms)
         )
         outcome: PublishStage | Rejection = (await future)[0]
@@ -220,17 +236,17 @@ class Staging:
 
     def abandoned(self) -> list[CloseRun]:
         """What ends the runs that were staged long ago and not published; on the leader only."""
-        node, now = self._node, self._node.clock.now()
-        held = self._held_runs() if node.group.is_leader else ()
+        now = self._clock.now()
+        held = self._held_runs() if self._group.is_leader else ()
         self._held_since = {key: self._held_since.get(key, now) for key in held}
         return [
-            CloseRun(*key, node.clock.wall_ms())
+            CloseRun(*key, self._clock.wall_ms())
             for key, since in self._held_since.items()
             if now - since > ABANDONED_S
         ]
 
     def _held_runs(self) -> Iterator[tuple[str, str]]:
-        for session in self._node.replica.machine.state.sessions.values():
+        for session in self._machine.state.sessions.values():
             if session.runs and session.runs[-1].is_held and not session.runs[-1].closed:
                 yield session.name, session.runs[-1].run_id
 

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.repair_pull import CopyPlace, PullRefused, RepairPull, SessionName
+from samelog.replicator.pull.repair_pull import CopyPlace, PullRefused, SessionName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
-from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import Hello, Role
 
 log = logging.getLogger(__name__)
 
@@ -38,41 +36,25 @@ class Following:
 
     def __init__(
         self,
-        config: NodeConfig,
         number: int,
+        pulls: PeerPulls,
         *,
         machine: StateMachine,
         intake: Intake,
-        tls: ReloadingContext,
         clock: Clock,
-        boot: int,
         is_there: Callable[[int], bool],
     ) -> None:
         self._number = number
         self._machine = machine
         self._intake = intake
-        self._tls = tls
         self._clock = clock
         self._is_there = is_there
-        self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
-        self._peers: dict[int, PeerConfig] = {}
-        self._pulls: dict[int, RepairPull] = {}
+        self._pulls = pulls
         self._inputs: list[tuple[int, int]] = []
         """(node, input) of what is to be followed."""
         self._looked = (0, -LOOK_S)
         self._busy: dict[int, asyncio.Task[None]] = {}
         self._not_before: dict[int, float] = {}
-
-    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
-        """These are the other members now."""
-        for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
-            self._pulls.pop(number).close()
-        for number, peer in wanted.items():
-            if number not in self._pulls:
-                self._pulls[number] = RepairPull(
-                    peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
-                )
-        self._peers = dict(wanted)
 
     def tick(self) -> None:
         """Begin to follow what is not followed yet; to be called some times a second."""
@@ -82,7 +64,7 @@ class Following:
             self._look()
         for node, number in self._inputs:
             due = number not in self._busy and self._not_before.get(number, 0.0) <= now
-            if due and node in self._pulls and self._is_there(node):
+            if due and self._is_there(node):
                 self._start(node, number)
 
     def _look(self) -> None:
@@ -120,7 +102,9 @@ class Following:
         topic = state.topics[partition.topic_id]
         name = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
         start = CopyPlace(*self._intake.position(entry))
-        await self._pulls[node].follow(name, start, _Sink(self._intake, entry.number, entry.run))
+        pull = self._pulls.get(node)
+        if pull is not None:
+            await pull.follow(name, start, _Sink(self._intake, entry.number, entry.run))
 
     def _begin_later(self, entry: Input) -> None:
         """The node holds only what comes behind: all before it is merged."""
@@ -135,8 +119,7 @@ class Following:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for pull in self._pulls.values():
-            pull.close()
+        self._pulls.close()
 
 
 @dataclass(slots=True)

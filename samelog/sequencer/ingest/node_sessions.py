@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.replicator.interfaces import Refused
-from samelog.sequencer.raft.coordinator import Ends
+from samelog.sequencer.events import Ends
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
 

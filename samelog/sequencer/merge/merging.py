@@ -5,8 +5,9 @@ Work is done in slices of about a millisecond, so that heartbeats go out while g
 The merged log is off the path of acknowledgements: it is synced every `sync_interval_s`, and what a
 majority has merged-durable releases the inputs.
 
-Invariant: `merged_durable` never runs ahead of a finished sync; listeners are told only of executed
-bytes.
+Invariant: `merged_durable` never runs ahead of a finished sync; a merged log is never durable
+further than the Raft log that ordered it (with `fsync=interval`, other records could get the same
+offsets after a loss of power); listeners are told only of executed bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import InvariantError, LogFormatError
@@ -22,6 +23,7 @@ from samelog.format.void_batch import is_void
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge, VoidRecords
 from samelog.sequencer.state.machine import StateMachine
@@ -75,11 +77,13 @@ class Merging:
         reader: RangeReader,
         *,
         syncer: Syncer,
+        events: MergingEvents,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._reader = reader
         self._syncer = syncer
+        self._events = events
         self._ready: dict[int, MergedPartition] = {}
         self._scheduled = False
         self._dirty: set[int] = set()
@@ -94,12 +98,6 @@ class Merging:
         """Since the start, but for what was copied from peers."""
         self.divergences = 0
         """How often a majority had other bytes."""
-        self.on_executed: Callable[[int], None] = lambda appended_ms: None
-        """The newest timestamp of the first batch of what was merged."""
-        self.on_durable: Callable[[], None] = lambda: None
-        self.more_dirty: Callable[[], list[File]] = list
-        """What else is to be durable before a snapshot counts."""
-        self.on_opened: Callable[[int], None] = lambda number: None
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ class Merging:
         for number, partition in state.partitions.items():
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
-            self.on_opened(number)
+            self._events.partition_opened(number)
             self.follow_voids(machine, number)
             self.partitions[number].partitions = state.topics[partition.topic_id].partitions
 
@@ -193,7 +191,7 @@ class Merging:
                 continue
             budget -= done
             self.merged_bytes += done
-            self.on_executed(partition.merger.newest_ms)
+            self._events.range_merged(partition.merger.newest_ms)
             self._dirty.add(number)
             partition.changed()
             self._ready[number] = partition
@@ -268,7 +266,7 @@ class Merging:
 
     def _open_again(self, number: int, old: MergedPartition) -> None:
         self._open(number, old.made_of, old.index)
-        self.on_opened(number)
+        self._events.partition_opened(number)
         self.partitions[number].merger.voids = old.merger.voids
         for merge in old.merger.pending:
             self.enqueue(merge)
@@ -319,13 +317,14 @@ class Merging:
         files: list[File] = []
         for written in logs.values():
             files.extend(written.take_dirty())
-        files.extend(self.more_dirty())
+        files.extend(self._events.files_synced_with_merged_logs())
+        await self._events.sync_raft_log()
         await self._syncer.sync(files)
         for number, written in logs.items():
             known = self.partitions.get(number)
             if known is not None and known.log is written:  # it may be gone, or begun anew
                 written.mark_durable(reached[number])
-        self.on_durable()
+        self._events.merged_logs_synced()
 
     def merged_durable(self) -> dict[int, int]:
         """Partition -> offset up to which merged bytes are durable here."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.events import SessionEvents
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
@@ -38,13 +39,14 @@ class GoneInput:
 class SessionStore:
     """Opens input logs on demand and reads ranges of them."""
 
-    def __init__(self, fs: FileSystem, directory: str, machine: StateMachine) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, machine: StateMachine, events: SessionEvents
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._machine = machine
         self._logs: dict[int, InputLog] = {}
-        self.on_unsynced: Callable[[int], None] = lambda number: None
-        """An input was opened and holds more than is known to be durable."""
+        self._events = events
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
         self._begun_anew: set[int] = set()
@@ -58,7 +60,7 @@ class SessionStore:
         if known is None:
             known = self._logs[number] = self._open(self._machine.state.inputs[number])
             if known.dirty():
-                self.on_unsynced(number)
+                self._events.session_log_unsynced(number)
         return known
 
     def _open(self, entry: Input) -> InputLog:

@@ -19,6 +19,7 @@ from typing import Any
 from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
+from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.group import Group, forget_outcome
@@ -35,9 +36,6 @@ from samelog.sequencer.state.types import Input, Session
 from samelog.wire.bounds import Health
 
 CHECKPOINT_INTERVAL_S = 1.0
-
-Ends = dict[tuple[str, int], tuple[int, int]]
-"""(topic, partition) -> (roll, byte): where a sender says a run ends."""
 
 
 @dataclass(slots=True)
@@ -60,21 +58,21 @@ class Coordinator:
     def __init__(
         self,
         node: int,
-        voters: Callable[[], Sequence[int]],
         *,
         machine: StateMachine,
         planner: Planner,
         sessions: SessionStore,
         group: Group,
         clock: Clock,
+        events: CoordinatorEvents,
     ) -> None:
         self._node = node
-        self._voters = voters
         self._machine = machine
         self._planner = planner
         self._sessions = sessions
         self._group = group
         self._clock = clock
+        self._events = events
         self._candidates: set[int] = set()
         self._scheduled = False
         self._next_checkpoint = 0.0
@@ -85,8 +83,6 @@ class Coordinator:
         """
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
-        self.on_cursors: Callable[[Mapping[int, int]], None] = lambda cursors: None
-        self.on_positions: Callable[[], None] = lambda: None
 
     # --- what nodes say ---------------------------------------------------------------------------
 
@@ -104,7 +100,7 @@ class Coordinator:
         view.places.update(places)
         self._candidates.update(places)
         self.plan_soon()
-        self.on_positions()
+        self._events.positions_heard()
 
     def merged(
         self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
@@ -116,7 +112,7 @@ class Coordinator:
         if self._group.is_leader:
             cursors = self.majority_merged()
             if cursors != self.cursors:
-                self.on_cursors(cursors)
+                self._events.cursors_moved(cursors)
 
     def heard(self, node: int, health: Health | None) -> None:
         """A node's disk and clock, if it said so."""
@@ -182,9 +178,10 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        while self._planner.has_room and self._plan_once():
+        while self._candidates and self._planner.has_room and self._plan_once():
             pass
-        self._close_runs()
+        if self.ended:
+            self._close_runs()
 
     def _plan_once(self) -> bool:
         available = self._available()
@@ -205,6 +202,10 @@ class Coordinator:
             return False
         if index > self._group.applied_index:
             self._planner.proposed(index)
+        inputs = self._machine.state.inputs
+        for number, reach in available.items():
+            if number in inputs and self._planner.place(inputs[number]) >= reach:
+                self._candidates.discard(number)
         return True
 
     def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
@@ -271,9 +272,9 @@ class Coordinator:
 
     def _voting_views(self) -> list[NodeView]:
         """What counts toward a majority: the views of those who vote now."""
-        return [self.views[number] for number in self._voters()]
+        return [self.views[number] for number in self._group.raft.voters]
 
-    def follow(self, members: Container[int]) -> None:
+    def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""
         for number in [number for number in self.views if number not in members]:
             if number != self._node:

@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
@@ -67,30 +68,25 @@ class _Mark:
 class Replica:
     """The state machine with what hangs on it. Implements group.Applier."""
 
-    def __init__(self, machine: StateMachine, sessions: SessionStore, merging: Merging) -> None:
+    def __init__(
+        self,
+        machine: StateMachine,
+        sessions: SessionStore,
+        merging: Merging,
+        events: ApplyEvents,
+    ) -> None:
         self.machine = machine
         self.applied_index = 0
         self.released: dict[int, SessionPosition] = {}
         """Input -> place up to which a majority has it merged-durable."""
         self._sessions = sessions
         self._merging = merging
+        self._events = events
         self._marks: dict[int, deque[_Mark]] = {}
         self._cursors: dict[int, int] = {}
         """Partition -> offset that a majority is known to have merged-durable."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
-        self.on_applied: Callable[[int, list[AnyCommand], bool], None] = lambda *args: None
-        self.on_run_changed: Callable[[str], None] = lambda session: None
-        self.on_committed: Callable[[Merge], None] = lambda merge: None
-        self.on_released: Callable[[list[int]], None] = lambda inputs: None
-        self.on_topic_gone: Callable[[list[int]], None] = lambda inputs: None
-        self.on_inputs_gone: Callable[[list[int]], None] = lambda inputs: None
-        self.on_deleted_known: Callable[[Container[str]], None] = lambda known: None
-        self.on_archived: Callable[[ArchiveCommand], None] = lambda command: None
-        self.on_role_changed: Callable[[], None] = lambda: None
-        self.on_installed: Callable[[], None] = lambda: None
-        self.on_reset: Callable[[SoftReset | HardReset], None] = lambda command: None
-        self.on_members_changed: Callable[[], None] = lambda: None
 
     # --- starting and snapshots -------------------------------------------------------------------
 
@@ -125,7 +121,7 @@ class Replica:
         self._merging.drop_pending()
         self.start(body.pending, snapshot.last_index)
         self._release(self._cursors)
-        self.on_installed()
+        self._events.snapshot_installed()
         self._wake_waiters()
 
     # --- applying ---------------------------------------------------------------------------------
@@ -141,7 +137,7 @@ class Replica:
             isinstance(command, Merge | PublishStage) and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
-        self.on_applied(entry.index, commands, rejected)
+        self._events.entry_applied(entry.index, commands, rejected=rejected)
         if self._waiters:
             self._wake_waiters()
         return outcomes
@@ -160,15 +156,15 @@ class Replica:
             self._topic_changed(gone)
         elif isinstance(command, OpenRun | CloseRun | RetireSession):
             if self._newest_run(command) != before:
-                self.on_run_changed(command.session)
+                self._events.run_changed(command.session)
         elif isinstance(command, SetMembers):
-            self.on_members_changed()
+            self._events.members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
         elif isinstance(command, VoidRecords):
             self._merging.follow_voids(self.machine, command.partition)
         elif isinstance(command, ArchiveCommand):
-            self.on_archived(command)
+            self._events.records_archived(command)
         elif isinstance(command, PublishStage):
             self._published(command)
         elif isinstance(command, Expire):
@@ -181,7 +177,7 @@ class Replica:
         for merge in command.merges:
             self._merged(merge)
         for session, _ in command.runs:
-            self.on_run_changed(session)
+            self._events.run_changed(session)
 
     def _reset(self, command: SoftReset | HardReset) -> None:
         """After a hard one nobody needs the bytes of what was merged before: none are waited for,
@@ -191,7 +187,7 @@ class Replica:
             self._merging.follow(self.machine)
             self._mark_planned()
             self._release(list(self._marks))
-        self.on_reset(command)
+        self._events.reset_applied(command)
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
@@ -208,7 +204,7 @@ class Replica:
         marks = self._marks.setdefault(merge.partition, deque())
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)
-        self.on_committed(merge)
+        self._events.merge_committed(merge)
         self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
 
     def needed(self, entry: Input) -> SessionPosition:
@@ -245,7 +241,7 @@ class Replica:
         ]
 
     def _topic_changed(self, gone: list[GoneInput]) -> None:
-        self.on_topic_gone([entry.number for entry in gone])
+        self._events.inputs_deleted([entry.number for entry in gone])
         self._forget(gone)
         self._merging.follow(self.machine)
 
@@ -257,7 +253,7 @@ class Replica:
                 self._sessions.forget_session(session)
 
     def _forget(self, gone: list[GoneInput]) -> None:
-        self.on_inputs_gone([entry.number for entry in gone])
+        self._events.inputs_removed([entry.number for entry in gone])
         for entry in gone:
             self._sessions.remove(entry)
             self.released.pop(entry.number, None)
@@ -268,11 +264,11 @@ class Replica:
         logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
         self._sessions.forget_deleted(topics)
         self._merging.forget_deleted(logs)
-        self.on_deleted_known(logs)
+        self._events.logs_known(logs)
 
     def role_changed(self) -> None:
         """Pass on that leadership moved."""
-        self.on_role_changed()
+        self._events.leadership_changed()
 
     # --- cursors ----------------------------------------------------------------------------------
 
@@ -292,7 +288,7 @@ class Replica:
                         self.released[entry] = place
                         moved.append(entry)
         if moved:
-            self.on_released(moved)
+            self._events.inputs_released(moved)
 
     # --- waiting ----------------------------------------------------------------------------------
 

@@ -138,7 +138,10 @@ class Merge(Command, frozen=True, tag=6):
     @property
     def records(self) -> int:
         """Records this instruction adds to the partition."""
-        return sum(part.records for part in self.ranges)
+        records = 0
+        for part in self.ranges:
+            records += part.records
+        return records
 
     @property
     def size(self) -> int:
@@ -148,7 +151,10 @@ class Merge(Command, frozen=True, tag=6):
     @property
     def next_offset(self) -> int:
         """The partition's next offset once this is executed."""
-        return self.base_offset + self.records
+        offset = self.base_offset
+        for part in self.ranges:
+            offset += part.records
+        return offset
 
 
 class Checkpoint(Command, frozen=True, tag=7):

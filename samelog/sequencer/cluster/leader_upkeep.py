@@ -1,0 +1,87 @@
+"""What the leader proposes by itself now and then: forgetting what is idle, ending what was staged
+and never published, and a record of possible loss.
+
+Invariant: whatever could not be proposed now is found again the next time.
+"""
+
+from __future__ import annotations
+
+from samelog.config.tables.node import NodeConfig
+from samelog.consensus import Busy, NotLeader
+from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.staging import Staging
+from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.state.commands import AnyCommand, RecordEvent
+from samelog.sequencer.state.expiry import due
+
+EXPIRY_INTERVAL_S = 60.0
+
+
+class LeaderUpkeep:
+    """One replica's; only the leader's proposes."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        directory: NodeDirectory,
+        *,
+        group: Group,
+        replica: Replica,
+        staging: Staging,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._group = group
+        self._replica = replica
+        self._staging = staging
+        self._clock = clock
+        self._told_term = -1
+        self._next_expiry = clock.now() + EXPIRY_INTERVAL_S
+
+    def tick(self) -> None:
+        """To be called about once a second."""
+        self._settle_doubt()
+        if self._clock.now() >= self._next_expiry:
+            self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
+            self._expire()
+
+    def _settle_doubt(self) -> None:
+        """After a loss of power with `fsync=interval`: forget doubt that is over, and leave a
+        record where committed entries may be lost.
+        """
+        raft = self._group.raft
+        if self._directory.record.doubtful and not raft.is_doubtful:
+            self._directory.is_whole_again()
+        if raft.is_elected_in_doubt and raft.term != self._told_term:
+            text = (
+                f"{self._config.name} leads term {raft.term} from entry {raft.commit_index} on by"
+                " the votes of all, after too many hosts went down with fsync=interval: what was"
+                " acknowledged just before may be lost"
+            )
+            if self._propose(RecordEvent(self._clock.wall_ms(), "possible-loss", text)):
+                self._told_term = raft.term
+
+    def _expire(self) -> None:
+        if not self._group.is_leader:
+            return
+        command = due(
+            self._replica.machine,
+            self._clock.wall_ms(),
+            self._config.expiry,
+            is_released=self._replica.is_released,
+        )
+        if command is not None:
+            self._propose(command)
+        for ending in self._staging.abandoned():
+            self._propose(ending)
+
+    def _propose(self, command: AnyCommand) -> bool:
+        """Whether it was proposed; what becomes of it the applied entry says."""
+        try:
+            forget_outcome(self._group.propose([command])[1])
+        except (NotLeader, Busy):
+            return False
+        return True

@@ -1,0 +1,121 @@
+"""What the parts of one group's replica tell it, so that no part knows the others.
+
+Every part that has something to tell takes the Protocol with its own events when it is made; one
+that is forgotten is a type error. `NodeEvents` is all of them together.
+
+Invariant: events are told in the event loop, in the order in which things happen; a handler neither
+raises, but for broken invariants, nor blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Protocol
+
+from samelog.archiver.command import ArchiveCommand
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.state.commands import AnyCommand, Merge
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.store.disk.files import File
+
+Ends = dict[tuple[str, int], tuple[int, int]]
+"""(topic, partition) -> (roll, byte): where a sender says that a run ends."""
+
+
+class SessionEvents(Protocol):
+    """Of the session store."""
+
+    def session_log_unsynced(self, number: int) -> None:
+        """An input was opened, and its files hold more than is known to be durable."""
+
+
+class MergingEvents(Protocol):
+    """Of the merged logs."""
+
+    def partition_opened(self, number: int) -> None:
+        """The merged log of a partition is open, perhaps begun anew."""
+
+    def range_merged(self, appended_ms: int) -> None:
+        """A range was appended to a merged log; the newest timestamp of its first batch."""
+
+    async def sync_raft_log(self) -> None:
+        """Make the Raft log durable: merged logs must never be durable further than it. Raises
+        DiskFault.
+        """
+
+    def files_synced_with_merged_logs(self) -> list[File]:
+        """Other files that have to be durable whenever the merged logs are."""
+
+    def merged_logs_synced(self) -> None:
+        """More of the merged logs is durable here."""
+
+
+class IntakeEvents(Protocol):
+    """Of the intake."""
+
+    def bytes_received(self, number: int) -> None:
+        """An input has more bytes here, durable or not."""
+
+    def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
+        """This node vouches for these inputs up to here."""
+
+    def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
+        """A sender that is connected here has finished a run."""
+
+
+class ApplyEvents(Protocol):
+    """Of the replicated state: what committed commands changed."""
+
+    def entry_applied(self, index: int, commands: Sequence[AnyCommand], *, rejected: bool) -> None:
+        """An entry is applied; `rejected`: one of its merge instructions was not accepted."""
+
+    def run_changed(self, session: str) -> None:
+        """A run of the session was opened or closed."""
+
+    def merge_committed(self, merge: Merge) -> None:
+        """A merge instruction is committed, and queued for execution."""
+
+    def inputs_released(self, inputs: Sequence[int]) -> None:
+        """A majority has more of these inputs merged durably."""
+
+    def inputs_deleted(self, inputs: Sequence[int]) -> None:
+        """The topic of these inputs was deleted."""
+
+    def inputs_removed(self, inputs: Sequence[int]) -> None:
+        """The files of these inputs are about to be removed."""
+
+    def logs_known(self, logs: Container[str]) -> None:
+        """These are the ids of all merged logs, those of former lives included; nothing that
+        belongs to another one is needed any more.
+        """
+
+    def records_archived(self, command: ArchiveCommand) -> None:
+        """Some of a partition was archived."""
+
+    def reset_applied(self, command: SoftReset | HardReset) -> None:
+        """The cluster was reset."""
+
+    def members_changed(self) -> None:
+        """The replicated member list is another one."""
+
+    def leadership_changed(self) -> None:
+        """This node became leader, ceased to be, or learnt of another one."""
+
+    def snapshot_installed(self) -> None:
+        """The replicated state was replaced: what was derived from the old one is stale."""
+
+
+class CoordinatorEvents(Protocol):
+    """Of the coordinator."""
+
+    def cursors_moved(self, cursors: Mapping[int, int]) -> None:
+        """This node leads, and a majority has merged durably up to these offsets, by partition."""
+
+    def positions_heard(self) -> None:
+        """A node, perhaps this one, vouches for more than before."""
+
+
+class NodeEvents(
+    SessionEvents, MergingEvents, IntakeEvents, ApplyEvents, CoordinatorEvents, Protocol
+):
+    """Everything that the parts of one replica tell it."""

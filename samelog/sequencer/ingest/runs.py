@@ -1,0 +1,211 @@
+"""Opening of runs and inputs: the part of the intake that waits for the cluster.
+
+Invariant: what is answered to a sender is in the replicated state, and applied here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from samelog.format.names import check_session_name, check_topic_name
+from samelog.replicator.interfaces import (
+    InputPosition,
+    OpenedInput,
+    OpenedRun,
+    Refused,
+    RunEnds,
+)
+from samelog.sequencer.events import Ends, IntakeEvents
+from samelog.sequencer.ingest.node_sessions import check_owner
+from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.ingest.refusals import answered, refused
+from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.state.commands import AnyCommand, CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, Rejection, Run, Topic
+from samelog.wire.errors import FaultCode
+
+CLOSE_WAIT_S = 30.0
+
+
+class RunIntake(ABC):
+    """What senders open before they send."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        proposer: Proposer,
+        quotas: QuotaKeeper,
+        events: IntakeEvents,
+        *,
+        auto_create_topics: bool,
+    ) -> None:
+        self._machine = machine
+        self._proposer = proposer
+        self._quotas = quotas
+        self._events = events
+        self._auto_create_topics = auto_create_topics
+        self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self.ended: dict[str, tuple[str, Ends]] = {}
+        """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
+
+    @abstractmethod
+    def position(self, entry: Input) -> InputPosition:
+        """Where the sender of an input resumes. Raises Refused."""
+
+    @abstractmethod
+    def _tell(self, numbers: Sequence[int]) -> None:
+        """Tell listeners where these inputs stand."""
+
+    async def open_run(
+        self,
+        *,
+        identity: str,
+        session: str,
+        session_id: str,
+        run: int,
+        run_id: str,
+        dedup_id: str | None,
+        dedup_base: int | None,
+        stage: str | None = None,
+    ) -> OpenedRun:
+        """Claim or find a run. An older run of the session is ended first. Raises Refused."""
+        check_owner(identity, check_session_name(session))
+        command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base, stage)
+        if self._is_known(command):
+            return self._opened(self._known_run(session, run_id))
+        self._quotas.check_session(identity, session)
+        deadline = asyncio.get_running_loop().time() + CLOSE_WAIT_S
+        while True:
+            outcome = await self._propose(command)
+            if not isinstance(outcome, Rejection):
+                return self._opened(self._known_run(session, run_id))
+            if outcome.code == "RUN_FORGOTTEN":  # closed, and nobody knows where: nothing is taken
+                return OpenedRun(run, closed=True, ends={})
+            if outcome.code != "RUN_OPEN":
+                raise refused(outcome)
+            await self._close_open_run(command, deadline)
+
+    def _is_known(self, command: OpenRun) -> bool:
+        """Whether the run is in the replicated state already, of the same directory and owner."""
+        session = self._machine.state.sessions.get(command.session)
+        if session is None or session.identity != command.identity:
+            return False
+        known = self._machine.run_of(command.session, command.run_id)
+        return known is not None and session.session_id == command.session_id
+
+    def _known_run(self, session: str, run_id: str) -> Run:
+        run = self._machine.run_of(session, run_id)
+        if run is None:
+            raise Refused(FaultCode.NOT_READY, f"run {run_id} is not known here yet", "retry")
+        return run
+
+    def _opened(self, run: Run) -> OpenedRun:
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        state = self._machine.state
+        for number, roll, byte in run.ends:
+            entry = state.inputs.get(number)
+            if entry is not None:
+                partition = state.partitions[entry.partition]
+                name = state.topics[partition.topic_id].name
+                ends[name, partition.index] = (roll, byte)
+        return OpenedRun(run.number, run.closed, ends)
+
+    async def _close_open_run(self, wanted: OpenRun, deadline: float) -> None:
+        """A newer run wants to start: end the open one at what reached the cluster, and wait for
+        its close. It may have been started through another node meanwhile, and even be closed:
+        then the open one is the newer.
+        """
+        session, machine = wanted.session, self._machine
+        run = machine.open_run_of(session)
+        if run is None or machine.run_of(session, wanted.run_id) is not None:
+            return
+        if wanted.number <= machine.state.sessions[session].forgotten:
+            return
+        self.end_run(session, run.run_id, {})
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run_waiters.setdefault(session, []).append(future)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await future
+        except TimeoutError:
+            message = f"run {run.number} of session {session!r} is not closed yet"
+            raise Refused(
+                FaultCode.NOT_READY, message, "retry: it closes once it is merged"
+            ) from None
+
+    async def open_input(
+        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+    ) -> OpenedInput:
+        """One partition of a run, the topic created if it may be. Raises Refused."""
+        known = await self._topic(check_topic_name(topic), partition)
+        if not 0 <= partition < known.partitions:
+            message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
+            raise Refused(FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition")
+        entry = self._find_entry(session, run_id, known.topic_id, partition)
+        run = self._known_run(session, run_id)
+        if entry is None and not run.closed:
+            self._quotas.check_partition(session)
+            outcome = await self._propose(OpenInput(session, known.topic_id, partition))
+            if isinstance(outcome, Rejection):
+                raise refused(outcome)
+            entry = self._find_entry(session, run_id, known.topic_id, partition)
+        if entry is None:
+            raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+        asyncio.get_running_loop().call_soon(self._tell, [entry.number])
+        return OpenedInput(
+            input=entry.number,
+            topic_id=known.topic_id,
+            partitions=known.partitions,
+            position=InputPosition(0, 0, -1, 0) if run.closed else self.position(entry),
+            merged=(entry.roll, entry.byte),
+        )
+
+    async def _topic(self, name: str, partition: int) -> Topic:
+        topic = self._machine.topic_named(name)
+        if topic is None or partition >= topic.partitions:
+            with answered():  # what this node does not know might only be new
+                await self._proposer.catch_up()
+            topic = self._machine.topic_named(name)
+        if topic is None and self._auto_create_topics and 0 <= partition < 1024:
+            command = CreateTopic(
+                uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
+            )
+            await self._propose(command)
+            topic = self._machine.topic_named(name)
+        if topic is None:
+            message = f"there is no topic {name!r}, and topics are not created by publishing"
+            raise Refused(FaultCode.UNKNOWN_TOPIC, message, f"samelog topic create {name}")
+        return topic
+
+    def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
+        """The input, if it and the run are known here."""
+        machine = self._machine
+        partition = machine.partition_of(topic_id, index)
+        if partition is None or machine.run_of(session, run_id) is None:
+            return None
+        return machine.input_of(session, partition.number)
+
+    async def _propose(self, command: AnyCommand) -> object:
+        with answered():
+            return await self._proposer.propose(command)
+
+    def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """The sender has finished a run."""
+        run = self._machine.run_of(session, run_id)
+        if run is not None and not run.closed:
+            self.ended[session] = (run_id, dict(ends))
+            self._events.run_finished(session, run_id, dict(ends))
+
+    def _note_run_changed(self, session: str) -> None:
+        """Wake whoever waits for the session's open run to be closed."""
+        for future in self._run_waiters.pop(session, ()):
+            if not future.done():
+                future.set_result(None)
+        known = self.ended.get(session)
+        run = None if known is None else self._machine.run_of(session, known[0])
+        if known is not None and (run is None or run.closed):
+            del self.ended[session]

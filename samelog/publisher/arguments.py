@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -17,6 +17,15 @@ Timestamp: TypeAlias = int | datetime
 
 Headers: TypeAlias = "Sequence[tuple[str, Buffer | None]] | Mapping[str, Buffer | None]"
 """Pairs of a name and a value; a mapping where no name comes twice."""
+
+
+class PlacingKeywords(TypedDict, total=False):
+    """Where many records go, and their dedup ids; see `Publisher.append_many`."""
+
+    partition: int | None
+    topic: str | None
+    ids: Iterable[int] | None
+    first_id: int | None
 
 
 def as_milliseconds(timestamp: Timestamp) -> int:

@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.publisher.arguments import Headers, Timestamp
+from samelog.publisher.arguments import Headers, PlacingKeywords, Timestamp
 from samelog.publisher.errors import NotMerged, PublisherError
 from samelog.publisher.options import PublisherKeywords
 from samelog.publisher.positions import Positions
@@ -90,10 +90,7 @@ class AsyncPublisher:
         keys: Iterable[Buffer | None] | None = None,
         headers: Iterable[Headers | None] | None = None,
         timestamps: Timestamp | Iterable[Timestamp] | None = None,
-        partition: int | None = None,
-        topic: str | None = None,
-        ids: Iterable[int] | None = None,
-        first_id: int | None = None,
+        **placing: Unpack[PlacingKeywords],
     ) -> None:
         """As `Publisher.append_many`."""
         await asyncio.to_thread(
@@ -102,10 +99,7 @@ class AsyncPublisher:
             keys=keys,
             headers=headers,
             timestamps=timestamps,
-            partition=partition,
-            topic=topic,
-            ids=ids,
-            first_id=first_id,
+            **placing,
         )
 
     async def append_arrow(self, table: pa.Table | pa.RecordBatch, **arguments: Any) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self, Unpack, cast
 from samelog.config.tables.client import OnFull
 from samelog.publisher.arguments import (
     Headers,
+    PlacingKeywords,
     Timestamp,
     as_column_of_pairs,
     as_milliseconds,
@@ -274,12 +275,10 @@ class Publisher:
         key_column: str | None = None,
         timestamp_column: str | None = None,
         headers_column: str | None = None,
-        partition: int | None = None,
-        topic: str | None = None,
-        ids: Iterable[int] | None = None,
-        first_id: int | None = None,
+        **placing: Unpack[PlacingKeywords],
     ) -> None:
-        """Append a record per row of an Arrow table, as `append_many`.
+        """Append a record per row of an Arrow table, as `append_many`, with its partition, topic,
+        ids and first_id.
 
         With a value column (binary or string), the columns named key, timestamp and headers count
         too if they are there and no others are named, so that what a subscriber's `arrow` gave can
@@ -296,10 +295,7 @@ class Publisher:
             keys=columns.keys,
             headers=columns.headers,
             timestamps=columns.timestamps,
-            partition=partition,
-            topic=topic,
-            ids=ids,
-            first_id=first_id,
+            **placing,
         )
 
     # --- inside an append ----------------------------------------------------------------------

@@ -33,7 +33,7 @@ from samelog.store.session.directory import SessionDirectory
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0
+RESCAN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -90,25 +90,25 @@ class PublisherSidecar:
 
     def start(self) -> None:
         """Begin, in the running event loop. Raises OSError when the root cannot be watched."""
-        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._look_below)
-        self.look()
-        self._task = spawn(self._look_often(), "publisher sidecar")
+        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._rescan_sessions)
+        self.rescan()
+        self._task = spawn(self._rescan_often(), "publisher sidecar")
 
-    async def _look_often(self) -> None:
+    async def _rescan_often(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
+            await asyncio.sleep(RESCAN_S)
+            self.rescan()
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """Look at the directory, and take up sessions that are new, or that nobody else ships any
         more.
         """
         self.directory.look()
-        self._look_below()
+        self._rescan_sessions()
         if self.directory.is_unchanged():  # then it is in it that nobody found the others
             self._known = {each.id for each in self._shipped.values() if not each.was_away}
 
-    def _look_below(self) -> None:
+    def _rescan_sessions(self) -> None:
         found = set(find_sessions(self._root))
         for path, shipped in tuple(self._shipped.items()):
             if path not in found:
@@ -149,7 +149,7 @@ class PublisherSidecar:
         shipped.lock.close()
         del self._ending[path]
         if self._task is not None:
-            self._look_below()
+            self._rescan_sessions()
 
     def _take_up(self, path: str) -> None:
         try:

@@ -53,6 +53,12 @@ class _CopySnapshot:
     asked_for: int | None
     successor: str
 
+    @property
+    def news(self) -> tuple[object, ...]:
+        """What a reader does not notice by itself."""
+        knows_end, fault = self.first_end is not None, str(self.fault)
+        return self.state, self.is_begun, self.is_caught_up, knows_end, fault
+
 
 class Copier:
     """The embedded pull client: a Keeper."""
@@ -108,19 +114,20 @@ class Copier:
             clock=SystemClock(),
             random=Random(),
             find_start=find_start,
-            on_change=self._take_over,
-            on_status=lambda: self._take_over_all(client),
+            on_change=self._note_copy,
+            on_status=lambda: self._note_all_copies(client),
         )
         client.start()
-        self._take_over_all(client)
+        self._note_all_copies(client)
         follower = ConfigFollower(config, client.follow)
         follower.start()
         return client, follower
 
     # --- in the loop's thread ------------------------------------------------------------------
 
-    def _take_over(self, copy: Copy) -> None:
-        before = self._copies.get(copy.name)
+    def _note_copy(self, copy: Copy) -> None:
+        name = copy.name
+        before = self._copies.get(name)
         first_end = None if before is None else before.first_end
         after = _CopySnapshot(
             copy.state,
@@ -135,14 +142,14 @@ class Copier:
         if after == before:
             return
         with self._moved:
-            self._copies[copy.name] = after
+            self._copies[name] = after
             self._moved.notify_all()
-        if before is None or _news_of(before) != _news_of(after):
+        if before is None or before.news != after.news:
             self._on_news()
 
-    def _take_over_all(self, client: PullClient) -> None:
+    def _note_all_copies(self, client: PullClient) -> None:
         for copy in client.copies.values():
-            self._take_over(copy)
+            self._note_copy(copy)
         with self._moved:
             self._status = client.status
             self._moved.notify_all()
@@ -202,7 +209,7 @@ class Copier:
         self._client.begin_anew(old)
         new = self._client.copies[name]
         if new is old:
-            self._take_over(old)
+            self._note_copy(old)
             if isinstance(old.fault, NoSpace):
                 raise old.fault
             raise CopyStopped(f"copying of {name[0]}-{name[1]} has stopped: {old.fault}")
@@ -261,8 +268,3 @@ def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:
     """The first offset there is (-1: unknown) if another one was asked for; else None."""
     is_out = isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
     return fault.earliest if is_out and isinstance(fault, PullRefused) else None
-
-
-def _news_of(copy: _CopySnapshot) -> tuple[object, ...]:
-    """What a reader does not notice by itself."""
-    return copy.state, copy.is_begun, copy.is_caught_up, copy.first_end is None, str(copy.fault)

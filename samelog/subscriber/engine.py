@@ -25,9 +25,9 @@ from samelog.subscriber.waiter import Waiter
 Name = tuple[str, int]
 """(topic, partition)."""
 
-LOOK_S = 1.0
+RESCAN_S = 1.0
 """How often everything is looked at although nothing was noticed."""
-START_LOOK_S = 0.05
+START_RESCAN_S = 0.05
 """How often a start is looked for that is not known yet: each look may walk over a log's tail."""
 
 
@@ -77,13 +77,13 @@ class Engine:
         self._saved: dict[Name, int] = {}
         self._is_watched = False
         """Whether the directory that holds the partitions is."""
-        self.next_look = 0.0
+        self.next_rescan = 0.0
         """When everything is looked at again, in monotonic seconds."""
         self._has_looked = False
 
     # --- finding partitions --------------------------------------------------------------------
 
-    def look(self) -> None:
+    def find_partitions(self) -> None:
         """Take up partitions that are there and not known yet, and start those that can.
 
         Raises:
@@ -110,7 +110,7 @@ class Engine:
                 self._begin_anew(reset)
                 soon = True
         soon |= bool(self._starting)
-        self.next_look = time.monotonic() + (START_LOOK_S if soon else LOOK_S)
+        self.next_rescan = time.monotonic() + (START_RESCAN_S if soon else RESCAN_S)
 
     def _new_names(self) -> list[Name]:
         try:
@@ -234,22 +234,22 @@ class Engine:
             self._watched[name] = reader.log_path
         return added
 
-    def look_soon(self) -> None:
+    def rescan_soon(self) -> None:
         """There is more than was seen: look when it is read next. May be called from any thread."""
-        self.next_look = 0.0
+        self.next_rescan = 0.0
 
-    def look_if_due(self) -> bool:
+    def rescan_if_due(self) -> bool:
         """Look for partitions, and at what may have been missed, if it is time; whether it was.
 
         Raises as `look`, and what keeps a copy from growing for good.
         """
-        if not self.waiter.names_changed and time.monotonic() < self.next_look:
+        if not self.waiter.names_changed and time.monotonic() < self.next_rescan:
             return False
         self._check()
-        self.look()
+        self.find_partitions()
         for cursor in tuple(self.cursors.values()):
             if cursor.chunk is None:
-                self._look_again(cursor)
+                self._recheck(cursor)
         return True
 
     def _check(self) -> None:
@@ -260,9 +260,9 @@ class Engine:
             except LogReset as reset:
                 self._begin_anew(reset)
 
-    def _look_again(self, cursor: Cursor) -> None:
+    def _recheck(self, cursor: Cursor) -> None:
         try:
-            cursor.reader.look_again()
+            cursor.reader.recheck_segment()
         except OffsetNotHere as error:
             self._reset(cursor, error)
         except LogReset as reset:
@@ -276,7 +276,7 @@ class Engine:
         self._finder.begin_anew(*name)
         self._let_go(name)
         self.keeper.begin_anew(*name)
-        self.next_look = 0.0
+        self.next_rescan = 0.0
 
     def _let_go(self, name: Name) -> None:
         path = os.path.join(self._directory, f"{name[0]}-{name[1]}")

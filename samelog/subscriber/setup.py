@@ -65,7 +65,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     engine = Engine(fs, root, chosen, finder=finder, store=store)
     try:
         engine.keeper = _keep(root, chosen, client, finder, engine)
-        engine.look()
+        engine.find_partitions()
     except BaseException:
         engine.keeper.stop()
         engine.close()
@@ -90,7 +90,7 @@ def _keep(
         chosen.topics,
         client,
         find_start=finder.begin_copy,
-        on_news=engine.waiter.wake_to_look,
+        on_news=engine.waiter.wake_to_rescan,
         must_exist=not chosen.follow,
     )
 

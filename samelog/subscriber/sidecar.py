@@ -32,7 +32,7 @@ from samelog.wire.messages import Start
 log = logging.getLogger(__name__)
 
 LATEST = StartAt(Start.LATEST)
-LOOK_S = 1.0
+CHECK_S = 1.0
 
 
 class SubscriberSidecar:
@@ -44,7 +44,6 @@ class SubscriberSidecar:
         topics: tuple[str, ...],
         config: ClientConfig,
         *,
-        tls: ReloadingContext,
         fs: FileSystem,
         clock: Clock,
         random: Random,
@@ -53,7 +52,7 @@ class SubscriberSidecar:
     ) -> None:
         """`from_latest`: a copy that does not exist yet begins at the end, not at the beginning.
 
-        Raises DirectoryUnusable.
+        Raises DirectoryUnusable; TlsFault: the certificate files cannot be used.
         """
         self.directory = UsedDirectory(fs, directory, self._has_known_copies)
         self.copies: Mapping[InputName, Copy] = _Copies(self)
@@ -63,7 +62,7 @@ class SubscriberSidecar:
         self._syncer: GroupSync | None = None
         self.topics = topics
         self._config = config
-        self._tls = tls
+        self._tls = ReloadingContext(config.tls)
         self._fs = fs
         self._clock = clock
         self._random = random
@@ -95,7 +94,7 @@ class SubscriberSidecar:
     def start(self) -> None:
         """Begin, in the running event loop. Raises as `PullClient.start`, and DiskFault."""
         self._open()
-        self._task = spawn(self._look_often(), "subscriber sidecar")
+        self._task = spawn(self._check_often(), "subscriber sidecar")
 
     async def stop(self) -> None:
         """Copy no more; what was copied is durable."""
@@ -106,12 +105,12 @@ class SubscriberSidecar:
 
     # --- the directory comes and goes ---------------------------------------------------------
 
-    async def _look_often(self) -> None:
+    async def _check_often(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            await self.look()
+            await asyncio.sleep(CHECK_S)
+            await self.check_directory()
 
-    async def look(self) -> None:
+    async def check_directory(self) -> None:
         """Let go of a directory that is away, and take up one that is back."""
         self.directory.look()
         if self.client is not None:

@@ -225,7 +225,7 @@ class Subscriber:
                 left_s = FOREVER if deadline is None else deadline - time.monotonic()
                 if left_s > 0:
                     engine.waiter.wait(min(self._wait_s(), left_s))
-                elif not engine.look_if_due():
+                elif not engine.rescan_if_due():
                     return None
         return None
 
@@ -234,9 +234,9 @@ class Subscriber:
         engine = self._engine
         if time.monotonic() >= self._next_commit:
             self._commit_if_due()
-        if engine.watch() or engine.look_if_due():
+        if engine.watch() or engine.rescan_if_due():
             return 0.0
-        return max(0.0, min(engine.next_look, self._next_commit) - time.monotonic())
+        return max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
 
     def prepare_wait(self) -> float:
         """For event loops: how many seconds to wait for `fileno` to be readable, then try again."""
@@ -296,7 +296,7 @@ class Subscriber:
         Without a config there is nothing to wait for. Raises NotCaughtUp, a TimeoutError.
         """
         self._engine.keeper.wait_caught_up(timeout)
-        self._engine.look_soon()
+        self._engine.rescan_soon()
 
     def position(self, partition: int = 0, *, topic: str | None = None) -> int:
         """The offset that is handed out next. Raises UnknownTopic before that is known."""

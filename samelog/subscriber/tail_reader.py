@@ -243,7 +243,7 @@ class TailReader:
 
     # --- when nothing comes --------------------------------------------------------------------
 
-    def look_again(self) -> None:
+    def recheck_segment(self) -> None:
         """To be called now and then while nothing comes: was the file replaced, or is it damaged?
 
         Raises:
@@ -253,7 +253,7 @@ class TailReader:
         """
         self._read_start()
         if self._file is None:
-            self._look_for_start()
+            self._find_later_start()
             return
         data = self._pread(1)
         if self._is_replaced() or (not data and self._has_successor()):
@@ -268,21 +268,20 @@ class TailReader:
         if scan.end == 0:
             raise CorruptLog(self.log_path, self._byte, scan.error or "the last batch is cut")
 
-    def _look_for_start(self) -> None:
+    def _find_later_start(self) -> None:
         """A copy that was empty may turn out to begin later than it said."""
         bases = segment_bases(self._fs.list_directory(self.path))
         if self._byte == 0 and bases and bases[0] > self.next_offset:
             self.seek_earliest()
 
     def _is_replaced(self) -> bool:
-        file = self._file
-        if file is None:
+        if self._file is None:
             return False
         try:
             now = os.stat(self.log_path)
         except FileNotFoundError:
             return False
-        return now.st_ino != os.fstat(file.fileno()).st_ino
+        return now.st_ino != os.fstat(self._descriptor).st_ino
 
     def _must_be_whole(self) -> bool:
         """Whether the batch at the reader's place has a successor, or is below the durable mark."""

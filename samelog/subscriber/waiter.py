@@ -92,7 +92,7 @@ class Waiter:
                 except BlockingIOError:  # wakes enough are waiting already
                     return
 
-    def wake_to_look(self) -> None:
+    def wake_to_rescan(self) -> None:
         """Have `wait` return, as if there were new names."""
         self.names_changed = True
         self.wake()

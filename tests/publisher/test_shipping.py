@@ -199,7 +199,7 @@ def test_a_session_that_took_the_place_of_another_one_is_shipped_and_kept(tmp_pa
             return any(part.merged > (0, 0, 0) for part in parts)
 
         def trouble(sidecar: PublisherSidecar) -> Trouble | None:
-            sidecar.look()
+            sidecar.rescan()
             return sidecar.directory.trouble
 
         async def main() -> None:
@@ -207,16 +207,16 @@ def test_a_session_that_took_the_place_of_another_one_is_shipped_and_kept(tmp_pa
             sidecar = make_sidecar(directory, config)
             sidecar.start()
             await until(lambda: is_merged(sidecar, "first"))
-            sidecar.look()
+            sidecar.rescan()
             directory.rename(aside)
-            sidecar._look_below()  # the watch may be the first to notice
+            sidecar._rescan_sessions()  # the watch may be the first to notice
             assert trouble(sidecar) is Trouble.GONE
             await asyncio.to_thread(write, "other")
             assert trouble(sidecar) is Trouble.REPLACED
             await until(lambda: is_merged(sidecar, "other"))
             await asyncio.to_thread(write, "first")
             kept = directory / "first" / "t-0" / "log.0.0"
-            sidecar.look()
+            sidecar.rescan()
             await until(lambda: sidecar.clients.get(str(directory / "first")) is not None)
             client = sidecar.clients[str(directory / "first")]
             await until(lambda: "SESSION_CONFLICT" in str(client.status.nodes[0].last_error))
@@ -241,11 +241,11 @@ def test_a_session_that_cannot_be_shipped_is_named_once(
             (tmp_path / "sessions" / "bad" / "session.json").write_text("no JSON")
             sidecar = make_sidecar(tmp_path / "sessions", config)
             sidecar.start()
-            sidecar.look()
+            sidecar.rescan()
             [(path, why)] = sidecar.faults.items()
             assert (Path(path).name, "session.json" in why) == ("bad", True)
             shutil.rmtree(path)
-            sidecar.look()
+            sidecar.rescan()
             assert not sidecar.faults
             await sidecar.stop()
 

@@ -20,7 +20,6 @@ from samelog.config.tables.node import Grant
 from samelog.format import _kernels as kernels
 from samelog.format.errors import DirectoryInUse
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber import (
     CopyStopped,
@@ -241,7 +240,6 @@ def make_sidecar(made: Copying, **options: Any) -> SubscriberSidecar:
         str(made.path / "kept"),
         (TOPIC,),
         made.config,
-        tls=ReloadingContext(made.config.tls),
         fs=OsFileSystem(),
         clock=SystemClock(),
         random=random.Random(1),
@@ -281,22 +279,22 @@ def test_a_sidecar_goes_on_where_its_copies_end_when_the_directory_is_back(tmp_p
                 return [copy.log.next_offset for copy in sidecar.copies.values()] == [count]
 
             await until(lambda: has(100))
-            await sidecar.look()
+            await sidecar.check_directory()
             kept.rename(aside)
-            await sidecar.look()
+            await sidecar.check_directory()
             assert (dict(sidecar.copies), sidecar.status) == ({}, None)
             assert "is not there" in sidecar.fault
             kept.mkdir()
-            await sidecar.look()
+            await sidecar.check_directory()
             assert "another directory is in its place" in sidecar.fault
             kept.rmdir()
             aside.rename(kept)
             await asyncio.to_thread(made.merge, 100, 110)
-            await sidecar.look()
+            await sidecar.check_directory()
             assert sidecar.fault == ""
             await until(lambda: has(110))
             shutil.rmtree(kept / f"{TOPIC}-0")  # an operator wants this copy anew
-            await sidecar.look()
+            await sidecar.check_directory()
             await until(lambda: has(110))
             await sidecar.stop()
 
@@ -313,11 +311,11 @@ def test_a_directory_that_is_swapped_between_two_looks_gets_no_hole(tmp_path: Pa
             sidecar = make_sidecar(made)
             sidecar.start()
             await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
-            await sidecar.look()
+            await sidecar.check_directory()
             shutil.copytree(kept, tmp_path / "restored")
             kept.rename(tmp_path / "aside")
             (tmp_path / "restored").rename(kept)
-            await sidecar.look()
+            await sidecar.check_directory()
             await asyncio.to_thread(made.merge, 100, 110)
             await asyncio.to_thread(made.roll)
             await asyncio.to_thread(made.merge, 110, 120)
@@ -362,19 +360,19 @@ def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_pa
             sidecar = make_sidecar(made)
             sidecar.start()
             await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
-            await sidecar.look()
+            await sidecar.check_directory()
             sidecar.follow(made.config, ("other",))
             await until(lambda: not sidecar.copies)
-            await sidecar.look()
+            await sidecar.check_directory()
             assert sidecar.fault == ""
             kept.rename(aside)
             kept.mkdir()
-            await sidecar.look()
+            await sidecar.check_directory()
             assert "another directory is in its place" in sidecar.fault
             kept.rmdir()
             shutil.copytree(aside, kept)  # as a mount that has another number than before
             sidecar.follow(made.config, (TOPIC,))
-            await sidecar.look()
+            await sidecar.check_directory()
             assert sidecar.fault == ""
             await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
             await sidecar.stop()

@@ -92,7 +92,7 @@ def test_a_batch_that_is_being_written_is_not_there_yet(
     growing.segment(0).write_bytes(whole[: size + cut])
     reader = open_reader(growing)
     assert read_all(reader) == [b"first"]
-    reader.look_again()
+    reader.recheck_segment()
     assert read_all(reader) == []
     growing.segment(0).write_bytes(whole[: size + cut] + b"\0" * (len(whole) - size - cut))
     assert read_all(reader) == []
@@ -120,7 +120,7 @@ def test_a_bad_batch_that_must_be_whole_is_damage(tmp_path: Path, why: str) -> N
     reader = open_reader(growing)
     assert read_all(reader) == [b"first"]
     with pytest.raises(CorruptLog, match=f"byte {size}"):
-        reader.look_again()
+        reader.recheck_segment()
 
 
 def test_bytes_of_other_offsets_are_damage(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_archived_segments_are_skipped_from_the_start_and_refused_later(tmp_path
     assert read_all(reader) == numbers(40, 90)
     assert read_all(behind) == []
     with pytest.raises(OffsetNotHere):
-        behind.look_again()
+        behind.recheck_segment()
     assert read_all(started)[-1] == b"000089"
 
 
@@ -183,7 +183,7 @@ def test_a_file_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
     again = Growing(tmp_path)
     again.append(b"second")
     assert read_all(reader) == []
-    reader.look_again()
+    reader.recheck_segment()
     assert read_all(reader) == [b"second"]
 
 

@@ -277,7 +277,6 @@ async def serve_subscriber(
         root,
         topics or config.subscriber.topics,
         config,
-        tls=ReloadingContext(config.tls),
         fs=OsFileSystem(),
         clock=SystemClock(),
         random=Random(),

@@ -105,7 +105,7 @@ def plan_cluster(path: str, topics: Sequence[str]) -> VerifyPlan:
     """
     config, plan = load_client(path), VerifyPlan()
     with closing(RemoteLogs(Nodes(path, timeout_s=TIMEOUT_S))) as logs:
-        found = logs.look(topics or logs.names())
+        found = logs.topic_states(topics or logs.names())
         missing = sorted(set(topics) - set(found))
         if missing:
             raise SourceError(f"there is no topic {', '.join(missing)} in {config.cluster}")

@@ -115,7 +115,7 @@ def _check_target(job: Republishing) -> None:
     """The target must have every partition that the archive has. Raises BadOption."""
     wanted = job.wanted
     with closing(ArchivedLogs(job.archive)) as logs:
-        found = logs.look([wanted.topic]).get(wanted.topic)
+        found = logs.topic_states([wanted.topic]).get(wanted.topic)
     if found is None:
         raise TopicNotFound(f"the archive {job.archive.url} has no copy of {wanted.topic}")
     last = max(found.partitions) if wanted.partition is None else wanted.partition

@@ -41,11 +41,11 @@ class ArchivedLogs:
         """All topics of which there are copies. Raises NotReadable."""
         return self._copies.topics()
 
-    def look(self, topics: Iterable[str]) -> Catalogue:
+    def topic_states(self, topics: Iterable[str]) -> Catalogue:
         """These topics, as far as they are copied. Raises NotReadable."""
         asked = tuple(topics)
         if time.monotonic() >= self._next_look_at or set(self._known) != set(asked):
-            states = {topic: self._copies.look(topic) for topic in asked}
+            states = {topic: self._copies.topic_state(topic) for topic in asked}
             self._known = {topic: state for topic, state in states.items() if state is not None}
             self._next_look_at = time.monotonic() + LOOK_S
         return self._known
@@ -82,7 +82,7 @@ class ArchivedCopies:
         except CopyFault as fault:
             raise NotReadable(f"the archive {self._archive.url}: {fault}") from fault
 
-    def look(self, topic: str) -> TopicState | None:
+    def topic_state(self, topic: str) -> TopicState | None:
         """What there is of a topic; None if nothing is. Raises NotReadable."""
         try:
             bounds = {}

@@ -55,7 +55,7 @@ class LocalLogs:
                 "directory to a subscriber's directory, or config to read from nodes"
             ) from error
 
-    def look(self, topics: Iterable[str]) -> Catalogue:
+    def topic_states(self, topics: Iterable[str]) -> Catalogue:
         """These topics, as far as they are here. Raises NotReadable."""
         found = {}
         for topic in topics:
@@ -179,7 +179,7 @@ def _wait_for_end(reader: TailReader, wanted: OffsetRange, wait_s: float) -> Non
 def _read(reader: TailReader, wanted: OffsetRange) -> Chunk:
     chunk = reader.read(READ_BYTES)
     if chunk is None:
-        reader.look_again()  # says what is damaged
+        reader.recheck_segment()  # says what is damaged
         chunk = reader.read(READ_BYTES)
     if chunk is None:
         raise SourceError(

@@ -36,11 +36,11 @@ class RemoteLogs:
         """All topics. Raises SourceError."""
         return self._nodes.topics()
 
-    def look(self, topics: Iterable[str]) -> Catalogue:
+    def topic_states(self, topics: Iterable[str]) -> Catalogue:
         """These topics, as a node knows them. Raises NotReadable."""
         asked = tuple(topics)
         if time.monotonic() >= self._next_look_at or set(self._known) != set(asked):
-            states = {topic: self._look(topic) for topic in asked}
+            states = {topic: self._topic_state(topic) for topic in asked}
             self._known = {topic: state for topic, state in states.items() if state is not None}
             count = sum(len(state.partitions) for state in self._known.values())
             self._next_look_at = time.monotonic() + LOOK_S + PER_PARTITION_S * count
@@ -51,7 +51,7 @@ class RemoteLogs:
         self._nodes.turn()
         self._next_look_at = float("-inf")
 
-    def _look(self, topic: str) -> TopicState | None:
+    def _topic_state(self, topic: str) -> TopicState | None:
         known = self._known.get(topic)
         count = 1 if known is None else len(known.partitions)
         found = self._locate(topic, range(count))

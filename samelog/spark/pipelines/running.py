@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 AVAILABLE_NOW = "available-now"
-LOOK_S = 0.5
+CHECK_S = 0.5
 TRACEBACK = "Traceback (most recent call last):\n"
 OURS = re.compile(r"^samelog\.(?:\w+\.)+\w+: ")
 
@@ -49,16 +49,16 @@ def follow(
     seen: dict[int, int] = {}
     try:
         with told():
-            while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]
-                _look(query, seen, on_progress)
+            while not query.awaitTermination(CHECK_S):  # type: ignore[arg-type]
+                _report_progress(query, seen, on_progress)
     except KeyboardInterrupt:
         pass
     finally:
         query.stop()
-    return _look(query, seen, on_progress)
+    return _report_progress(query, seen, on_progress)
 
 
-def _look(
+def _report_progress(
     query: StreamingQuery, seen: dict[int, int], on_progress: Callable[[QueryProgress], None]
 ) -> QueryProgress:
     seen.update((each.batchId, each.numInputRows) for each in query.recentProgress)

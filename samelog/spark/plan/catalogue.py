@@ -46,7 +46,7 @@ class Logs(Protocol):
     def names(self) -> list[str]:
         """All topics. Raises SourceError."""
 
-    def look(self, topics: Iterable[str]) -> Catalogue:
+    def topic_states(self, topics: Iterable[str]) -> Catalogue:
         """These topics, as they are now. Raises SourceError when nobody can tell."""
 
     def offset_at(self, name: PartitionName, timestamp_ms: int) -> int | None:

@@ -99,7 +99,7 @@ class TaskWriters:
         return found
 
     def _partitions(self, topic: str) -> int:
-        state = self._logs.look([topic]).get(topic)
+        state = self._logs.topic_states([topic]).get(topic)
         if state is None:
             raise TopicNotFound(f"there is no topic {topic!r}: samelog topic create {topic}")
         return len(state.partitions)

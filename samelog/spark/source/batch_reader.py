@@ -15,7 +15,7 @@ from samelog.spark.plan.offsets import OffsetRange
 from samelog.spark.plan.pushdown import Narrowing
 from samelog.spark.plan.range_limits import check_order, settle
 from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.source.selection import check_all_there, look
+from samelog.spark.source.selection import check_all_there, selected_topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ class NarrowingReader(SamelogBatchReader):
 
 def plan(logs: Logs, options: Options) -> list[OffsetRange]:
     """What the query reads. Raises SourceError."""
-    catalogue = look(logs, options.selection)
+    catalogue = selected_topics(logs, options.selection)
     check_all_there(options.selection, catalogue)
     bounds, ids = partitions_of(catalogue), ids_of(catalogue)
     starting, ending = options.start_of(is_stream=False), options.ending

@@ -13,13 +13,13 @@ from samelog.spark.options import TopicSelection
 from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
 
 
-def look(logs: Logs, selection: TopicSelection) -> Catalogue:
+def selected_topics(logs: Logs, selection: TopicSelection) -> Catalogue:
     """What there is of the selection now. Raises SourceError."""
     topics = selection.topics
     if selection.pattern is not None:
         pattern = re.compile(selection.pattern)
         topics = tuple(name for name in logs.names() if pattern.fullmatch(name))
-    found = logs.look(topics)
+    found = logs.topic_states(topics)
     if selection.assigned is None:
         return found
     return {topic: _only(topic, state, selection.assigned[topic]) for topic, state in found.items()}

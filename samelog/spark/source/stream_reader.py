@@ -37,7 +37,7 @@ from samelog.spark.plan.progress import (
 )
 from samelog.spark.plan.range_limits import LATEST, check_order, settle
 from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.source.selection import check_all_there, look
+from samelog.spark.source.selection import check_all_there, selected_topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = None if start is None else parse(start)
         if start is None or begin is None:
             return self._begin().to_json()
-        seen = self._look_beyond(begin)
+        seen = self._refresh_beyond(begin)
         if self._options.fail_on_data_loss:
             refuse_losses(losses(begin, seen))
         end = self._advance(begin, seen, limit)
@@ -97,12 +97,12 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends where the logs end now."""
         self._seen_at = float("-inf")
         self._is_bounded = True
-        catalogue = self._look()
+        catalogue = self._refresh()
         self._stops = {**ends_of(catalogue), **self._ending(catalogue)}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """How far the logs reach, for the query's progress."""
-        seen = self._look()
+        seen = self._refresh()
         return StreamOffset(
             {topic: seen[topic].topic_id for topic in seen}, ends_of(seen)
         ).to_json()
@@ -114,7 +114,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         ranges = ranges_between(first, last)
         if not self._options.fail_on_data_loss:
-            ranges = clamp(ranges, self._look())
+            ranges = clamp(ranges, self._refresh())
         return tasks_of(ranges, self._options.splits)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -138,11 +138,11 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- how it is answered -----------------------------------------------------------------------
 
-    def _look(self) -> Catalogue:
+    def _refresh(self) -> Catalogue:
         """What there is, seen a moment ago at most."""
         if time.monotonic() >= self._seen_at + LOOK_S:
             logs = self._logs or self._open()
-            self._seen = look(logs, self._options.selection)
+            self._seen = selected_topics(logs, self._options.selection)
             self._seen_at = time.monotonic()
         return self._seen
 
@@ -158,20 +158,20 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._positions = GroupOffsetCommitter(path, options.position_group)
         return self._logs
 
-    def _look_beyond(self, begin: StreamOffset) -> Catalogue:
+    def _refresh_beyond(self, begin: StreamOffset) -> Catalogue:
         """What there is; who lags behind the query is given some time."""
-        seen = self._look()
+        seen = self._refresh()
         deadline = time.monotonic() + self._options.access.local_wait_s
         while is_behind(begin, seen) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
             self._opened().turn()
             self._seen_at = float("-inf")
-            seen = self._look()
+            seen = self._refresh()
         return seen
 
     def _begin(self) -> StreamOffset:
         """Where the query starts, settled now."""
-        catalogue = self._look()
+        catalogue = self._refresh()
         check_all_there(self._options.selection, catalogue)
         starting = self._options.start_of(is_stream=True)
         begins = settle(
@@ -206,7 +206,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stop_offsets(self) -> Offsets:
         """Where the query ends, settled once; by default nowhere."""
         if self._stops is None:
-            self._stops = self._ending(self._look())
+            self._stops = self._ending(self._refresh())
         return self._stops
 
     def _ending(self, catalogue: Catalogue) -> Offsets:

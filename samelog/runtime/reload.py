@@ -34,7 +34,7 @@ class ConfigProblem:
     def __init__(self, log: logging.Logger, text: str = "") -> None:
         self.text = text
         self._log = log
-        self._told = {text}
+        self._logged = {text}
 
     def set(self, text: str) -> bool:
         """Whether it is another one than before."""
@@ -42,10 +42,10 @@ class ConfigProblem:
             return False
         self.text = text
         if not text:
-            self._told.clear()
+            self._logged.clear()
             log_event(self._log, logging.INFO, "configuration is taken again")
-        elif text not in self._told:
-            self._told.add(text)
+        elif text not in self._logged:
+            self._logged.add(text)
             log_event(self._log, logging.ERROR, "configuration not taken, kept the old", why=text)
         return True
 
@@ -91,55 +91,55 @@ class ConfigFollower:
             self._task = spawn(self._follow(self._document), "configuration")
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
 
     async def _follow(self, document: ConfigDocument) -> None:
         while True:
             await asyncio.sleep(FOLLOW_S)
-            document = await self._look(document)
+            document = await self._read_once(document)
 
-    async def _look(self, known: ConfigDocument) -> ConfigDocument:
+    async def _read_once(self, known: ConfigDocument) -> ConfigDocument:
         """What counts now."""
         try:
-            return await self._newest(known)
+            return await self._read_newest(known)
         except (ConfigError, OSError) as error:  # a file may go while it is looked at
             self._problem.set(str(error))
         except Exception as error:  # noqa: BLE001 - the seam: who follows no more is stuck
             self._problem.set(f"{type(error).__name__}: {error}")
         return known
 
-    async def _newest(self, known: ConfigDocument) -> ConfigDocument:
+    async def _read_newest(self, known: ConfigDocument) -> ConfigDocument:
         """Raises ConfigError, OSError."""
         text = await _read_again(self._refused or known.text)
         if text.data == known.text.data:
             document = replace(known, text=text)
-            self._keep(await asyncio.to_thread(save_client_state, document, is_running=True))
-            self._accept()
+            self._note_unkept(await asyncio.to_thread(save_client_state, document, is_running=True))
+            self._settle()
             return document
         self._refused = text
-        found, document, unkept = await asyncio.to_thread(self._take, text)
-        self._keep(unkept)
+        found, document, unkept = await asyncio.to_thread(self._check_and_save, text)
+        self._note_unkept(unkept)
         if changed := changed_settings(known, document):
             same_files = found.tls == self.config.tls
             self.config = with_reloadable(self.config, found)
             self._on_change(self.config)
-            tell_changes(log, changed if same_files else map(_of_the_next_start, changed))
-        self._accept()
+            tell_changes(log, changed if same_files else map(_as_next_start, changed))
+        self._settle()
         return document
 
-    def _keep(self, unkept: str) -> None:
+    def _note_unkept(self, unkept: str) -> None:
         """Warn once that a start without the URL would go by an older document, or by none."""
         if unkept and not self._unkept:
             log_event(log, logging.WARNING, "configuration counts, but is not kept", why=unkept)
         self._unkept = unkept
 
-    def _accept(self) -> None:
+    def _settle(self) -> None:
         self._refused = None
         self._problem.set("")
 
-    def _take(self, text: ConfigText) -> tuple[ClientConfig, ConfigDocument, str]:
+    def _check_and_save(self, text: ConfigText) -> tuple[ClientConfig, ConfigDocument, str]:
         """In a thread: check it, and write what it has for files. Raises ConfigError."""
         document = client_document(text)
         found = client_config(document)
@@ -155,7 +155,7 @@ async def _read_again(known: ConfigText) -> ConfigText:
     return await asyncio.to_thread(read_file, known.place)
 
 
-def _of_the_next_start(setting: Setting) -> Setting:
+def _as_next_start(setting: Setting) -> Setting:
     """Texts in the place of paths, or paths in theirs, are other files."""
     if setting.name not in PEM_FILES:
         return setting

@@ -131,11 +131,12 @@ class GrowingSegment:
         # The batches from the last point on: few, as the next point would come after 4 KiB.
         start = growth.points[-1][1] - self.size if growth.points else 0
         headers = kernels.batch_headers(data, start, growth.size)
-        offset = growth.next_offset - sum([header[2] for header in headers])
-        for header in headers:
-            offset += header[2]
-            if header[5] > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header[5], offset - 1
+        behind, highest = growth.next_offset, self.max_timestamp + 1
+        for header in reversed(headers):
+            if header[5] >= highest:  # of equal ones the first counts
+                highest = self.max_timestamp = header[5]
+                self.max_timestamp_offset = behind - 1
+            behind -= header[2]
         self.size += growth.size
         self.next_offset = growth.next_offset
         self.bytes_since_index = growth.bytes_since_index

@@ -267,8 +267,10 @@ class OsFileSystem:
 
     @staticmethod
     def _facts(path: str) -> os.stat_result:
-        with translated(path, "look at"):
+        try:
             return os.lstat(path)
+        except OSError as error:
+            raise fault_of(path, "look at", error) from error
 
     def identity(self, path: StrPath) -> tuple[int, int]:
         """What tells a file or directory from another one of the same name."""

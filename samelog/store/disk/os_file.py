@@ -79,9 +79,12 @@ class OsFile:
 
     def size(self) -> int:
         """Bytes in the file."""
-        self._require_sound("measure")
-        with translated(self._path, "measure"):
+        if self._failed or self._closed:
+            self._require_sound("measure")
+        try:
             return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise fault_of(self._path, "measure", error) from error
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -160,7 +163,8 @@ class OsFile:
         with self._lock:
             if self._closed:
                 return None
-            self._require_sound("sync")
+            if self._failed:
+                self._require_sound("sync")
             self._syncing += 1
         return SyncTarget(self._descriptor, self._is_directory)
 
@@ -168,15 +172,12 @@ class OsFile:
         """The second half: what became of it."""
         if error:
             self._failed = error
-        self._synced()
-        if error:
-            raise fault_of(self._path, "sync", OSError(error, os.strerror(error)))
-
-    def _synced(self) -> None:
         with self._lock:
             self._syncing -= 1
             if self._closed and self._syncing == 0:
                 os.close(self._descriptor)
+        if error:
+            raise fault_of(self._path, "sync", OSError(error, os.strerror(error)))
 
     def close(self) -> None:
         """Let go of the file."""

@@ -103,8 +103,10 @@ class InputReader:
         """How many of the bytes [start, stop) are held, from the first one on."""
         state = self._runs.get(run)
         held = None if state is None else state.files.get(roll)
-        if state is None or held is None or start < state.begin_of(roll):
+        if state is None or held is None:
             return 0
+        if roll == state.start[0] and start < state.start[1]:
+            return 0  # given up, or released
         return min(stop, held.size) - start
 
     def _file(self, run: int, roll: int) -> File:

@@ -268,7 +268,7 @@ class GroupRow(GroupInfo, frozen=True):
     lag: int
 
 
-class Groups(AdminAnswer, frozen=True):
+class GroupRows(AdminAnswer, frozen=True):
     """All groups."""
 
     groups: tuple[GroupRow, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,10 @@ CODE_OF = {
 """Of a refusal that names no code."""
 
 
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders_lock = threading.Lock()
+
+
 class AdminError(RuntimeFault):
     """A request that was refused, or that no node answered; the message names the node."""
 
@@ -68,6 +73,14 @@ class _Refusal(msgspec.Struct):
     remedy: str = ""
     leader: str = ""
     leader_address: str = ""
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Threads must not make msgspec look at a type for the first time at once: it would crash."""
+    with _decoders_lock:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind)
+        return _decoders[kind]
 
 
 def ask(config: ClientConfig, request: AdminRequest[AnswerT]) -> AnswerT:
@@ -106,9 +119,9 @@ def ask_node(
     status, body = exchange.run(operation, request, where)
     try:
         if status == HTTPStatus.OK:
-            answer: AnswerT = msgspec.json.decode(body, type=operation.answer)
+            answer: AnswerT = _decoder(operation.answer).decode(body)
             return answer
-        refusal = msgspec.json.decode(body, type=_Refusal)
+        refusal: _Refusal = _decoder(_Refusal).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         kind = type(request).__name__
         raise AdminError(f"{where} did not answer {kind}: {error}", sent=True) from error

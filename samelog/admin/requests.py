@@ -16,7 +16,7 @@ from samelog.admin.answers import (
     ArchivePlan,
     ClusterReset,
     GroupDescription,
-    Groups,
+    GroupRows,
     LeadershipMoved,
     LogHistoryPage,
     MaintenanceSet,
@@ -209,7 +209,7 @@ class ListSubscribers(AdminRequest[Subscribers], frozen=True):
     """Who reads merged logs here."""
 
 
-class ListGroups(AdminRequest[Groups], frozen=True):
+class ListGroups(AdminRequest[GroupRows], frozen=True):
     """All consumer groups."""
 
 

@@ -30,7 +30,7 @@ class ShippedTo(NamedTuple):
     problems: dict[str, str]
 
 
-class ShippedInput(NamedTuple):
+class ShippedPartition(NamedTuple):
     """How far one partition has come: on a node's disk, committed, merged on a majority."""
 
     topic: str
@@ -49,7 +49,7 @@ class ShippedSession(NamedTuple):
     stopped: str
     fault: str
     nodes: tuple[ShippedTo, ...]
-    partitions: tuple[ShippedInput, ...]
+    partitions: tuple[ShippedPartition, ...]
 
 
 class Shipping(NamedTuple):
@@ -81,12 +81,12 @@ def _session(path: str, client: PushClient) -> ShippedSession:
     )
 
 
-def _input(name: tuple[str, int], progress: InputProgress) -> ShippedInput:
+def _input(name: tuple[str, int], progress: InputProgress) -> ShippedPartition:
     durable, acknowledged = (
         SessionPosition(*progress.durable),
         SessionPosition(*progress.acknowledged),
     )
-    return ShippedInput(*name, durable, acknowledged, SessionPosition(*progress.merged))
+    return ShippedPartition(*name, durable, acknowledged, SessionPosition(*progress.merged))
 
 
 def _link(status: NodeStatus) -> ShippedTo:

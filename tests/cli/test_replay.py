@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.cli.replay import Pace
+from samelog.cli.commands.subscribe import Pace
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
 

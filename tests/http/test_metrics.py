@@ -19,8 +19,8 @@ from samelog.http.metrics.table import (
     PUBLISHER,
     SIDECAR,
     SUBSCRIBER,
-    Kind,
     Metric,
+    MetricKind,
     by_name,
 )
 from samelog.runtime.clock import ManualClock
@@ -28,9 +28,9 @@ from samelog.runtime.counters import WINDOW_S, Histogram, Meter
 from samelog.sequencer.measures import OLD_S, Measures
 from tests.runtime.pki import NOW, Authority
 
-GAUGE = Metric("g", Kind.GAUGE, "A gauge.", ("a",))
-COUNTER = Metric("c_total", Kind.COUNTER, "A counter.", ("a",))
-TIMES = Metric("t_seconds", Kind.HISTOGRAM, "Times.")
+GAUGE = Metric("g", MetricKind.GAUGE, "A gauge.", ("a",))
+COUNTER = Metric("c_total", MetricKind.COUNTER, "A counter.", ("a",))
+TIMES = Metric("t_seconds", MetricKind.HISTOGRAM, "Times.")
 
 
 def text_of(*samples: Sample) -> str:
@@ -103,9 +103,9 @@ def test_names_follow_the_conventions() -> None:
     assert len(by_name(table)) == len(table)
     for metric in table:
         assert metric.name.startswith("samelog_")
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
         assert metric.help.endswith(".")
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             assert metric.name.endswith("_seconds")
 
 

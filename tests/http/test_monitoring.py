@@ -14,7 +14,15 @@ import promql_parser
 import pytest
 import yaml
 
-from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER, Kind, by_name
+from samelog.http.metrics.table import (
+    COMMON,
+    NODE,
+    PUBLISHER,
+    SIDECAR,
+    SUBSCRIBER,
+    MetricKind,
+    by_name,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -60,7 +68,7 @@ def problem_with(name: str, labels: set[str]) -> str | None:
     metric = METRICS.get(re.sub(r"_(bucket|sum|count)$", "", name))
     if metric is None:
         return f"there is no metric {name}"
-    if (metric.kind is Kind.HISTOGRAM) != (metric.name != name):
+    if (metric.kind is MetricKind.HISTOGRAM) != (metric.name != name):
         return f"{name} is a {metric.kind.value}"
     unknown = labels - TARGET - {*metric.labels}
     return f"{name} has no label {unknown}" if unknown else None

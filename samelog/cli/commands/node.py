@@ -5,10 +5,39 @@ Invariant: the subcommands, which are asked in a hurry when a pod stops, import 
 
 from __future__ import annotations
 
-import click
+import re
+import time
 
-from samelog.cli.membership import SUBCOMMANDS
-from samelog.cli.output import json_option, print_json, talk
+import click
+from msgspec import UNSET
+
+from samelog.admin.answers import (
+    LeadershipMoved,
+    NodeInfo,
+    NodeState,
+    Status,
+)
+from samelog.admin.client import AdminError, all_statuses, ask
+from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    talk,
+)
+from samelog.config.tables.client import ClientConfig
+from samelog.config.values import parse_address
+from samelog.wire.plain import to_json
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LONGEST_MAINTENANCE_S = 30 * 86400
+POLL_S = 0.25
+
+wait_option = click.option(
+    "--wait", "wait_s", default=0.0, help="Wait so many seconds for the node to be a voter."
+)
 
 
 @click.group(invoke_without_command=True)
@@ -55,5 +84,222 @@ def command(
     run_node(config_file, bootstrap=bootstrap)
 
 
-for subcommand in SUBCOMMANDS:
-    command.add_command(subcommand)
+@command.command()
+@click.argument("name")
+@click.argument("address")
+@click.option("--learner", is_flag=True, help="Never make it a voter: it only receives.")
+@wait_option
+@client_option
+@json_option
+def add(
+    config: ClientConfig, *, name: str, address: str, learner: bool, wait_s: float, as_json: bool
+) -> None:
+    """Add the node NAME, which the others reach at ADDRESS (host:port).
+
+    It begins as a learner and becomes a voter by itself when it has caught up. The node itself is
+    started before or after, with an empty directory, without --bootstrap, and with the cluster's
+    nodes as its peers.
+
+    \b
+    Examples:
+      samelog node add rt-sequencer-3 10.0.0.4:7000 --config client.toml --wait 60
+      samelog node add reader-0 10.0.0.9:7000 --learner --config client.toml --json
+    """
+    _check_address(address)
+    if learner and wait_s:
+        raise click.UsageError("a --learner never becomes a voter: leave --wait out")
+    body = AddNode(name, address, promote=not learner)
+    _added(config, body, wait_s, as_json=as_json)
+
+
+@command.command()
+@click.argument("old")
+@click.argument("name")
+@click.argument("address")
+@wait_option
+@client_option
+@json_option
+def replace(
+    config: ClientConfig, *, old: str, name: str, address: str, wait_s: float, as_json: bool
+) -> None:
+    """Put the node NAME at ADDRESS (host:port) in the place of the node OLD.
+
+    NAME begins as a learner; when it has caught up it becomes a voter, and OLD is removed. Whoever
+    leads carries this on, also when the leader changes.
+
+    \b
+    Example:
+      samelog node replace rt-sequencer-1 rt-sequencer-3 10.0.0.4:7000 --config client.toml
+    """
+    _check_address(address)
+    _added(config, AddNode(name, address, replaces=old), wait_s, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@client_option
+@json_option
+def remove(config: ClientConfig, *, name: str, as_json: bool) -> None:
+    """Remove the node NAME from the cluster.
+
+    It is told, says so in its log, and ends; its directory stays as it is. If it leads, it hands
+    leadership over first. A node that is still being added can be removed too.
+
+    \b
+    Example:
+      samelog node remove rt-sequencer-2 --config client.toml
+    """
+    removed = ask(config, RemoveNode(name))
+    if as_json:
+        print_json(removed)
+    else:
+        talk(f"removed {removed.name} (number {removed.number})")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--for", "duration", help="How long, such as 90s, 30m, 2h or 1d.")
+@click.option("--end", is_flag=True, help="It is over.")
+@client_option
+@json_option
+def maintenance(
+    config: ClientConfig, *, name: str, duration: str | None, end: bool, as_json: bool
+) -> None:
+    """Say that the node NAME is worked on for a while: it is not counted as failed, and does not
+    lead if another can.
+
+    \b
+    Examples:
+      samelog node maintenance rt-sequencer-2 --for 2h --config client.toml
+      samelog node maintenance rt-sequencer-2 --end --config client.toml
+    """
+    if end == (duration is not None):
+        raise click.UsageError("either --for DURATION or --end")
+    seconds = 0 if duration is None else seconds_in(duration)
+    answer = ask(config, SetMaintenance(name, seconds))
+    if as_json:
+        print_json(answer)
+    elif answer.until_ms:
+        talk(f"{name} is in maintenance until {_when(answer.until_ms)}")
+    else:
+        talk(f"{name} is not in maintenance")
+
+
+@command.command()
+@click.argument("name", required=False)
+@click.option(
+    "--from", "leader", help="Only if this node leads and another can; else nothing is done."
+)
+@client_option
+@json_option
+def transfer(config: ClientConfig, *, name: str | None, leader: str | None, as_json: bool) -> None:
+    """Let the node NAME lead; without NAME, the one that is best suited besides the leader.
+
+    With --from, a node that is about to stop gives leadership away if it has it.
+
+    \b
+    Examples:
+      samelog node transfer rt-sequencer-1 --config client.toml
+      samelog node transfer --from rt-sequencer-0 --config client.toml
+    """
+    if leader is not None:
+        status = ask(config, GetStatus())
+        if status.leader != leader or sum(node.voter for node in status.nodes) == 1:
+            _nothing_to_move(status.leader or "", as_json=as_json)
+            return
+    answer = ask(config, MoveLeadership(UNSET if name is None else name))
+    if as_json:
+        print_json(answer)
+    else:
+        talk(f"{answer.leader} leads")
+
+
+def _nothing_to_move(leader: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(LeadershipMoved(leader))
+    else:
+        talk("another node leads, or there is no other: nothing to do")
+
+
+@command.command("list")
+@client_option
+@json_option
+def list_command(config: ClientConfig, *, as_json: bool) -> None:
+    """List the members of the cluster, as the best informed node sees them.
+
+    \b
+    Example:
+      samelog node list --config client.toml --json
+    """
+    nodes = members(config)
+    if as_json:
+        print_json([to_json(node) for node in nodes])
+        return
+    rows = [(n.name, n.address, n.number, n.role or "-", _state(n)) for n in nodes]
+    print_table(("node", "address", "number", "role", "state"), rows)
+
+
+def members(config: ClientConfig) -> list[NodeInfo]:
+    """The members, as the node with the highest commit index sees them. Raises AdminError."""
+    answers = all_statuses(config)
+    given = [answer for answer in answers if isinstance(answer, Status)]
+    if not given:
+        raise AdminError("no node answers: " + "; ".join(map(str, answers)))
+    best = max(given, key=lambda answer: answer.commit_index)
+    return sorted(best.nodes, key=lambda node: node.number)
+
+
+def seconds_in(text: str) -> int:
+    """`2h` and the like in seconds. Raises click.BadParameter."""
+    match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
+    seconds = int(match[1]) * SECONDS[match[2]] if match else 0
+    if not 0 < seconds <= LONGEST_MAINTENANCE_S:
+        raise click.BadParameter(f"{text!r} is not like 90s, 30m, 2h or 1d (at most 30d)")
+    return seconds
+
+
+def _check_address(address: str) -> None:
+    if parse_address(address) is None:
+        raise click.BadParameter(f"{address!r} is not host:port")
+
+
+def _added(config: ClientConfig, body: AddNode, wait_s: float, *, as_json: bool) -> None:
+    added = ask(config, body)
+    if wait_s:
+        wait_voter(config, body, wait_s)
+    if as_json:
+        print_json(added)
+        return
+    is_voter = "a voter" if wait_s else "a learner"
+    talk(f"added {added.name} as number {added.number}: {is_voter}; see samelog node list")
+
+
+def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
+    """Wait until the change is over: the node votes, and whom it replaces is gone."""
+    deadline = time.monotonic() + wait_s
+    while not _is_done(body, _known(config)):
+        if time.monotonic() > deadline:
+            fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
+        time.sleep(POLL_S)
+
+
+def _known(config: ClientConfig) -> dict[str, NodeInfo]:
+    try:
+        return {node.name: node for node in ask(config, GetStatus()).nodes}
+    except AdminError:
+        return {}
+
+
+def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
+    return body.node in known and known[body.node].voter and body.replaces not in known
+
+
+def _state(node: NodeInfo) -> str:
+    text = node.state.name.capitalize()
+    if node.state is not NodeState.MAINTENANCE:
+        return text
+    return f"{text} until {_when(node.maintenance_until_ms)}"
+
+
+def _when(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))

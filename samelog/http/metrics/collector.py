@@ -21,7 +21,7 @@ from prometheus_client.core import (
     Metric as Family,
 )
 
-from samelog.http.metrics.table import Kind, Metric
+from samelog.http.metrics.table import Metric, MetricKind
 from samelog.runtime.counters import Histogram
 
 SERIES_MAX = 500
@@ -81,13 +81,13 @@ class Metrics:
 
 
 def _family(metric: Metric, series: Mapping[Labels, float | Histogram]) -> Family:
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, value in series.items():
             if isinstance(value, Histogram):
                 family.add_metric(labels, _buckets(value), value.sum)
         return family
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     found = kind(metric.name, metric.help, labels=metric.labels)
     for labels, number in bounded(metric, series):
         found.add_metric(labels, number)
@@ -101,7 +101,7 @@ def bounded(
     rows = [(labels, value) for labels, value in series.items() if isinstance(value, int | float)]
     if len(rows) <= SERIES_MAX:
         return rows
-    if metric.kind is Kind.GAUGE:
+    if metric.kind is MetricKind.GAUGE:
         rows.sort(key=lambda row: row[1], reverse=True)
     kept, rest = rows[: SERIES_MAX - 1], rows[SERIES_MAX - 1 :]
     return [*kept, ((OTHER,) * len(metric.labels), sum(value for _, value in rest))]

@@ -6,12 +6,15 @@ Invariant: one name has one kind, one meaning and one list of labels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+_ROW = re.compile(r"(\w+) (\w+)(?:\{([\w,]+)\})?: (.+)")
 
-class Kind(Enum):
+
+class MetricKind(Enum):
     """As Prometheus has them."""
 
     COUNTER = "counter"
@@ -19,222 +22,163 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric; `labels` tell its series apart."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 
 
-PART = ("topic", "partition")
+def _table(text: str) -> tuple[Metric, ...]:
+    """Rows `kind name{labels}: help`; an indented line continues the row before. Raises ValueError
+    for anything else.
+    """
+    rows = text.strip().replace("\n    ", " ").split("\n")
+    return tuple(map(_metric, rows))
 
-COMMON = (
-    Metric("samelog_build_info", GAUGE, "1; the version.", ("version",)),
-    Metric("samelog_ready", GAUGE, "Whether /readyz says so.", ()),
-    Metric(
-        "samelog_config_refused",
-        GAUGE,
-        "1: the newest configuration cannot be had or used; the one before counts.",
-    ),
-    Metric(
-        "samelog_event_loop_delay_seconds",
-        HISTOGRAM,
-        "By how much a timer of 50 ms is late: how long the process does nothing else meanwhile.",
-    ),
-    Metric(
-        "samelog_tls_certificate_expiry_timestamp_seconds",
-        GAUGE,
-        "When a certificate expires: the process's own, its authority's, a listener's.",
-        ("certificate",),
-    ),
-    Metric(
-        "samelog_tls_files_unusable",
-        GAUGE,
-        "1: certificate, key or authority cannot be used as they are now; older ones still are.",
-        ("certificate",),
-    ),
-    Metric("samelog_disk_used_bytes", GAUGE, "Taken on the disk of the data directory."),
-    Metric("samelog_disk_free_bytes", GAUGE, "Free for this process on that disk."),
-    Metric("samelog_kafka_connections", GAUGE, "Open now.", ("listener",)),
-    Metric("samelog_kafka_refused_connections_total", COUNTER, "Not let in.", ("listener",)),
-    Metric("samelog_kafka_requests_total", COUNTER, "Answered.", ("listener",)),
-    Metric("samelog_kafka_received_bytes_total", COUNTER, "Of requests.", ("listener",)),
-    Metric("samelog_kafka_sent_bytes_total", COUNTER, "Of records in answers.", ("listener",)),
-    Metric("samelog_kafka_held_bytes", GAUGE, "Held in memory for clients.", ("listener",)),
-)
 
-NODE = (
-    Metric("samelog_node_state", GAUGE, "1 for the state that the node is in.", ("state",)),
-    Metric("samelog_peer_connected", GAUGE, "Whether another member is there.", ("peer",)),
-    Metric(
-        "samelog_received_bytes_total",
-        COUNTER,
-        "Session bytes written here: from publishers, Kafka clients and peers.",
-    ),
-    Metric("samelog_received_records_total", COUNTER, "The records in them."),
-    Metric(
-        "samelog_session_received_bytes_total", COUNTER, "Of one session's bytes.", ("session",)
-    ),
-    Metric("samelog_session_received_records_total", COUNTER, "The records in them.", ("session",)),
-    Metric(
-        "samelog_committed_records_total",
-        COUNTER,
-        "Records that Raft has committed, ever: the partition's next offset.",
-        PART,
-    ),
-    Metric("samelog_merged_records_total", COUNTER, "Records in the merged log here, ever.", PART),
-    Metric("samelog_merged_bytes_total", COUNTER, "Merged here, not copied from peers."),
-    Metric("samelog_sent_bytes_total", COUNTER, "Of logs, to subscribers and peers."),
-    Metric(
-        "samelog_sent_records_total",
-        COUNTER,
-        "Of merged logs, to subscribers and Kafka consumers; a copy restarted counts again.",
-    ),
-    Metric("samelog_partition_size_bytes", GAUGE, "Merged files that are kept.", PART),
-    Metric("samelog_connections", GAUGE, "Publishers' and readers' connections.", ("role",)),
-    Metric(
-        "samelog_partition_lag_records",
-        GAUGE,
-        "Committed, and not merged here yet.",
-        PART,
-    ),
-    Metric(
-        "samelog_node_lag_records",
-        GAUGE,
-        "Committed, and not merged durably by a node, in all partitions; as far as is known here: "
-        "the leader knows it of all.",
-        ("node",),
-    ),
-    Metric("samelog_session_unmerged_bytes", GAUGE, "Here, and not merged yet.", ("session",)),
-    Metric("samelog_session_connected", GAUGE, "Whether it is shipped here.", ("session",)),
-    Metric(
-        "samelog_session_last_received_timestamp_seconds",
-        GAUGE,
-        "When bytes of it came here last, since the node was started.",
-        ("session",),
-    ),
-    Metric(
-        "samelog_subscriber_lag_bytes",
-        GAUGE,
-        "In the merged log here, and not sent; the slowest connection of an identity.",
-        ("subscriber", *PART),
-    ),
-    Metric(
-        "samelog_group_lag_records",
-        GAUGE,
-        "Committed records that a consumer group has not committed.",
-        ("group", *PART),
-    ),
-    Metric("samelog_group_members", GAUGE, "Members of a consumer group.", ("group",)),
-    Metric(
-        "samelog_append_to_merged_seconds",
-        HISTOGRAM,
-        "From a record's timestamp to its merging here.",
-    ),
-    Metric(
-        "samelog_append_to_read_seconds",
-        HISTOGRAM,
-        "From a record's timestamp to its being sent to a subscriber or a Kafka consumer.",
-    ),
-    Metric("samelog_fsync_seconds", HISTOGRAM, "One sync of the disk.", ("files",)),
-    Metric(
-        "samelog_raft_commit_seconds",
-        HISTOGRAM,
-        "From proposing an entry to applying it; on the leader.",
-    ),
-    Metric("samelog_raft_term", GAUGE, "Raft's term."),
-    Metric("samelog_raft_is_leader", GAUGE, "Whether this node leads."),
-    Metric("samelog_raft_has_leader", GAUGE, "Whether this node knows a leader."),
-    Metric("samelog_raft_may_vote", GAUGE, "0: its directory was lost, and it may not."),
-    Metric("samelog_raft_elections_total", COUNTER, "Leaders seen elected since the start."),
-    Metric("samelog_raft_voters", GAUGE, "Voting members."),
-    Metric("samelog_raft_commit_index", GAUGE, "The last entry that is committed."),
-    Metric("samelog_raft_applied_index", GAUGE, "The last entry that is applied here."),
-    Metric("samelog_raft_log_entries", GAUGE, "Entries in the log, behind the last snapshot."),
-    Metric("samelog_raft_uncommitted_entries", GAUGE, "Entries in the log, not committed."),
-    Metric("samelog_raft_unsaved_batches", GAUGE, "Saves that wait for the disk."),
-    Metric("samelog_merge_queue_instructions", GAUGE, "Committed, and not executed here."),
-    Metric("samelog_merge_queue_bytes", GAUGE, "Of what they merge."),
-    Metric("samelog_intake_stopped", GAUGE, "1: the disk is full or fails; nothing is taken in."),
-    Metric(
-        "samelog_divergences_total",
-        COUNTER,
-        "How often a majority had other bytes than this node since its start.",
-    ),
-    Metric("samelog_partitions_halted", GAUGE, "Partitions that are not executed nor served."),
-    Metric(
-        "samelog_partitions_missing_records",
-        GAUGE,
-        "Partitions that wait for records that no node has.",
-    ),
-    Metric("samelog_damaged_files", GAUGE, "Damage at rest that no other node could mend."),
-    Metric("samelog_damaged_inputs", GAUGE, "Inputs that cannot be merged from here; leader."),
-    Metric(
-        "samelog_events",
-        GAUGE,
-        "Events that the cluster remembers, such as a possible loss: `samelog status`.",
-        ("kind",),
-    ),
-    Metric("samelog_archive_log_start_offset", GAUGE, "What is before is archived.", PART),
-    Metric(
-        "samelog_archive_held_partitions", GAUGE, "Held back for consumer groups; on the leader."
-    ),
-    Metric("samelog_archive_copies_waiting", GAUGE, "Segments to be copied first; leader."),
-    Metric("samelog_archive_copies_total", COUNTER, "Segments copied since the start; leader."),
-    Metric("samelog_archive_copies_failing", GAUGE, "1: copying fails, or is not configured."),
-    Metric("samelog_archive_pending_bytes", GAUGE, "Archived, and not truncated here yet."),
-    Metric("samelog_archive_policy_refused", GAUGE, "1: the policy file is not understood."),
-    Metric("samelog_archive_policies_differing", GAUGE, "Nodes with another policy than counts."),
-)
+def _metric(row: str) -> Metric:
+    match = _ROW.fullmatch(row)
+    if match is None:
+        raise ValueError(f"this is no metric: {row!r}")
+    kind, name, labels, text = match.groups()
+    return Metric(name, MetricKind(kind), text, tuple(labels.split(",")) if labels else ())
 
-SIDECAR = (
-    Metric(
-        "samelog_sidecar_directory_faulty",
-        GAUGE,
-        "1: the directory is away, unwritable or full; see /readyz.",
-    ),
-)
 
-PUBLISHER = (
-    Metric("samelog_sidecar_sessions", GAUGE, "Sessions that are shipped."),
-    Metric(
-        "samelog_sidecar_sessions_not_shipped",
-        GAUGE,
-        "Session directories that cannot be shipped; see /status.",
-    ),
-    Metric(
-        "samelog_sidecar_session_stopped",
-        GAUGE,
-        "1: nothing of a session will be shipped any more, or its directory is faulty.",
-        ("session",),
-    ),
-    Metric("samelog_sidecar_session_connected_nodes", GAUGE, "That take it.", ("session",)),
-    Metric("samelog_sidecar_session_refused", GAUGE, "Inputs nodes refuse.", ("session",)),
-    Metric("samelog_sidecar_held_bytes", GAUGE, "Of files not released yet.", ("session",)),
-    Metric(
-        "samelog_sidecar_budget_bytes", GAUGE, "What each session may hold, by the configuration."
-    ),
-)
+COMMON = _table("""
+gauge samelog_build_info{version}: Always 1; the label says the version.
+gauge samelog_ready: 1: /readyz answers that the process can serve.
+gauge samelog_config_refused: 1: the newest configuration cannot be read or used; the one before it
+    is in force.
+histogram samelog_event_loop_delay_seconds: How late timers of 50 ms run: for so long the event loop
+    was busy with something else.
+gauge samelog_tls_certificate_expiry_timestamp_seconds{certificate}: When a certificate expires: the
+    process's own, its authority's, a listener's.
+gauge samelog_tls_files_unusable{certificate}: 1: certificate, key or authority as they are on disk
+    cannot be used; the ones loaded before stay in use.
+gauge samelog_disk_used_bytes: Bytes used on the disk of the data directory, by whatever.
+gauge samelog_disk_free_bytes: Bytes that this process can still write to that disk.
+gauge samelog_kafka_connections{listener}: Open connections of Kafka clients.
+counter samelog_kafka_refused_connections_total{listener}: Connections refused because of limits or
+    identity.
+counter samelog_kafka_requests_total{listener}: Requests of Kafka clients that were answered.
+counter samelog_kafka_received_bytes_total{listener}: Bytes of requests received from Kafka clients.
+counter samelog_kafka_sent_bytes_total{listener}: Bytes of records sent to Kafka clients.
+gauge samelog_kafka_held_bytes{listener}: Memory that requests and answers of Kafka clients take
+    now, in bytes.
+""")
 
-SUBSCRIBER = (
-    Metric("samelog_sidecar_connected", GAUGE, "Whether a node is connected to."),
-    Metric("samelog_sidecar_copy_start_offset", GAUGE, "What is before is not here.", PART),
-    Metric("samelog_sidecar_copied_records_total", COUNTER, "In the copy, ever.", PART),
-    Metric(
-        "samelog_sidecar_copy_lag_records",
-        GAUGE,
-        "In the cluster's log, as far as was heard, and not copied.",
-        PART,
-    ),
-    Metric("samelog_sidecar_copy_caught_up", GAUGE, "Whether the node had no more.", PART),
-    Metric("samelog_sidecar_copy_stopped", GAUGE, "1: it is copied no more; see /status.", PART),
-)
+NODE = _table("""
+gauge samelog_node_state{state}: 1 for the state that the node is in, 0 for the others.
+gauge samelog_peer_connected{peer}: 1: another member is connected to this node.
+counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
+    Kafka clients and peers.
+counter samelog_received_records_total: Records in the session bytes written to this node's disk.
+counter samelog_session_received_bytes_total{session}: Bytes of one session written to this node's
+    disk.
+counter samelog_session_received_records_total{session}: Records of one session written to this
+    node's disk.
+counter samelog_committed_records_total{topic,partition}: Records that Raft has committed since the
+    topic was created: the partition's next offset.
+counter samelog_merged_records_total{topic,partition}: Records in this node's merged log since the
+    topic was created.
+counter samelog_merged_bytes_total: Bytes that this node has merged, without those copied from
+    peers.
+counter samelog_sent_bytes_total: Bytes of logs sent to subscribers and peers.
+counter samelog_sent_records_total: Records of merged logs sent to subscribers and Kafka consumers;
+    a copy that starts again counts again.
+gauge samelog_partition_size_bytes{topic,partition}: Bytes of the merged files that this node keeps.
+gauge samelog_connections{role}: Open connections of publishers and of readers.
+gauge samelog_partition_lag_records{topic,partition}: Committed records that this node has not
+    merged yet.
+gauge samelog_node_lag_records{node}: Committed records, of all partitions, that a node has not
+    merged durably, as far as this node knows; the leader knows it of all.
+gauge samelog_session_unmerged_bytes{session}: Bytes of a session that this node has and that are
+    not merged yet.
+gauge samelog_session_connected{session}: 1: a publisher ships the session to this node now.
+gauge samelog_session_last_received_timestamp_seconds{session}: When this node last received bytes
+    of a session, since it was started.
+gauge samelog_subscriber_lag_bytes{subscriber,topic,partition}: Bytes of this node's merged log that
+    a subscriber has not been sent; of several connections of one identity the slowest.
+gauge samelog_group_lag_records{group,topic,partition}: Committed records that a consumer group has
+    not committed.
+gauge samelog_group_members{group}: Members of a consumer group.
+histogram samelog_append_to_merged_seconds: Time from a record's timestamp until this node merged
+    it.
+histogram samelog_append_to_read_seconds: Time from a record's timestamp until this node sent it to
+    a subscriber or a Kafka consumer.
+histogram samelog_fsync_seconds{files}: Time that one sync of the disk took.
+histogram samelog_raft_commit_seconds: Time from proposing a Raft entry until it was applied; on the
+    leader.
+gauge samelog_raft_term: Raft's term.
+gauge samelog_raft_is_leader: 1: this node leads.
+gauge samelog_raft_has_leader: 1: this node knows a leader.
+gauge samelog_raft_may_vote: 0: this node may not vote, because its directory was lost.
+counter samelog_raft_elections_total: Elections of a leader that this node has seen since its start.
+gauge samelog_raft_voters: Members that vote.
+gauge samelog_raft_commit_index: Index of the last Raft entry that is committed.
+gauge samelog_raft_applied_index: Index of the last Raft entry that this node has applied.
+gauge samelog_raft_log_entries: Entries in Raft's log behind the last snapshot.
+gauge samelog_raft_uncommitted_entries: Entries in Raft's log that are not committed.
+gauge samelog_raft_unsaved_batches: Writes of Raft's log that wait for the disk.
+gauge samelog_merge_queue_instructions: Merge instructions that are committed and that this node has
+    not executed.
+gauge samelog_merge_queue_bytes: Bytes that those instructions will merge.
+gauge samelog_intake_stopped: 1: the disk is full or fails, and the node receives no session bytes.
+counter samelog_divergences_total: Partitions of this node that differed from those of a majority,
+    since its start.
+gauge samelog_partitions_halted: Partitions that this node neither merges nor serves, because of a
+    fault.
+gauge samelog_partitions_missing_records: Partitions that wait for records which no node has.
+gauge samelog_damaged_files: Damaged files that no other node could repair.
+gauge samelog_damaged_inputs: Session partitions whose bytes on this node are damaged and cannot be
+    merged; on the leader.
+gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog
+    status` shows them.
+gauge samelog_archive_log_start_offset{topic,partition}: The first offset that is not archived.
+gauge samelog_archive_held_partitions: Partitions that are not archived because a consumer group has
+    not read them; on the leader.
+gauge samelog_archive_copies_waiting: Segments that wait to be copied before they are archived; on
+    the leader.
+counter samelog_archive_copies_total: Segments copied since the start; on the leader.
+gauge samelog_archive_copies_failing: 1: copying before archiving fails, or has no target.
+gauge samelog_archive_pending_bytes: Bytes that are archived and not truncated on this node yet.
+gauge samelog_archive_policy_refused: 1: the policy file cannot be understood; the policy before it
+    is in force.
+gauge samelog_archive_policies_differing: Nodes whose policy differs from the one in force.
+""")
+
+SIDECAR = _table("""
+gauge samelog_sidecar_directory_faulty: 1: the directory is missing, unwritable or full; /readyz
+    says which.
+""")
+
+PUBLISHER = _table("""
+gauge samelog_sidecar_sessions: Sessions that are shipped.
+gauge samelog_sidecar_sessions_not_shipped: Session directories that cannot be shipped; /status says
+    why.
+gauge samelog_sidecar_session_stopped{session}: 1: nothing more of the session will be shipped, or
+    its directory is faulty.
+gauge samelog_sidecar_session_connected_nodes{session}: Nodes that a session is shipped to now.
+gauge samelog_sidecar_session_refused{session}: Partitions of a session that nodes refuse.
+gauge samelog_sidecar_held_bytes{session}: Bytes of a session's files that are not released yet.
+gauge samelog_sidecar_budget_bytes: Bytes that each session may hold, by the configuration.
+""")
+
+SUBSCRIBER = _table("""
+gauge samelog_sidecar_connected: 1: the sidecar is connected to a node.
+gauge samelog_sidecar_copy_start_offset{topic,partition}: The first offset of the copy.
+counter samelog_sidecar_copied_records_total{topic,partition}: Records in the copy since it was
+    made.
+gauge samelog_sidecar_copy_lag_records{topic,partition}: Records of the cluster's log, as far as the
+    sidecar knows it, that are not copied.
+gauge samelog_sidecar_copy_caught_up{topic,partition}: 1: the node had no more records when it was
+    last heard.
+gauge samelog_sidecar_copy_stopped{topic,partition}: 1: the copy has stopped; /status says why.
+""")
 
 
 def by_name(*groups: Iterable[Metric]) -> dict[str, Metric]:

@@ -18,7 +18,7 @@ from samelog.admin.answers import (
     GroupMemberInfo,
     GroupPartition,
     GroupRow,
-    Groups,
+    GroupRows,
 )
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.admin.parts import ServedNode
@@ -34,11 +34,11 @@ from samelog.wire.errors import FaultCode
 NAME_CHARACTERS = 1024
 
 
-async def list_groups(node: ServedNode, request: requests.ListGroups) -> Groups:
+async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRows:
     """All groups, and how far they are behind. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     known = node.logs.machine.state.groups.by_id
-    return Groups(tuple(_row(node.logs, name, group) for name, group in known.items()))
+    return GroupRows(tuple(_row(node.logs, name, group) for name, group in known.items()))
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:

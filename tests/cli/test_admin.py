@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -249,3 +251,33 @@ def test_status_fails_only_if_no_node_answers(cluster: FakeCluster) -> None:
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("samelog: no node answers: 127.0.0.1:")
+
+
+SLOW_TYPE = """
+import threading, time, msgspec
+from samelog.admin import client
+
+class Inner(msgspec.Struct):
+    x: "int if time.sleep(0.2) is None else str"
+    y: int = 0
+
+class Slow(msgspec.Struct):
+    inner: Inner
+
+def decode():
+    assert client._decoder(Slow).decode(b'{"inner": {"x": 1, "y": 2}}').inner.y == 2
+
+threads = [threading.Thread(target=decode) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("decoded")
+"""
+
+
+def test_threads_may_meet_a_type_of_answer_for_the_first_time_at_once() -> None:
+    """Without a lock this ends with a segmentation fault."""
+    command = [sys.executable, "-c", SLOW_TYPE]
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "decoded\n"), run.stderr

@@ -14,7 +14,6 @@ import sys
 from typing import Any
 
 from samelog.cli.output import fail, talk
-from samelog.cli.reload import NodeReload
 from samelog.http.application import HttpApplication
 from samelog.http.node_api import NodeApi
 from samelog.http.server import HttpServer
@@ -24,6 +23,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import handle_exception, run, settle_heap
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.runtime.reload import NodeReload
 from samelog.runtime.watch import FileWatch
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError, NodePlace
@@ -64,14 +64,13 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     administration = HttpApplication(api, is_local=False)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reload.load)
-
     running: Node | None = None
 
-    def changed() -> None:
-        start_log(reload.config.log_level)
-        if running is not None:
-            running.reconfigure(reload.config, reload.problem)
+    def read_again() -> None:
+        if reload.read_again():
+            start_log(reload.config.log_level)
+            if running is not None:
+                running.reconfigure(reload.config, reload.problem)
 
     def make(place: NodePlace | None) -> Node:
         nonlocal running
@@ -89,8 +88,8 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         talk(f"node {config.name} of cluster {config.cluster} listens on {where}")
         settle_heap()
 
-    reload.on_change = changed
-    watch = FileWatch((reload.path,), reload.load)
+    loop.add_signal_handler(signal.SIGHUP, read_again)
+    watch = FileWatch((reload.path,), read_again)
     http = None if config.http is None else HttpServer(config.http, config.tls, api)
     if http is not None:
         await http.start()  # before the node: its probes are to be answered while it starts

@@ -1,4 +1,5 @@
-"""Configurations that are read again while a process runs; a client's, every few seconds.
+"""Configurations that are read again while a process runs: a node's, when its file changes or at
+SIGHUP; a client's, every few seconds from wherever it came.
 
 Invariant: what cannot be had or used changes nothing, and is told of once for as long as it is so;
 names of keys are told, never values. Whatever is taken over was checked, its certificates are in
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from samelog.config.client_state import PEM_FILES, save_client_state
 from samelog.config.document import ConfigDocument, ConfigText, read_file
-from samelog.config.load import client_config, client_document
+from samelog.config.load import client_config, client_document, node_config, read_node
 from samelog.config.remote import fetch
 from samelog.config.schema.keys import Reload
 from samelog.config.settings import Setting, changed_settings, with_reloadable
@@ -62,6 +63,36 @@ def tell_changes(log: logging.Logger, changed: Iterable[Setting]) -> None:
         if names:
             level = logging.INFO if reload is Reload.YES else logging.WARNING
             log_event(log, level, event, keys=names)
+
+
+class NodeReload:
+    """The configuration of a node that runs."""
+
+    def __init__(self, path: str) -> None:
+        """Raises ConfigError."""
+        self.path = path
+        self._document = read_node(path)
+        self.config = node_config(self._document)
+        self._problem = ConfigProblem(log)
+
+    @property
+    def problem(self) -> str:
+        """Why the newest file does not count; empty if it does."""
+        return self._problem.text
+
+    def read_again(self) -> bool:
+        """Read the file again; whether `config` or `problem` is another one now."""
+        try:
+            document = read_node(self.path)
+            found = node_config(document)
+        except ConfigError as error:
+            return self._problem.set(str(error))
+        is_solved = self._problem.set("")
+        changed = changed_settings(self._document, document)
+        self._document = document
+        self.config = with_reloadable(self.config, found)
+        tell_changes(log, changed)
+        return is_solved or bool(changed)
 
 
 class ConfigFollower:

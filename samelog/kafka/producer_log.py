@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.record_check import check_crc
-from samelog.replicator.interfaces import Place, Refused
+from samelog.replicator.interfaces import Refused, RollByte
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
@@ -203,7 +203,7 @@ class ProducerLog:
             _answer(batch, found)
 
     def on_run_closed(
-        self, session: str, run_id: str, ends: Mapping[tuple[str, int], Place]
+        self, session: str, run_id: str, ends: Mapping[tuple[str, int], RollByte]
     ) -> None:
         """What is not merged of a closed run never will be."""
         if self._run is not None and run_id == self._run.run_id:
@@ -221,7 +221,7 @@ class ProducerLog:
             self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
 
     def on_progress(
-        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
     ) -> None:
         """Answers come from committed instructions."""
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.push.effects import InputName, RunEnds
+from samelog.wire.pull.sender import FilePosition
+from samelog.wire.push.effects import InputName, RollByte, RunEnds
+from samelog.wire.receiver import ResumePoint
 
 __all__ = [
+    "FilePosition",
     "InputName",
-    "InputPosition",
     "Intake",
     "IntakeListener",
     "LogSource",
@@ -29,17 +31,15 @@ __all__ = [
     "MergedStream",
     "OpenedInput",
     "OpenedRun",
-    "Place",
     "Refused",
+    "ResumePoint",
+    "RollByte",
     "RunEnds",
     "SegmentView",
     "SessionReading",
     "SessionStream",
     "StreamListener",
 ]
-
-Place = tuple[int, int]
-"""(roll, byte) in one run of an input; (segment base offset, byte) in a merged log."""
 
 StreamListener = Callable[[], None]
 
@@ -71,15 +71,6 @@ class Refused(ProtocolFault):
 # --- push ---------------------------------------------------------------------------------------
 
 
-class InputPosition(NamedTuple):
-    """Where a sender resumes, and the batch before that: see wire.messages.Position."""
-
-    roll: int
-    byte: int
-    last_start: int
-    last_crc: int
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
     """The number the cluster gave to a run; `ends` counts only when it is closed."""
@@ -98,8 +89,8 @@ class OpenedInput:
     input: int
     topic_id: str
     partitions: int
-    position: InputPosition
-    merged: Place
+    position: ResumePoint
+    merged: RollByte
 
 
 class IntakeListener(Protocol):
@@ -109,7 +100,7 @@ class IntakeListener(Protocol):
     """
 
     def on_progress(
-        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
     ) -> None:
         """Positions of a run of an input; each one never goes back while the run is the same.
 
@@ -150,7 +141,7 @@ class Intake(Protocol):
         Raises Refused.
         """
 
-    def is_released(self, number: int, run_number: int, end: Place) -> bool:
+    def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
         """Whether a majority has an input of a closed run merged-durable up to its end."""
 
     def append(
@@ -215,7 +206,7 @@ class MergedReading(Protocol):
     def next_offset(self) -> int:
         """The offset behind the last one there is."""
 
-    def end(self) -> Place:
+    def end(self) -> FilePosition:
         """(base offset of the active segment, bytes in it)."""
 
     def segment(self, base: int) -> SegmentView | None:
@@ -227,7 +218,7 @@ class MergedReading(Protocol):
     def read(self, segment_base: int, byte: int, limit_bytes: int) -> bytes:
         """Whole batches from `byte` on; at least one, whatever its size; empty at the end."""
 
-    def locate(self, offset: int) -> Place:
+    def locate(self, offset: int) -> FilePosition:
         """Where the batch begins that contains `offset`; the end for `next_offset`."""
 
     def locate_timestamp(self, timestamp_ms: int) -> int:
@@ -266,10 +257,10 @@ class MergedStream(Protocol):
 class SessionReading(Protocol):
     """What a pull server reads of an input log; `store.session.log.InputLog` has it all."""
 
-    def start(self, run: int) -> Place:
+    def start(self, run: int) -> RollByte:
         """Where the bytes held of the run begin."""
 
-    def end(self, run: int) -> Place:
+    def end(self, run: int) -> RollByte:
         """Where they end."""
 
     def sealed_length(self, run: int, roll: int) -> int | None:

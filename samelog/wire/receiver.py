@@ -9,32 +9,38 @@ Invariant: the position of a handle only moves forward, over bytes that were acc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import NO_BATCH
 
 _RESUME = "reconnect and resume from the receiver's position"
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where a handle stands."""
+class ResumePoint(NamedTuple):
+    """Where a log goes on, and the batch before that in the same file (NO_BATCH: none, or unknown).
+
+    `file` is the roll in a session log, the base offset of the segment in a merged log.
+    """
 
     file: int
     byte: int
+    last_start: int = NO_BATCH
+    last_crc: int = 0
 
 
 class Receiver:
     """What one connection receives."""
 
     def __init__(self) -> None:
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, tuple[int, int]] = {}
+        """Handle -> (file, byte) of what comes next."""
 
     def expect(self, handle: int, file: int, byte: int) -> None:
         """DATA for `handle` starts here. Raises ValueError if it is expected already."""
         if handle in self._places:
             raise ValueError(f"handle {handle} is expected already")
-        self._places[handle] = _Place(file, byte)
+        self._places[handle] = file, byte
 
     def forget(self, handle: int) -> None:
         """Nothing is expected for this handle any more; an unknown one is no error."""
@@ -46,42 +52,40 @@ class Receiver:
 
     def position(self, handle: int) -> tuple[int, int]:
         """(file, byte) of what comes next. Raises KeyError for an unknown handle."""
-        place = self._places[handle]
-        return place.file, place.byte
+        return self._places[handle]
 
     def receive(self, handle: int, file: int, byte: int, size_bytes: int) -> None:
         """DATA came; the handle stands behind it now. Raises ProtocolFault (GAP, PROTOCOL)."""
         place = self._place(handle)
-        if (file, byte) != (place.file, place.byte):
-            kind = "overlap" if (file, byte) < (place.file, place.byte) else "gap"
+        if (file, byte) != place:
+            kind = "overlap" if (file, byte) < place else "gap"
             raise ProtocolFault(
                 FaultCode.GAP,
-                f"handle {handle}: {kind}, DATA for {(file, byte)} at {(place.file, place.byte)}",
+                f"handle {handle}: {kind}, DATA for {(file, byte)} at {place}",
                 _RESUME,
             )
-        place.byte += size_bytes
+        self._places[handle] = file, byte + size_bytes
 
     def sealed(self, handle: int, file: int, length: int, next_file: int) -> None:
         """The file is sealed; the handle stands at (next_file, 0). Raises ProtocolFault (GAP)."""
         place = self._place(handle)
-        if (file, length) != (place.file, place.byte) or next_file <= file:
+        if (file, length) != place or next_file <= file:
             raise ProtocolFault(
                 FaultCode.GAP,
                 f"handle {handle}: file {file} sealed at {length}, next {next_file}, "
-                f"but received is {(place.file, place.byte)}",
+                f"but received is {place}",
                 _RESUME,
             )
-        place.file, place.byte = next_file, 0
+        self._places[handle] = next_file, 0
 
     def jump(self, handle: int, file: int, byte: int) -> None:
         """What is below is gone; the handle stands at (file, byte). Raises ProtocolFault (GAP)."""
-        place = self._place(handle)
-        if (file, byte) < (place.file, place.byte):
+        if (file, byte) < self._place(handle):
             text = f"handle {handle}: truncated at {(file, byte)}, behind what was received"
             raise ProtocolFault(FaultCode.GAP, text, _RESUME)
-        place.file, place.byte = file, byte
+        self._places[handle] = file, byte
 
-    def _place(self, handle: int) -> _Place:
+    def _place(self, handle: int) -> tuple[int, int]:
         place = self._places.get(handle)
         if place is None:
             text = f"handle {handle} is not open"

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import (
     InputName,
-    InputPosition,
     IntakeListener,
     OpenedInput,
     OpenedRun,
-    Place,
     Refused,
+    ResumePoint,
+    RollByte,
     RunEnds,
 )
 from samelog.wire.errors import FaultCode
@@ -36,7 +36,7 @@ class HeldRun:
     sealed: dict[int, int] = field(default_factory=dict)
 
     @property
-    def end(self) -> Place:
+    def end(self) -> RollByte:
         """Where the next byte goes."""
         roll = max(self.files)
         return roll, self.base.get(roll, 0) + len(self.files[roll])
@@ -56,7 +56,7 @@ class KnownRun:
 
     number: int
     closed: bool = False
-    ends: dict[InputName, Place] = field(default_factory=dict)
+    ends: dict[InputName, RollByte] = field(default_factory=dict)
     asked_ends: RunEnds | None = None
 
 
@@ -69,9 +69,9 @@ class FakeCluster:
         self.session_ids: dict[str, str] = {}
         self.runs: dict[str, dict[str, KnownRun]] = defaultdict(dict)
         self.inputs: dict[InputKey, int] = {}
-        self.merged: dict[tuple[int, int], Place] = {}
+        self.merged: dict[tuple[int, int], RollByte] = {}
         """(input, run number) -> merged, which is acknowledged too."""
-        self.released: dict[tuple[int, int], Place] = {}
+        self.released: dict[tuple[int, int], RollByte] = {}
         """The same, on a majority."""
         self.intakes: list[FakeIntake] = []
         self.merges = True
@@ -203,7 +203,7 @@ class FakeIntake:
             input=number,
             topic_id=topic_id,
             partitions=self.cluster.partitions,
-            position=InputPosition(*held.end, *held.last_batch()),
+            position=ResumePoint(*held.end, *held.last_batch()),
             merged=self.cluster.merged.get(key, (0, 0)),
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from samelog.format import _kernels as kernels
 from samelog.format.file_names import input_name
-from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.interfaces import InputName, RollByte
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.store.session.log import InputLog
@@ -57,7 +57,7 @@ class SessionFiles:
             self._logs[name] = InputLog.open(self.fs, path)
         return self._logs[name]
 
-    def append(self, data: bytes, name: InputName = FLIGHTS) -> Place:
+    def append(self, data: bytes, name: InputName = FLIGHTS) -> RollByte:
         """Append to the open run; where it ends now."""
         log = self.log(name)
         log.append(self.run, *log.end(self.run), data)

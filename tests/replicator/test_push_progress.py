@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, Progress
 
 A: InputName = ("a", 0)
@@ -18,7 +18,7 @@ SAYINGS = st.tuples(st.integers(0, 2), st.sampled_from([A, B]), st.tuples(PLACES
 
 @given(st.lists(SAYINGS))
 def test_positions_are_the_highest_that_were_said(
-    sayings: list[tuple[int, InputName, tuple[Place, Place, Place]]],
+    sayings: list[tuple[int, InputName, tuple[RollByte, RollByte, RollByte]]],
 ) -> None:
     progress = Progress()
     said: dict[InputName, tuple[list[SessionPosition], ...]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, Progress
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
@@ -28,14 +28,14 @@ class Publisher:
         self.session = LocalSession(OsFileSystem(), str(self.files.path), lambda: None)
         self.progress = Progress()
 
-    def write(self, name: InputName, rolls: int) -> Place:
+    def write(self, name: InputName, rolls: int) -> RollByte:
         """`rolls` sealed files and one that is not, with a batch in each; where they end."""
         for _ in range(rolls):
             self.files.append(batch(b"x"), name)
             self.files.roll(name)
         return self.files.append(batch(b"x"), name)
 
-    def merged(self, run: int, name: InputName, place: Place) -> None:
+    def merged(self, run: int, name: InputName, place: RollByte) -> None:
         """A majority has merged it."""
         self.progress.reached(run, name, (place, place, place))
 
@@ -72,7 +72,7 @@ def publisher(tmp_path: Path) -> Publisher:
     [((0, 0), 0), ((0, ONE - 1), 0), ((0, ONE), 0), ((1, 0), 1), ((2, 5), 2), ((3, ONE), 3)],
 )
 def test_sealed_files_go_up_to_what_is_merged(
-    publisher: Publisher, merged: Place, rolls: int
+    publisher: Publisher, merged: RollByte, rolls: int
 ) -> None:
     publisher.merged(0, FLIGHTS, merged)
     assert publisher.removed() == publisher.names(0, rolls)
@@ -155,7 +155,7 @@ def test_what_was_never_merged_of_a_closed_run_stays(publisher: Publisher) -> No
 
 @pytest.mark.parametrize("end", [(3, ONE), (4, 0), (9, 9)])
 def test_nothing_is_lost_of_a_run_that_was_closed_at_its_end_or_behind(
-    publisher: Publisher, end: Place
+    publisher: Publisher, end: RollByte
 ) -> None:
     publisher.session.poll()
     assert find_lost(publisher.session, 0, FLIGHTS, end) is None

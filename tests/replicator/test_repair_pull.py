@@ -13,7 +13,6 @@ import pytest
 
 from samelog.replicator.interfaces import Refused
 from samelog.replicator.pull.repair_pull import (
-    CopyPlace,
     MergedName,
     PullRefused,
     RepairPull,
@@ -23,6 +22,7 @@ from samelog.runtime.errors import ConnectFault, RuntimeFault
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import Hello, Role
+from samelog.wire.receiver import ResumePoint
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch, random_batches
@@ -30,7 +30,7 @@ from tests.runtime.peers import in_loop, until
 
 MERGED = MergedName("flights", "topic-1", 0)
 SESSION = SessionName("s", "flights", "topic-1", 0, 5)
-START = CopyPlace(0, 0)
+START = ResumePoint(0, 0)
 
 
 @dataclass(slots=True)
@@ -120,10 +120,10 @@ def test_a_pull_goes_on_where_a_copy_ends(tmp_path: Path) -> None:
             file, byte = stream.log.end()
             stream.append(batch(b"b"))
             sink = Sink(files={0: stream.files()["0" * 20 + ".log"][:byte]})
-            await pull.merged(MERGED, CopyPlace(file, byte, *last[1:]), sink)
+            await pull.merged(MERGED, ResumePoint(file, byte, *last[1:]), sink)
             assert sink.files[0] == stream.files()["0" * 20 + ".log"]
             with pytest.raises(PullRefused, match="FORK"):
-                await pull.merged(MERGED, CopyPlace(file, byte, last[1], last[2] ^ 1), sink)
+                await pull.merged(MERGED, ResumePoint(file, byte, last[1], last[2] ^ 1), sink)
 
     in_loop(main)
 
@@ -141,13 +141,13 @@ def test_a_sessions_bytes_come_with_their_rolls(tmp_path: Path) -> None:
             assert not await pull.session(SESSION, START, sink)
             assert sink.files == {roll: log.read(5, roll, 0, 1 << 30) for roll in range(4)}
             assert [sealed[::2] for sealed in sink.sealed] == [(0, 1), (1, 2), (2, 3)]
-            end = CopyPlace(*log.end(5))
+            end = ResumePoint(*log.end(5))
             assert not await pull.session(SESSION, end, Sink())
             with pytest.raises(PullRefused, match="NOT_READY"):
-                await pull.session(SESSION, CopyPlace(7, 0), Sink())
+                await pull.session(SESSION, ResumePoint(7, 0), Sink())
             log.release(5, 1)
             with pytest.raises(PullRefused, match="OUT_OF_RANGE"):
-                await pull.session(SESSION, CopyPlace(1, 0), Sink())
+                await pull.session(SESSION, ResumePoint(1, 0), Sink())
 
     in_loop(main)
 

@@ -22,7 +22,6 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
-    NO_BATCH,
     AnyMessage,
     CaughtUp,
     Close,
@@ -39,7 +38,7 @@ from samelog.wire.messages import (
     TopicGone,
     Welcome,
 )
-from samelog.wire.receiver import Receiver
+from samelog.wire.receiver import Receiver, ResumePoint
 
 PROGRESS_S = 10.0
 """A request that gets nothing for so long has failed."""
@@ -56,18 +55,6 @@ class PullRefused(RuntimeFault):
         self.earliest = earliest
         self.message = message
         self.remedy = remedy
-
-
-class CopyPlace(NamedTuple):
-    """Where a copy ends, and the batch before that in the same file (NO_BATCH: none, or unknown).
-
-    `file` is the roll in a session log, the base offset of the segment in a merged log.
-    """
-
-    file: int
-    byte: int
-    last_start: int = NO_BATCH
-    last_crc: int = 0
 
 
 class MergedName(NamedTuple):
@@ -107,7 +94,7 @@ class _Request:
 
     sink: PullSink
     outcome: asyncio.Future[bool]
-    start: CopyPlace
+    start: ResumePoint
     moved: bool = False
     goes_on: bool = False
     """It does not end when the peer has no more for now."""
@@ -127,7 +114,7 @@ class RepairPull:
         self._connecting = asyncio.Lock()
         self._puller: _Puller | None = None
 
-    async def merged(self, name: MergedName, start: CopyPlace, sink: PullSink) -> bool:
+    async def merged(self, name: MergedName, start: ResumePoint, sink: PullSink) -> bool:
         """Pull a merged partition from `start` until the sink has enough, or the peer has no more.
 
         Returns whether the sink has enough.
@@ -141,11 +128,11 @@ class RepairPull:
             lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start), start, sink
         )
 
-    async def session(self, name: SessionName, start: CopyPlace, sink: PullSink) -> bool:
+    async def session(self, name: SessionName, start: ResumePoint, sink: PullSink) -> bool:
         """Pull one run of an input; all else as `merged`."""
         return await self._pull(lambda handle: OpenSession(handle, *name, *start), start, sink)
 
-    async def follow(self, name: SessionName, start: CopyPlace, sink: PullSink) -> None:
+    async def follow(self, name: SessionName, start: ResumePoint, sink: PullSink) -> None:
         """As `session`, but go on for as long as the peer sends what is new."""
         await self._pull(
             lambda handle: OpenSession(handle, *name, *start), start, sink, goes_on=True
@@ -159,7 +146,7 @@ class RepairPull:
     async def _pull(
         self,
         make_open: Callable[[int], OpenMerged | OpenSession],
-        start: CopyPlace,
+        start: ResumePoint,
         sink: PullSink,
         *,
         goes_on: bool = False,

@@ -17,7 +17,7 @@ from functools import partial
 from samelog.config.authorisation import Rights
 from samelog.format.errors import LogFormatError
 from samelog.replicator.handler import ReplicatorHandler, fail, unexpected
-from samelog.replicator.interfaces import LogSource, Place, Refused, StreamListener
+from samelog.replicator.interfaces import FilePosition, LogSource, Refused, StreamListener
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
@@ -36,10 +36,12 @@ from samelog.wire.messages import (
     OpenMerged,
     OpenSession,
     Received,
+    RollSealed,
+    SegmentSealed,
     SessionStartsAt,
     Start,
 )
-from samelog.wire.pull.sender import PullSender, Refusal, ShipLog
+from samelog.wire.pull.sender import LetGo, PullSender, Refusal, ShipLog
 
 WINDOW_BYTES = 16 << 20
 
@@ -78,7 +80,7 @@ class PullServer(ReplicatorHandler):
         return self._connection
 
     @property
-    def places(self) -> list[tuple[Served, Place]]:
+    def places(self) -> list[tuple[Served, FilePosition]]:
         """What is read, and up to where it was sent."""
         return [
             (served, self._sender.position(number)) for number, (served, _) in self._served.items()
@@ -163,7 +165,13 @@ class PullServer(ReplicatorHandler):
         self._begin(message.handle, served, opened, place)
 
     def _begin(
-        self, number: int, served: Served, opened: AnyMessage, place: Place, *, skips: bool = False
+        self,
+        number: int,
+        served: Served,
+        opened: AnyMessage,
+        place: FilePosition,
+        *,
+        skips: bool = False,
     ) -> None:
         listener = partial(self._changed, number)
         served.stream.add_listener(listener)
@@ -198,21 +206,22 @@ class PullServer(ReplicatorHandler):
     def _carry_out(self) -> None:
         effects = self._sender.effects
         while effects:
-            effect = effects.pop(0)
-            if isinstance(effect, SendMore):
-                self._turns.work()
-            elif isinstance(effect, Send):
-                self._connection.send(effect.message)
-            else:
-                self._let_go(effect.handle)
+            match effects.pop(0):
+                case SendMore():
+                    self._turns.work()
+                case Send(message):
+                    self._connection.send(message)
+                case LetGo(number):
+                    self._let_go(number)
 
     def _step(self) -> bool:
         """Send one piece; False: there is nothing to send, or the window is full."""
         step = self._sender.next_step()
-        if isinstance(step, ShipLog):
-            self._ship(step)
-        elif step is not None:
-            self._connection.send(step)
+        match step:
+            case ShipLog():
+                self._ship(step)
+            case RollSealed() | SegmentSealed():
+                self._connection.send(step)
         if self._sender.effects:
             self._carry_out()
         return step is not None

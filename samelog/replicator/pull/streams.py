@@ -13,8 +13,8 @@ from typing import Protocol
 from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import (
+    FilePosition,
     MergedStream,
-    Place,
     Refused,
     SessionReading,
     SessionStream,
@@ -52,7 +52,7 @@ class ServedMerged:
     def __init__(self, stream: MergedStream) -> None:
         self.stream = stream
 
-    def start(self, message: OpenMerged) -> tuple[int, Place]:
+    def start(self, message: OpenMerged) -> tuple[int, FilePosition]:
         """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.
         Raises Refused (OUT_OF_RANGE, NOT_READY, FORK).
         """
@@ -81,7 +81,7 @@ class ServedMerged:
             case _:
                 return message.value
 
-    def _client_place(self, message: OpenMerged) -> Place:
+    def _client_place(self, message: OpenMerged) -> FilePosition:
         """Where the client's copy ends, if this log holds the same batch before that."""
         place = message.base_offset, message.byte
         extent = self.extent(message.base_offset)
@@ -114,7 +114,7 @@ class ServedMerged:
         """The segment is sent to its end."""
         return SegmentSealed(*seal)
 
-    def end(self) -> Place:
+    def end(self) -> FilePosition:
         """Where the log ends."""
         return self.stream.log.end()
 
@@ -138,7 +138,7 @@ class ServedSession:
         self.stream = stream
         self._run = run
 
-    def start(self, message: OpenSession) -> Place:
+    def start(self, message: OpenSession) -> FilePosition:
         """Where DATA starts: where the client's bytes end. Raises Refused."""
         place = message.roll, message.byte
         log = self.stream.log
@@ -166,7 +166,7 @@ class ServedSession:
         """The roll is sent to its end."""
         return RollSealed(*seal[:3])
 
-    def end(self) -> Place:
+    def end(self) -> FilePosition:
         """Where the run ends, for now."""
         return self.stream.log.end(self._run)
 
@@ -203,7 +203,7 @@ def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_byte
     return data if scan.end == len(data) else data[: scan.end]
 
 
-def _check_last(served: Served, message: OpenMerged | OpenSession, place: Place) -> None:
+def _check_last(served: Served, message: OpenMerged | OpenSession, place: FilePosition) -> None:
     """Both sides must have the same batch before the client's place. Raises ProtocolFault."""
     start, own = message.last_start, None
     if 0 <= start < place[1]:
@@ -221,16 +221,16 @@ def _batch_at(served: Served, file: int, start: int) -> tuple[int, int] | None:
     return (start + scan.end, scan.last_crc) if scan.batches else None
 
 
-def _behind(place: Place, end: Place) -> Refused:
+def _behind(place: FilePosition, end: FilePosition) -> Refused:
     text = f"this node holds up to {end}, you are at {place}"
     return Refused(FaultCode.NOT_READY, text, "retry, or ask another node")
 
 
-def _no_longer(place: Place, start: Place) -> Refused:
+def _no_longer(place: FilePosition, start: FilePosition) -> Refused:
     text = f"bytes at {place} are not held any more; they begin at {start}"
     return Refused(FaultCode.OUT_OF_RANGE, text, "start anew from there")
 
 
-def _fork(handle: int, place: Place) -> Refused:
+def _fork(handle: int, place: FilePosition) -> Refused:
     text = f"handle {handle}: no batch ends at {place} here"
     return Refused(FaultCode.FORK, text, "compare the logs with samelog verify")

@@ -19,7 +19,7 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
-from samelog.replicator.interfaces import InputName, Place, RunEnds
+from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
@@ -35,6 +35,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import Hello, Role
+from samelog.wire.push.effects import ProgressTold
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ class PushClient:
 
     # --- what conversations tell --------------------------------------------------------------
 
-    def on_reached(self, run: int, name: InputName, places: tuple[Place, Place, Place]) -> None:
+    def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
         """A node tells durable, acknowledged, merged."""
         merged_before = self._progress.merged(run, name)
         if self._progress.reached(run, name, places):
@@ -232,7 +233,7 @@ class PushClient:
         if merged[0] != merged_before[0] or self._is_finished(run, name, merged):
             self._release_soon()
 
-    def _is_finished(self, run: int, name: InputName, merged: Place) -> bool:
+    def _is_finished(self, run: int, name: InputName, merged: RollByte) -> bool:
         """Whether that was the last of an input's closed run."""
         ends = self._progress.ends(run)
         return ends is not None and merged >= ends.get(name, (0, 0))
@@ -292,7 +293,7 @@ class PushClient:
         """The phase or a problem of a conversation has changed."""
         self._tell_soon()
 
-    def merged(self, run: int, name: InputName) -> Place:
+    def merged(self, run: int, name: InputName) -> RollByte:
         """What is merged, by all that is known."""
         return self._progress.merged(run, name)
 

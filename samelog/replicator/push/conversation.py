@@ -32,10 +32,10 @@ from samelog.wire.push.effects import (
     InputName,
     ListFiles,
     News,
+    ProgressTold,
     PushEffect,
     PushPhase,
     Reached,
-    RollByte,
     RunEnds,
     RunIsClosed,
     ScanInput,
@@ -49,9 +49,7 @@ from samelog.wire.push.sender import PushSender
 class PushEvents(ClusterKnowledge, Protocol):
     """What a push client does with what its conversations hear."""
 
-    def on_reached(
-        self, run: int, name: InputName, places: tuple[RollByte, RollByte, RollByte]
-    ) -> None:
+    def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
         """A node tells durable, acknowledged, merged."""
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
@@ -87,7 +85,7 @@ class PushConversation(ReplicatorHandler):
         self._on_over = on_over
         self._sender = PushSender(session, events, cluster)
         self._turns = Turns(connection, self._step, self._rest, clock)
-        self._listeners: list[tuple[RunTail, Callable[[], None]]] = []
+        self._followed: dict[ShippedInput, tuple[RunTail, Callable[[], None]]] = {}
 
     @property
     def phase(self) -> PushPhase:
@@ -200,7 +198,9 @@ class PushConversation(ReplicatorHandler):
     def _prepare(self, effect: Bind | FindBatch | BeginAt) -> None:
         """What comes before an input is shipped; what fails is tried again later."""
         inputs, shipped = self._sender.inputs, effect.input
-        tail = self._tail(shipped)
+        if shipped not in self._followed:
+            return  # its run was closed meanwhile
+        tail = self._followed[shipped][0]
         try:
             match effect:
                 case Bind():
@@ -215,43 +215,43 @@ class PushConversation(ReplicatorHandler):
         except LogFormatError as error:
             inputs.unreadable(shipped, str(error), self._now())
 
-    def _tail(self, shipped: ShippedInput) -> RunTail:
-        if not isinstance(shipped.files, RunTail):
-            raise TypeError("the files of a LocalSession are RunTails")
-        return shipped.files
-
     def _follow(self, shipped: ShippedInput) -> None:
-        tail, listener = self._tail(shipped), partial(self._files_changed, shipped)
+        tail, listener = shipped.files, partial(self._files_changed, shipped)
+        if not isinstance(tail, RunTail):
+            raise TypeError("the files of a LocalSession are RunTails")
         tail.add_listener(listener)
-        self._listeners.append((tail, listener))
+        self._followed[shipped] = tail, listener
 
     def _follow_none(self) -> None:
-        for tail, listener in self._listeners:
+        for tail, listener in self._followed.values():
             tail.remove_listener(listener)
-        self._listeners.clear()
+        self._followed.clear()
 
     # --- shipping -----------------------------------------------------------------------------
 
     def _step(self) -> bool:
         """Send a piece, or look for one; False: there is none, or the window is full."""
-        inputs = self._sender.inputs
-        step = inputs.next_step()
-        while isinstance(step, ScanInput) and not self._scan(step.input):
-            step = inputs.next_step()
-        if step is None:
-            return False
-        if isinstance(step, ShipInput):
-            self._ship(step)
-        elif not isinstance(step, ScanInput):
-            self._connection.send(step)
-        if self._sender.effects:
-            self._carry_out()
-        return True
+        while True:
+            step = self._sender.inputs.next_step()
+            match step:
+                case None:
+                    return False
+                case ShipInput():
+                    self._ship(step)
+                case ScanInput(shipped):
+                    if not self._scan(shipped):
+                        continue
+                case _:
+                    self._connection.send(step)
+            if self._sender.effects:
+                self._carry_out()
+            return True
 
     def _scan(self, shipped: ShippedInput) -> bool:
         """Look for more in an input's files; whether there was."""
+        tail, listener = self._followed[shipped]
         try:
-            if not self._tail(shipped).advance():
+            if not tail.advance(listener):
                 return False
         except LogFormatError as error:
             self._sender.inputs.unreadable(shipped, str(error), self._now())
@@ -263,7 +263,7 @@ class PushConversation(ReplicatorHandler):
         shipped, roll, byte, limit_bytes = wanted
         inputs = self._sender.inputs
         try:
-            data = self._tail(shipped).read(roll, byte, limit_bytes)
+            data = self._followed[shipped][0].read(roll, byte, limit_bytes)
         except NoSuchFile as error:
             self._session.look_again()
             inputs.not_there(shipped, str(error), self._now())

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import InputName, Place, RunEnds
+from samelog.replicator.interfaces import InputName, RollByte, RunEnds
+from samelog.wire.push.effects import ProgressTold
 
 NOWHERE = SessionPosition(-1, 0, 0)
 
@@ -40,8 +41,8 @@ class LostRange:
 
     run: int
     name: InputName
-    start: Place
-    stop: Place
+    start: RollByte
+    stop: RollByte
 
 
 class Progress:
@@ -50,11 +51,11 @@ class Progress:
     def __init__(self) -> None:
         self.inputs: dict[InputName, InputProgress] = {}
         self.lost: list[LostRange] = []
-        self._merged: dict[tuple[int, InputName], Place] = {}
+        self._merged: dict[tuple[int, InputName], RollByte] = {}
         self._ends: dict[int, RunEnds] = {}
         self._gone: set[tuple[int, InputName]] = set()
 
-    def reached(self, run: int, name: InputName, places: tuple[Place, Place, Place]) -> bool:
+    def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
         """A node says durable, acknowledged, merged of a run; whether that is news."""
         before = self.inputs.get(name, InputProgress())
         durable, acknowledged, merged = places
@@ -100,7 +101,7 @@ class Progress:
         """Where a closed run ends; None while it is open."""
         return self._ends.get(run)
 
-    def merged(self, run: int, name: InputName) -> Place:
+    def merged(self, run: int, name: InputName) -> RollByte:
         """Up to where a run is merged and durable on a majority."""
         return self._merged.get((run, name), (0, 0))
 
@@ -117,6 +118,6 @@ class Progress:
         return {name: run for run, name in sorted(self._gone)}
 
 
-def _later(before: SessionPosition, run: int, place: Place) -> SessionPosition:
+def _later(before: SessionPosition, run: int, place: RollByte) -> SessionPosition:
     """The start of a run says nothing of the runs before it."""
     return max(before, SessionPosition(run, *place)) if place > (0, 0) else before

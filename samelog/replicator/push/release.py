@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from samelog.format.file_names import data_name, from_name, sealed_name
-from samelog.replicator.interfaces import InputName, Place
+from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, Progress
 from samelog.replicator.push.session_tail import RunTail
@@ -63,7 +63,7 @@ def plan_removal(session: LocalSession, progress: Progress) -> Removal:
     return Removal(tuple(paths), tuple(finished), session.identities())
 
 
-def find_lost(session: LocalSession, run: int, name: InputName, end: Place) -> LostRange | None:
+def find_lost(session: LocalSession, run: int, name: InputName, end: RollByte) -> LostRange | None:
     """What a closed run has here behind its end in the cluster. Raises LogFormatError."""
     tail = session.tail(run, name)
     start = max(end, tail.first)

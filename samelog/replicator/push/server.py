@@ -18,12 +18,12 @@ from typing import Any
 from samelog.config.authorisation import Rights
 from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpected
 from samelog.replicator.interfaces import (
-    InputPosition,
     Intake,
     OpenedInput,
     OpenedRun,
-    Place,
     Refused,
+    ResumePoint,
+    RollByte,
     RunEnds,
 )
 from samelog.replicator.push.requests import Requests
@@ -48,16 +48,14 @@ from samelog.wire.messages import (
     TopicGone,
 )
 from samelog.wire.messages import Refused as RefusedAnswer
+from samelog.wire.push.effects import ProgressTold
 
 MAX_HANDLES = 1 << 16
 MAX_RUNS = 1 << 12
 ACK_GAP_S = 0.004
 """Between two acknowledgements, if news do not stop."""
 
-Places = tuple[Place, Place, Place]
-"""Durable, acknowledged, merged."""
-
-NOTHING: Places = ((0, 0), (0, 0), (0, 0))
+NOTHING: ProgressTold = ((0, 0), (0, 0), (0, 0))
 
 
 @dataclass(slots=True)
@@ -68,11 +66,11 @@ class _Input:
     name: tuple[str, int]
     run_id: str
     run_number: int
-    end: Place | None = None
-    reached: Places = field(default=NOTHING)
-    told: Places = field(default=NOTHING)
+    end: RollByte | None = None
+    reached: ProgressTold = field(default=NOTHING)
+    told: ProgressTold = field(default=NOTHING)
 
-    def advance(self, places: Places) -> None:
+    def advance(self, places: ProgressTold) -> None:
         """Take positions of this run; old news does no harm."""
         durable, acknowledged, merged = map(max, self.reached, places)
         self.reached = (durable, acknowledged, merged)
@@ -247,7 +245,7 @@ class PushServer(ReplicatorHandler):
         end = run.ends.get(name, (0, 0)) if run.closed else None
         position, committed = opened.position, opened.merged
         if end is not None:
-            position, committed = InputPosition(*end, NO_BATCH, 0), end
+            position, committed = ResumePoint(*end, NO_BATCH, 0), end
         held = _Input(opened.input, name, message.run_id, run.number, end)
         self._inputs[message.handle] = held
         self._handles.setdefault(held.number, []).append(message.handle)
@@ -316,14 +314,14 @@ class PushServer(ReplicatorHandler):
     # --- from the intake ----------------------------------------------------------------------
 
     def on_progress(
-        self, number: int, run_number: int, durable: Place, acknowledged: Place, merged: Place
+        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
     ) -> None:
         """Note it for the end of this turn. What a newer run reached may complete older ones."""
         for handle in self._handles.get(number, ()):
             held = self._inputs[handle]
-            if held.run_number == run_number:
+            if held.run_number == run:
                 held.advance((durable, acknowledged, merged))
-            elif held.run_number < run_number and held.end is not None:
+            elif held.run_number < run and held.end is not None:
                 is_merged = self._intake.is_released(number, held.run_number, held.end)
                 held.advance((held.end, held.end, held.end if is_merged else (0, 0)))
             self._tell(handle)
@@ -403,14 +401,14 @@ def refusal_of(handle: int, refused: Refused) -> RefusedAnswer:
     return RefusedAnswer(handle, fault.code, fault.message, fault.remedy)
 
 
-def make_position(handle: int, opened: OpenedInput, position: InputPosition) -> SessionStartsAt:
+def make_position(handle: int, opened: OpenedInput, position: ResumePoint) -> SessionStartsAt:
     """Where DATA starts; a batch that lies in another file says nothing about this one."""
     has_batch = 0 <= position.last_start < position.byte
     return SessionStartsAt(
         handle=handle,
         topic_id=opened.topic_id,
         partitions=opened.partitions,
-        roll=position.roll,
+        roll=position.file,
         byte=position.byte,
         last_start=position.last_start if has_batch else NO_BATCH,
         last_crc=position.last_crc if has_batch else 0,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from samelog.format import _kernels as kernels
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import RunNames, data_name
-from samelog.replicator.interfaces import Place
+from samelog.replicator.interfaces import RollByte
 from samelog.replicator.pull.streams import LARGEST_BATCH_BYTES
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
@@ -56,9 +56,9 @@ class RunTail:
     """One run of one input. Its owner tells it of changes with `look` and `notice`."""
 
     def __init__(self, fs: FileSystem, directory: str, run: int, pieces: PieceCache) -> None:
-        self.first: Place = (0, 0)
+        self.first: RollByte = (0, 0)
         """Where the bytes held begin."""
-        self.end: Place = (0, 0)
+        self.end: RollByte = (0, 0)
         """Up to where whole batches are known."""
         self.blocked: str | None = None
         """Why the bytes behind `end` are no batch (yet)."""
@@ -95,9 +95,10 @@ class RunTail:
             if not self._may_have_more:
                 return
 
-    def _tell(self) -> None:
+    def _tell_others(self, asking: Callable[[], None] | None) -> None:
         for listener in tuple(self._listeners):
-            listener()
+            if listener is not asking:
+                listener()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` when there may be more, or `end` has moved."""
@@ -134,7 +135,7 @@ class RunTail:
         """The length of a file that will never grow."""
         return self._names.sealed.get(roll, self._lengths.get(roll))
 
-    def normal(self, place: Place) -> Place:
+    def normal(self, place: RollByte) -> RollByte:
         """The end of a sealed file is the start of the next one: always the latter, also behind
         empty files.
         """
@@ -142,7 +143,7 @@ class RunTail:
             place = place[0] + 1, 0
         return place
 
-    def raise_to(self, place: Place) -> None:
+    def raise_to(self, place: RollByte) -> None:
         """A batch boundary is known, further up than the scan has come."""
         if place <= self.end:
             return
@@ -155,10 +156,10 @@ class RunTail:
         self._may_have_more = True
         self._roll_over()
 
-    def advance(self) -> bool:
+    def advance(self, asking: Callable[[], None] | None = None) -> bool:
         """Move `end` over the next piece of whole batches; False: there is none, for now.
 
-        Raises DiskFault.
+        All who listen are told, but for the one that is `asking`. Raises DiskFault.
         """
         if not self._may_have_more:
             return False
@@ -170,7 +171,7 @@ class RunTail:
         if self._roll_over():
             moved = self._may_have_more = True
         if moved:
-            self._tell()
+            self._tell_others(asking)
         return moved
 
     def _scan(self, file: File, byte: int) -> bool:

@@ -22,12 +22,7 @@ from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.format.segment import Segment
-from samelog.replicator.pull.repair_pull import (
-    CopyPlace,
-    MergedName,
-    PullRefused,
-    SessionName,
-)
+from samelog.replicator.pull.repair_pull import MergedName, PullRefused, SessionName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -41,6 +36,7 @@ from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.scrub import ScrubProgress
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import NO_BATCH
+from samelog.wire.receiver import ResumePoint
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +176,7 @@ class Repair:
         topic = names.topics[partition.topic_id]
         stream = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
         sink = _SessionSink(self._intake, self._sessions, entry, goal)
-        start = CopyPlace(*self._intake.position(entry))
+        start = ResumePoint(*self._intake.position(entry))
         try:
             pull = self._pulls.get(node)
             if pull is not None:
@@ -228,7 +224,7 @@ class Repair:
         None if none does.
         """
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
-        start = CopyPlace(segment_base, bad.byte, bad.last_start, bad.last_crc)
+        start = ResumePoint(segment_base, bad.byte, bad.last_start, bad.last_crc)
         for peer in self._ask():
             sink = _BatchSink(bad.offset)
             try:
@@ -251,7 +247,7 @@ class Repair:
             file.truncate(0)
             sink = _SegmentSink(file, segment)
             try:
-                await self._pull_from(peer, stream, CopyPlace(segment.base_offset, 0), sink)
+                await self._pull_from(peer, stream, ResumePoint(segment.base_offset, 0), sink)
             except (RuntimeFault, ProtocolFault) as error:
                 log_event(log, logging.INFO, "segment not given", peer=peer, error=error)
             finally:
@@ -261,7 +257,7 @@ class Repair:
         return None
 
     async def _pull_from(
-        self, peer: int, stream: MergedName, start: CopyPlace, sink: _BatchSink | _SegmentSink
+        self, peer: int, stream: MergedName, start: ResumePoint, sink: _BatchSink | _SegmentSink
     ) -> None:
         pull = self._pulls.get(peer)
         if pull is not None:
@@ -307,13 +303,13 @@ class Repair:
         self._pulls.close()
 
 
-def _end_of(partition: MergedPartition) -> CopyPlace:
+def _end_of(partition: MergedPartition) -> ResumePoint:
     """Where the merged log ends here, and the batch before that."""
     segment, byte = partition.log.end()
     last = partition.log.last_batch()
     if last is None or last[0] != segment:
-        return CopyPlace(segment, byte, NO_BATCH, 0)
-    return CopyPlace(segment, byte, last[1], last[2])
+        return ResumePoint(segment, byte, NO_BATCH, 0)
+    return ResumePoint(segment, byte, last[1], last[2])
 
 
 @dataclass(slots=True)

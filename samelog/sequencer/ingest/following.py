@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.repair_pull import CopyPlace, PullRefused, SessionName
+from samelog.replicator.pull.repair_pull import PullRefused, SessionName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -24,6 +24,7 @@ from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.receiver import ResumePoint
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Following:
         partition = state.partitions[entry.partition]
         topic = state.topics[partition.topic_id]
         name = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
-        start = CopyPlace(*self._intake.position(entry))
+        start = ResumePoint(*self._intake.position(entry))
         pull = self._pulls.get(node)
         if pull is not None:
             await pull.follow(name, start, _Sink(self._intake, entry.number, entry.run))

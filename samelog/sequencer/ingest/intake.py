@@ -19,11 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import (
-    InputPosition,
-    IntakeListener,
-    Refused,
-)
+from samelog.replicator.interfaces import IntakeListener, Refused, ResumePoint
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
 from samelog.sequencer.ingest.batch_check import Taken, own_producer, sound_batches, whole_batches
@@ -100,7 +96,7 @@ class Intake(RunIntake):
         released = self._replica.released.get(number)
         return released is not None and released >= SessionPosition(run_number, *end)
 
-    def position(self, entry: Input) -> InputPosition:
+    def position(self, entry: Input) -> ResumePoint:
         """Where the sender resumes: behind what is written here (at the start of a file no batch
         is before that in it). If nothing is, where the first byte is needed: what is merged, but
         for committed instructions that wait for bytes that a publisher may have. Raises Refused.
@@ -113,7 +109,7 @@ class Intake(RunIntake):
             _, roll, byte = self._replica.needed(entry)
             held.start_at(entry.run, roll, byte)
             start, crc = -1, 0
-        return InputPosition(roll, byte, start, crc)
+        return ResumePoint(roll, byte, start, crc)
 
     # --- bytes ------------------------------------------------------------------------------------
 

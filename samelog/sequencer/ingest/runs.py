@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.replicator.interfaces import (
-    InputPosition,
     OpenedInput,
     OpenedRun,
     Refused,
+    ResumePoint,
     RunEnds,
 )
 from samelog.sequencer.events import Ends, IntakeEvents
@@ -53,7 +53,7 @@ class RunIntake(ABC):
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
 
     @abstractmethod
-    def position(self, entry: Input) -> InputPosition:
+    def position(self, entry: Input) -> ResumePoint:
         """Where the sender of an input resumes. Raises Refused."""
 
     @abstractmethod
@@ -160,7 +160,7 @@ class RunIntake(ABC):
             input=entry.number,
             topic_id=known.topic_id,
             partitions=known.partitions,
-            position=InputPosition(0, 0, -1, 0) if run.closed else self.position(entry),
+            position=ResumePoint(0, 0, -1, 0) if run.closed else self.position(entry),
             merged=(entry.roll, entry.byte),
         )
 

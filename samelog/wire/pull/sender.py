@@ -203,14 +203,15 @@ class PullSender:
     def next_step(self) -> ShipLog | RollSealed | SegmentSealed | None:
         """What to do next: ship, or say that a file is sent; None: nothing, or a full window."""
         wanted = self._sender.next_read()
-        if wanted is None:
-            return None
-        if isinstance(wanted, ReadRange):
-            return ShipLog(*wanted)
-        handle = self._handles[wanted.handle]
-        self._sent_to.add(wanted.handle)
-        self._offer(handle)
-        return handle.log.sealed(wanted)
+        match wanted:
+            case ReadRange():
+                return ShipLog(*wanted)
+            case Seal(number):
+                handle = self._handles[number]
+                self._sent_to.add(number)
+                self._offer(handle)
+                return handle.log.sealed(wanted)
+        return None
 
     def sent(self, number: int, size_bytes: int) -> None:
         """So many bytes were sent."""

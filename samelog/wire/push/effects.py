@@ -22,6 +22,9 @@ InputName = tuple[str, int]
 RollByte = tuple[int, int]
 """(roll, byte) in a run of an input that is known."""
 
+ProgressTold = tuple[RollByte, RollByte, RollByte]
+"""Durable on a node, acknowledged, merged: how far a run of an input has come."""
+
 RunEnds = Mapping[InputName, RollByte]
 """Where a run ends in each input. A partition without an entry has no bytes."""
 
@@ -177,7 +180,7 @@ class Reached(NamedTuple):
 
     run: int
     name: InputName
-    places: tuple[RollByte, RollByte, RollByte]
+    places: ProgressTold
 
 
 class RunIsClosed(NamedTuple):

@@ -305,8 +305,8 @@ class RunInputs:
                 return ScanInput(shipped)
             return None
         shipped = self._by_handle[wanted.handle]
-        if isinstance(wanted, ReadRange):
-            return ShipInput(shipped, *wanted[1:])
+        if type(wanted) is ReadRange:
+            return ShipInput(shipped, wanted.file, wanted.byte, wanted.limit_bytes)
         self._offer(shipped)
         return RollSealed(*wanted[:3])
 

@@ -336,7 +336,7 @@ def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path
         await until(lambda: node.group.is_leader, "it leads, though it misses bytes")
         assert offset(node) == 0
         opened = await kept[0].open(node)
-        assert (opened.position.roll, opened.position.byte) == (0, 0)
+        assert (opened.position.file, opened.position.byte) == (0, 0)
         node.intake.append(opened.input, 0, 0, 0, sent)
         await until(lambda: offset(node) == 2, "merged again")
         await node.stop()

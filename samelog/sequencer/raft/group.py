@@ -27,6 +27,7 @@ from samelog.consensus import (
     Role,
     Snapshot,
 )
+from samelog.consensus.effects import NOTHING
 from samelog.format.errors import InvariantError
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import FAST_S, Histogram
@@ -115,8 +116,9 @@ class Group:
     @property
     def is_leader(self) -> bool:
         """Whether this node leads and may plan: its own term's no-op is applied."""
-        leads = self.raft.role is Role.LEADER and self.raft.applied_own_noop
-        return leads and not self._is_broken
+        raft = self.raft
+        lead = raft.leadership
+        return lead is not None and raft.applied >= lead.noop_index and not self._is_broken
 
     @property
     def unsaved(self) -> int:
@@ -194,7 +196,7 @@ class Group:
             return
         self._pumping = True
         try:
-            while effects := self.raft.take_effects():
+            while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
                 self._carry_out(effects)
         except InvariantError:
             raise
@@ -207,7 +209,8 @@ class Group:
             self._set_timer()
 
     def _carry_out(self, effects: Effects) -> None:
-        self._send_all(effects.send)
+        if effects.send:
+            self._send_all(effects.send)
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
         if saves:
             self._store.write(effects)
@@ -218,14 +221,18 @@ class Group:
             self.applied_index = effects.snapshot.last_index
         for entry in effects.apply:
             self._apply(entry)
-        for context, index in effects.reads:
-            future = self._reads.get(context)
-            if future is not None and not future.done():
-                future.set_result(index)
+        if effects.reads:
+            self._answer_reads(effects.reads)
         if effects.role_changed:
             self._fail_lost_proposals()
             self._note_leader()
             self._applier.role_changed()
+
+    def _answer_reads(self, reads: Sequence[tuple[int, int | None]]) -> None:
+        for context, index in reads:
+            future = self._reads.get(context)
+            if future is not None and not future.done():
+                future.set_result(index)
 
     def _note_leader(self) -> None:
         leader = self.raft.leader
@@ -255,7 +262,8 @@ class Group:
 
     def _finish(self, save: _Save) -> None:
         self.raft.saved(save.effects.token)
-        self._send_all(save.effects.send_after_save)
+        if save.effects.send_after_save:
+            self._send_all(save.effects.send_after_save)
 
     def _send_all(self, messages: Sequence[tuple[int, Any]]) -> None:
         if len(messages) == 1:

@@ -57,7 +57,10 @@ class Shipper:
             TlsFault: the certificate files cannot be used.
         """
         tls = ReloadingContext(config.tls)
-        self._moved = threading.Condition()
+        self._state_lock = threading.RLock()
+        self._moved = threading.Condition(self._state_lock)
+        self._waiting = 0
+        """How many threads wait for `_moved`: telling nobody is not free."""
         self._progress: Mapping[InputName, InputProgress] = {}
         self._status: PushStatus | None = None
         self._status_version = -1
@@ -84,20 +87,21 @@ class Shipper:
 
     def _note_progress(self, client: PushClient) -> None:
         """In the loop's thread: positions or connections have changed."""
-        with self._moved:
+        with self._state_lock:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
-            self._moved.notify_all()
+            if self._waiting:
+                self._moved.notify_all()
 
     def acknowledged(self) -> PartitionPositions:
         """How far each partition is committed."""
-        with self._moved:
+        with self._state_lock:
             return _begun(self._all_acknowledged())
 
     def merged(self) -> PartitionPositions:
         """How far each partition is merged, durably on a majority."""
-        with self._moved:
+        with self._state_lock:
             return _begun(self._all_merged())
 
     def _all_acknowledged(self) -> PartitionPositions:
@@ -133,13 +137,17 @@ class Shipper:
         what: str,
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._moved:
-            while missing := _behind(wanted, reached()):
-                self._check_possible(missing)
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise NotMerged(self._explain(missing, reached(), what))
-                self._moved.wait(left)
+        with self._state_lock:
+            self._waiting += 1
+            try:
+                while missing := _behind(wanted, reached()):
+                    self._check_possible(missing)
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        raise NotMerged(self._explain(missing, reached(), what))
+                    self._moved.wait(left)
+            finally:
+                self._waiting -= 1
             self._check_lost(wanted)
 
     def _check_possible(self, missing: PartitionPositions) -> None:

@@ -16,12 +16,15 @@ import ctypes
 import os
 import select
 import struct
+import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+
+import msgspec
 
 READ_BYTES = 64 << 10
 _EVENT = struct.Struct("iIII")
+_NAMES, _NAME_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 class Mask(IntEnum):
@@ -49,7 +52,7 @@ class Mask(IntEnum):
 DIRECTORY_CHANGED = Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
 
 
-class Event(NamedTuple):
+class Event(msgspec.Struct, frozen=True):
     """One event of what `add` called `watch` (OVERFLOW: -1); `name`: a directory's entry."""
 
     watch: int
@@ -140,7 +143,7 @@ def parse_events(data: bytes) -> list[Event]:
     while at < len(data):
         watch, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size
-        name = os.fsdecode(data[at : at + length].rstrip(b"\0")) if length else ""
+        name = data[at : at + length].rstrip(b"\0").decode(_NAMES, _NAME_ERRORS)
         events.append(Event(watch, mask, name))
         at += length
     return events

@@ -10,8 +10,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
@@ -40,8 +41,7 @@ FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
 """Asking again will not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CopySnapshot:
+class _CopySnapshot(msgspec.Struct, frozen=True):
     """One copy, as the pull client had it."""
 
     state: CopyState
@@ -53,11 +53,15 @@ class _CopySnapshot:
     asked_for: int | None
     successor: str
 
-    @property
-    def news(self) -> tuple[object, ...]:
-        """What a reader does not notice by itself."""
-        knows_end, fault = self.first_end is not None, str(self.fault)
-        return self.state, self.is_begun, self.is_caught_up, knows_end, fault
+    def is_news(self, before: _CopySnapshot) -> bool:
+        """Whether a reader does not notice by itself what has changed."""
+        return (
+            self.state is not before.state
+            or self.is_begun != before.is_begun
+            or self.is_caught_up != before.is_caught_up
+            or (self.first_end is None) != (before.first_end is None)
+            or str(self.fault) != str(before.fault)
+        )
 
 
 class Copier:
@@ -87,7 +91,10 @@ class Copier:
         self._topics = topics
         self._on_news = on_news
         self._must_exist = must_exist
-        self._moved = threading.Condition()
+        self._state_lock = threading.RLock()
+        self._moved = threading.Condition(self._state_lock)
+        self._waiting = 0
+        """How many threads wait for `_moved`: telling nobody is not free."""
         self._copies: dict[tuple[str, int], _CopySnapshot] = {}
         self._status: PullStatus | None = None
         tls = ReloadingContext(config.tls)
@@ -141,16 +148,17 @@ class Copier:
         )
         if after == before:
             return
-        with self._moved:
+        with self._state_lock:
             self._copies[name] = after
-            self._moved.notify_all()
-        if before is None or before.news != after.news:
+            if self._waiting:
+                self._moved.notify_all()
+        if before is None or after.is_news(before):
             self._on_news()
 
     def _note_all_copies(self, client: PullClient) -> None:
         for copy in client.copies.values():
             self._note_copy(copy)
-        with self._moved:
+        with self._state_lock:
             self._status = client.status
             self._moved.notify_all()
         self._on_news()
@@ -159,7 +167,7 @@ class Copier:
 
     def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """What the cluster said of a partition."""
-        with self._moved:
+        with self._state_lock:
             copy = self._copies.get((topic, partition))
         if copy is None or not copy.is_begun:
             return None
@@ -171,14 +179,14 @@ class Copier:
         return bool(partitions) and known == partitions
 
     def _partitions(self, topic: str) -> frozenset[int]:
-        with self._moved:
+        with self._state_lock:
             return frozenset(partition for name, partition in self._copies if name == topic)
 
     def check(self) -> None:
         """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic,
         LogReset.
         """
-        with self._moved:
+        with self._state_lock:
             copies, status = dict(self._copies), self._status
         for (topic, partition), copy in copies.items():
             if copy.successor:
@@ -204,7 +212,7 @@ class Copier:
 
     async def _begin_anew(self, name: tuple[str, int]) -> str:
         old = self._client.copies[name]
-        with self._moved:
+        with self._state_lock:
             del self._copies[name]  # nothing that was heard of the old one counts
         self._client.begin_anew(old)
         new = self._client.copies[name]
@@ -217,7 +225,7 @@ class Copier:
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""
-        with self._moved:
+        with self._state_lock:
             return self._holds_all()
 
     def _holds_all(self) -> bool:
@@ -232,12 +240,20 @@ class Copier:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise NotCaughtUp(self._explain())
-            with self._moved:
+            with self._state_lock:
                 if not self._holds_all():
-                    self._moved.wait(left)
+                    self._wait(left)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        """Until something has moved; `_state_lock` is held."""
+        self._waiting += 1
+        try:
+            self._moved.wait(timeout_s)
+        finally:
+            self._waiting -= 1
 
     def _explain(self) -> str:
-        with self._moved:
+        with self._state_lock:
             copies, status = dict(self._copies), self._status
         parts = [
             f"{topic}-{partition} is {copy.state.name.lower()}"

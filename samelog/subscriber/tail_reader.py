@@ -11,8 +11,9 @@ Invariant: what is handed out are whole valid batches with dense offsets from wh
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from struct import Struct
+
+import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
@@ -31,8 +32,7 @@ _BASE_OFFSET = Struct(">q")
 _LAST_OFFSET = Struct(">q15xi")  # of a batch: baseOffset, lastOffsetDelta
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Whole valid batches: `data[:size]` holds the offsets [first_offset, next_offset)."""
 
     data: bytes

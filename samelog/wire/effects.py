@@ -5,16 +5,16 @@ Invariant: effects are carried out in their order; what follows from one comes b
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from samelog.wire.messages import AnyMessage
 
 
-class Send(NamedTuple):
+class Send(msgspec.Struct, frozen=True):
     """Send this."""
 
     message: AnyMessage
 
 
-class SendMore(NamedTuple):
+class SendMore(msgspec.Struct, frozen=True):
     """There may be something to send: go on with `next_step`."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 
-class ReadRange(NamedTuple):
+class ReadRange(msgspec.Struct, frozen=True):
     """Send whole batches from (file, byte): at most `limit_bytes`, unless the first is larger."""
 
     handle: int
@@ -29,7 +30,7 @@ class ReadRange(NamedTuple):
     limit_bytes: int
 
 
-class Seal(NamedTuple):
+class Seal(msgspec.Struct, frozen=True):
     """Say that the file is sent to its end, and goes on in `next_file`."""
 
     handle: int
@@ -99,7 +100,9 @@ class Sender:
             return
         known = stream.files.get(file)
         extent = end, next_file
-        if known not in (None, extent) and (end < known[0] or known[1] is not None):
+        if known == extent:
+            return
+        if known is not None and (end < known[0] or known[1] is not None):
             raise ValueError(f"file {file} went from {known} to {extent}")
         stream.files[file] = extent
         self._enqueue(handle, stream)

@@ -41,7 +41,8 @@ from samelog.wire.messages import (
     SessionStartsAt,
     Start,
 )
-from samelog.wire.pull.sender import LetGo, PullSender, Refusal, ShipLog
+from samelog.wire.pull.sender import LetGo, PullSender, Refusal
+from samelog.wire.sender import ReadRange
 
 WINDOW_BYTES = 16 << 20
 
@@ -218,7 +219,7 @@ class PullServer(ReplicatorHandler):
         """Send one piece; False: there is nothing to send, or the window is full."""
         step = self._sender.next_step()
         match step:
-            case ShipLog():
+            case ReadRange():
                 self._ship(step)
             case RollSealed() | SegmentSealed():
                 self._connection.send(step)
@@ -226,11 +227,11 @@ class PullServer(ReplicatorHandler):
             self._carry_out()
         return step is not None
 
-    def _ship(self, wanted: ShipLog) -> None:
-        number, file, byte, limit_bytes = wanted
+    def _ship(self, wanted: ReadRange) -> None:
+        number, file, byte = wanted.handle, wanted.file, wanted.byte
         served = self._served[number][0]
         try:
-            data = served.read(file, byte, limit_bytes)
+            data = served.read(file, byte, wanted.limit_bytes)
         except NoSuchFile as error:
             self._sender.refuse(number, self._no_file(served, file, error))
             return

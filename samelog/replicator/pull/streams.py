@@ -112,7 +112,7 @@ class ServedMerged:
 
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""
-        return SegmentSealed(*seal)
+        return SegmentSealed(seal.handle, seal.file, seal.length, seal.next_file)
 
     def end(self) -> FilePosition:
         """Where the log ends."""
@@ -164,7 +164,7 @@ class ServedSession:
 
     def sealed(self, seal: Seal) -> RollSealed:
         """The roll is sent to its end."""
-        return RollSealed(*seal[:3])
+        return RollSealed(seal.handle, seal.file, seal.length)
 
     def end(self) -> FilePosition:
         """Where the run ends, for now."""

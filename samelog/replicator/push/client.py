@@ -229,14 +229,11 @@ class PushClient:
         merged_before = self._progress.merged(run, name)
         if self._progress.reached(run, name, places):
             self._tell_soon(status=False)
-        merged = self._progress.merged(run, name)
-        if merged[0] != merged_before[0] or self._is_finished(run, name, merged):
-            self._release_soon()
-
-    def _is_finished(self, run: int, name: InputName, merged: RollByte) -> bool:
-        """Whether that was the last of an input's closed run."""
+        merged = max(merged_before, places[2])
         ends = self._progress.ends(run)
-        return ends is not None and merged >= ends.get(name, (0, 0))
+        is_finished = ends is not None and merged >= ends.get(name, (0, 0))
+        if merged[0] != merged_before[0] or is_finished:
+            self._release_soon()
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run: note what it has not got, and what may go."""

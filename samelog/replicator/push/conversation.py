@@ -174,6 +174,8 @@ class PushConversation(ReplicatorHandler):
                 self._follow_none()
             case Bind() | FindBatch() | BeginAt():
                 self._prepare(effect)
+            case Reached(run, name, places):
+                self._events.on_reached(run, name, places)
             case ListFiles(shipped):
                 is_sure = self._session.look_again()
                 self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
@@ -183,8 +185,6 @@ class PushConversation(ReplicatorHandler):
     def _tell(self, news: News) -> None:
         """What the client is to know."""
         match news:
-            case Reached(run, name, places):
-                self._events.on_reached(run, name, places)
             case StatusChanged():
                 self._events.on_status()
             case RunIsClosed(run, ends):
@@ -260,10 +260,10 @@ class PushConversation(ReplicatorHandler):
         return True
 
     def _ship(self, wanted: ShipInput) -> None:
-        shipped, roll, byte, limit_bytes = wanted
+        shipped, roll, byte = wanted.input, wanted.roll, wanted.byte
         inputs = self._sender.inputs
         try:
-            data = self._followed[shipped][0].read(roll, byte, limit_bytes)
+            data = self._followed[shipped][0].read(roll, byte, wanted.limit_bytes)
         except NoSuchFile as error:
             self._session.look_again()
             inputs.not_there(shipped, str(error), self._now())

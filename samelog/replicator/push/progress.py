@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.wire.push.effects import ProgressTold
@@ -19,8 +21,7 @@ from samelog.wire.push.effects import ProgressTold
 NOWHERE = SessionPosition(-1, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class InputProgress:
+class InputProgress(msgspec.Struct, frozen=True):
     """How far an input has come; `NOWHERE` before the first byte.
 
     `durable` is on one node, `acknowledged` committed on a majority, `merged` in the merged log and
@@ -30,6 +31,9 @@ class InputProgress:
     durable: SessionPosition = NOWHERE
     acknowledged: SessionPosition = NOWHERE
     merged: SessionPosition = NOWHERE
+
+
+NOTHING_REACHED = InputProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Progress:
 
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
         """A node says durable, acknowledged, merged of a run; whether that is news."""
-        before = self.inputs.get(name, InputProgress())
+        before = self.inputs.get(name, NOTHING_REACHED)
         durable, acknowledged, merged = places
         after = InputProgress(
             _later(before.durable, run, durable),

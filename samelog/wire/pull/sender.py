@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
@@ -80,21 +82,10 @@ class _Handle:
     next_caught_up_at: float = 0.0
 
 
-class LetGo(NamedTuple):
+class LetGo(msgspec.Struct, frozen=True):
     """The log of this handle is sent no more."""
 
     handle: int
-
-
-class ShipLog(NamedTuple):
-    """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
-    Answer with `sent` or `refuse`.
-    """
-
-    handle: int
-    file: int
-    byte: int
-    limit_bytes: int
 
 
 PullEffect = Send | SendMore | LetGo
@@ -200,18 +191,17 @@ class PullSender:
         self._sender.available(number, file, extent.end, next_file=extent.next_file)
         return True
 
-    def next_step(self) -> ShipLog | RollSealed | SegmentSealed | None:
-        """What to do next: ship, or say that a file is sent; None: nothing, or a full window."""
+    def next_step(self) -> ReadRange | RollSealed | SegmentSealed | None:
+        """What to do next: ship what is to be read, and answer with `sent` or `refuse`; or say that
+        a file is sent. None: nothing, or a full window.
+        """
         wanted = self._sender.next_read()
-        match wanted:
-            case ReadRange():
-                return ShipLog(*wanted)
-            case Seal(number):
-                handle = self._handles[number]
-                self._sent_to.add(number)
-                self._offer(handle)
-                return handle.log.sealed(wanted)
-        return None
+        if not isinstance(wanted, Seal):
+            return wanted
+        handle = self._handles[wanted.handle]
+        self._sent_to.add(wanted.handle)
+        self._offer(handle)
+        return handle.log.sealed(wanted)
 
     def sent(self, number: int, size_bytes: int) -> None:
         """So many bytes were sent."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from samelog.format.directory_files import RunFile
 from samelog.wire.effects import Send, SendMore
@@ -29,7 +31,7 @@ RunEnds = Mapping[InputName, RollByte]
 """Where a run ends in each input. A partition without an entry has no bytes."""
 
 
-class FileExtent(NamedTuple):
+class FileExtent(msgspec.Struct, frozen=True):
     """How far a file reaches, and which one follows if it will never grow."""
 
     end: int
@@ -136,24 +138,24 @@ class ShippedInput:
     refused_since: float | None = None
 
 
-class Follow(NamedTuple):
+class Follow(msgspec.Struct, frozen=True):
     """Call `files_changed` whenever the files of this input may have changed."""
 
     input: ShippedInput
 
 
-class FollowNone(NamedTuple):
+class FollowNone(msgspec.Struct, frozen=True):
     """The files of no input matter any more."""
 
 
-class Bind(NamedTuple):
+class Bind(msgspec.Struct, frozen=True):
     """Note which topic the input is shipped to; answer with `bound`."""
 
     input: ShippedInput
     topic_id: str
 
 
-class FindBatch(NamedTuple):
+class FindBatch(msgspec.Struct, frozen=True):
     """Look for the valid batch at `start` of a roll, at most up to `stop`; answer `batch_found`."""
 
     input: ShippedInput
@@ -162,20 +164,20 @@ class FindBatch(NamedTuple):
     stop: int
 
 
-class BeginAt(NamedTuple):
+class BeginAt(msgspec.Struct, frozen=True):
     """A batch boundary is known, perhaps above what was scanned; answer with `begin`."""
 
     input: ShippedInput
     place: RollByte
 
 
-class ListFiles(NamedTuple):
+class ListFiles(msgspec.Struct, frozen=True):
     """List the directories anew; answer with `files_listed`. `input`: whose next file is gone."""
 
     input: ShippedInput | None
 
 
-class Reached(NamedTuple):
+class Reached(msgspec.Struct, frozen=True):
     """The node tells of a run of an input: durable, acknowledged, merged."""
 
     run: int
@@ -183,37 +185,39 @@ class Reached(NamedTuple):
     places: ProgressTold
 
 
-class RunIsClosed(NamedTuple):
+class RunIsClosed(msgspec.Struct, frozen=True):
     """The cluster has closed a run; told by every node."""
 
     run: int
     ends: RunEnds
 
 
-class InputIsGone(NamedTuple):
+class InputIsGone(msgspec.Struct, frozen=True):
     """The topic of an input was deleted."""
 
     run: int
     name: InputName
 
 
-class Forked(NamedTuple):
+class Forked(msgspec.Struct, frozen=True):
     """The node holds other bytes than this side at the same place."""
 
     fault: ProtocolFault
 
 
-class StatusChanged(NamedTuple):
+class StatusChanged(msgspec.Struct, frozen=True):
     """The phase or a problem has changed."""
 
 
-News = Reached | RunIsClosed | InputIsGone | Forked | StatusChanged
-"""What all connections of a session tell the one who shipped it."""
+News = RunIsClosed | InputIsGone | Forked | StatusChanged
+"""What all connections of a session tell the one who shipped it, beside `Reached`."""
 
-PushEffect = Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | News
+PushEffect = (
+    Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | Reached | News
+)
 
 
-class ShipInput(NamedTuple):
+class ShipInput(msgspec.Struct, frozen=True):
     """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
 
     Answer with `sent` or `unreadable`; if the file is not there, list the directory anew, and
@@ -226,7 +230,7 @@ class ShipInput(NamedTuple):
     limit_bytes: int
 
 
-class ScanInput(NamedTuple):
+class ScanInput(msgspec.Struct, frozen=True):
     """Look for more whole batches in the files; answer with `scanned` or `unreadable`."""
 
     input: ShippedInput

@@ -305,10 +305,10 @@ class RunInputs:
                 return ScanInput(shipped)
             return None
         shipped = self._by_handle[wanted.handle]
-        if type(wanted) is ReadRange:
+        if isinstance(wanted, ReadRange):
             return ShipInput(shipped, wanted.file, wanted.byte, wanted.limit_bytes)
         self._offer(shipped)
-        return RollSealed(*wanted[:3])
+        return RollSealed(wanted.handle, wanted.file, wanted.length)
 
     def sent(self, shipped: ShippedInput, size_bytes: int) -> None:
         """So many bytes were sent."""

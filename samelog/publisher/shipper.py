@@ -66,11 +66,11 @@ class Shipper:
         self._status_version = -1
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("samelog-push")
-        self._client, self._follower = self._thread.run(self._start(path, config, tls))
+        self._follower = self._thread.run(self._start(path, config, tls))
 
     async def _start(
         self, path: str, config: ClientConfig, tls: ReloadingContext
-    ) -> tuple[PushClient, ConfigFollower]:
+    ) -> ConfigFollower:
         client = PushClient(
             path,
             config,
@@ -78,15 +78,17 @@ class Shipper:
             fs=OsFileSystem(),
             clock=SystemClock(),
             random=Random(),
-            on_progress=lambda: self._note_progress(client),
+            on_progress=self._note_progress,
         )
+        self._client = client
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()
-        return client, follower
+        return follower
 
-    def _note_progress(self, client: PushClient) -> None:
+    def _note_progress(self) -> None:
         """In the loop's thread: positions or connections have changed."""
+        client = self._client
         with self._state_lock:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:

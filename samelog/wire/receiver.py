@@ -56,7 +56,9 @@ class Receiver:
 
     def receive(self, handle: int, file: int, byte: int, size_bytes: int) -> None:
         """DATA came; the handle stands behind it now. Raises ProtocolFault (GAP, PROTOCOL)."""
-        place = self._place(handle)
+        place = self._places.get(handle)
+        if place is None:
+            raise _not_open(handle)
         if (file, byte) != place:
             kind = "overlap" if (file, byte) < place else "gap"
             raise ProtocolFault(
@@ -88,9 +90,13 @@ class Receiver:
     def _place(self, handle: int) -> tuple[int, int]:
         place = self._places.get(handle)
         if place is None:
-            text = f"handle {handle} is not open"
-            raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
+            raise _not_open(handle)
         return place
+
+
+def _not_open(handle: int) -> ProtocolFault:
+    text = f"handle {handle} is not open"
+    return ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
 
 
 def check_common(

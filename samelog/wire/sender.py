@@ -40,9 +40,9 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Stream:
-    """One handle. `files`: how far each one reaches, and which one follows if it is sealed; `sent`:
-    (file, end byte, size) of each DATA not acknowledged, oldest first.
+class SentStream:
+    """One handle: (file, byte) is sent next. `files`: how far each reaches, and which is next if
+    it is sealed; `sent`: (file, end byte, size) of each DATA not acknowledged, oldest first.
     """
 
     file: int
@@ -56,46 +56,45 @@ class Sender:
 
     def __init__(self, *, window_bytes: int, read_bytes: int) -> None:
         """`read_bytes` bounds one DATA; it should be at least the largest batch."""
+        self.room_bytes = window_bytes
+        """What is left of the window; if that is nothing, only an acknowledgement makes room. Less
+        than nothing: the last read was larger than what was left.
+        """
+        self.streams: dict[int, SentStream] = {}
+        """By handle; for others to read."""
         self._window_bytes = window_bytes
         self._read_bytes = read_bytes
-        self._streams: dict[int, _Stream] = {}
         self._ready: deque[int] = deque()
         self._queued: set[int] = set()
-        self._in_flight_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the window is: only an acknowledgement makes room."""
-        return self._in_flight_bytes >= self._window_bytes
 
     @property
     def in_flight_bytes(self) -> int:
         """Sent and not acknowledged."""
-        return self._in_flight_bytes
+        return self._window_bytes - self.room_bytes
 
     def position(self, handle: int) -> tuple[int, int]:
         """(file, byte) of what is sent next. Raises KeyError for an unknown handle."""
-        stream = self._streams[handle]
+        stream = self.streams[handle]
         return stream.file, stream.byte
 
     def add(self, handle: int, file: int, byte: int) -> None:
         """Send `handle` from where its receiver wants it. Raises ValueError if it is known."""
-        if handle in self._streams:
+        if handle in self.streams:
             raise ValueError(f"handle {handle} is being sent already")
-        self._streams[handle] = _Stream(file, byte)
+        self.streams[handle] = SentStream(file, byte)
 
     def remove(self, handle: int) -> None:
         """Forget a handle and what is under way for it; an unknown one is no error."""
-        stream = self._streams.pop(handle, None)
+        stream = self.streams.pop(handle, None)
         if stream is not None:
-            self._in_flight_bytes -= sum(size for _, _, size in stream.sent)
+            self.room_bytes += sum(size for _, _, size in stream.sent)
 
     def available(self, handle: int, file: int, end: int, *, next_file: int | None = None) -> None:
         """`file` can be sent up to `end`, a batch boundary; `next_file` if it grows no more.
 
         Raises ValueError when a file shrinks, or a sealed one changes.
         """
-        stream = self._streams[handle]
+        stream = self.streams[handle]
         if file < stream.file:
             return
         known = stream.files.get(file)
@@ -109,7 +108,7 @@ class Sender:
 
     def jump(self, handle: int, file: int, byte: int) -> None:
         """What is below is gone; the driver says so. Raises ValueError if behind."""
-        stream = self._streams[handle]
+        stream = self.streams[handle]
         if (file, byte) < (stream.file, stream.byte):
             raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")
         stream.file, stream.byte = file, byte
@@ -121,14 +120,14 @@ class Sender:
         """What to do next; None: nothing to send, or the window is full."""
         while self._ready:
             handle = self._ready[0]
-            stream = self._streams.get(handle)
+            stream = self.streams.get(handle)
             known = None if stream is None else stream.files.get(stream.file)
             if stream is None or known is None or (stream.byte >= known[0] and known[1] is None):
                 self._queued.discard(self._ready.popleft())
                 continue
             end = known[0]
             if stream.byte < end:
-                if self._in_flight_bytes >= self._window_bytes:
+                if self.room_bytes <= 0:
                     return None
                 limit_bytes = min(self._read_bytes, end - stream.byte)
                 return ReadRange(handle, stream.file, stream.byte, limit_bytes)
@@ -137,13 +136,13 @@ class Sender:
 
     def sent(self, handle: int, size_bytes: int) -> None:
         """The driver sent so much of what `next_read` told it. Raises ValueError beyond."""
-        stream = self._streams[handle]
+        stream = self.streams[handle]
         room = stream.files[stream.file][0] - stream.byte
         if not 0 < size_bytes <= room:
             raise ValueError(f"{size_bytes} bytes sent of {room}")
         stream.byte += size_bytes
         stream.sent.append((stream.file, stream.byte, size_bytes))
-        self._in_flight_bytes += size_bytes
+        self.room_bytes -= size_bytes
         if self._ready and self._ready[0] == handle:
             self._ready.rotate(-1)
 
@@ -152,7 +151,7 @@ class Sender:
 
         Raises ProtocolFault (OUT_OF_RANGE) when that was never sent.
         """
-        stream = self._streams.get(handle)
+        stream = self.streams.get(handle)
         if stream is None:
             return
         if stream.sent and (file, byte) > (stream.file, stream.byte):
@@ -168,37 +167,37 @@ class Sender:
 
         Raises ProtocolFault (OUT_OF_RANGE) when so many were never sent.
         """
-        stream = self._streams.get(handle)
+        stream = self.streams.get(handle)
         while stream is not None and size_bytes > 0:
             if not stream.sent:
                 text = f"handle {handle}: {size_bytes} bytes received that were not sent"
                 raise ProtocolFault(FaultCode.OUT_OF_RANGE, text, "acknowledge what was received")
             file, end, size = stream.sent.popleft()
             done = min(size, size_bytes)
-            self._in_flight_bytes -= done
+            self.room_bytes += done
             size_bytes -= done
             if done < size:
                 stream.sent.appendleft((file, end, size - done))
 
-    def _release(self, stream: _Stream, file: int, byte: int) -> None:
+    def _release(self, stream: SentStream, file: int, byte: int) -> None:
         """Take off what is acknowledged; of a DATA acknowledged in part, that part."""
         while stream.sent and stream.sent[0][:2] <= (file, byte):
-            self._in_flight_bytes -= stream.sent.popleft()[2]
+            self.room_bytes += stream.sent.popleft()[2]
         if stream.sent:
             first_file, end, size = stream.sent[0]
             done = size - (end - byte) if first_file == file else 0
             if done > 0:
                 stream.sent[0] = (first_file, end, size - done)
-                self._in_flight_bytes -= done
+                self.room_bytes += done
 
-    def _enqueue(self, handle: int, stream: _Stream) -> None:
+    def _enqueue(self, handle: int, stream: SentStream) -> None:
         if handle not in self._queued:
             known = stream.files.get(stream.file)
             if known is not None and (stream.byte < known[0] or known[1] is not None):
                 self._queued.add(handle)
                 self._ready.append(handle)
 
-    def _seal(self, handle: int, stream: _Stream, end: int, next_file: int | None) -> Seal:
+    def _seal(self, handle: int, stream: SentStream, end: int, next_file: int | None) -> Seal:
         if next_file is None:
             raise ValueError(f"handle {handle} has nothing to send")
         seal = Seal(handle, stream.file, end, next_file)

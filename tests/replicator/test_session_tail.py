@@ -15,6 +15,7 @@ from samelog.format.file_names import parse_names
 from samelog.replicator.push import session_tail
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.files import NoSuchFile, OsFileSystem
+from samelog.wire.push.effects import FileExtent
 from tests.replicator.session_files import batch
 
 
@@ -84,13 +85,13 @@ def test_files_follow_each_other(tmp_path: Path, marked: bool) -> None:
     first, second = batch(b"a"), batch(b"b")
     followed.write("log.0.0", first)
     assert followed.follow() == (0, len(first))
-    assert followed.tail.extent(0) == (len(first), None)
+    assert followed.tail.extent(0) == FileExtent(len(first), None)
     if marked:
         followed.write(f"log.0.0.sealed-{len(first)}")
         assert followed.follow() == (1, 0), "complete, whether the next file is there or not"
     followed.write("log.0.1", second)
     assert followed.follow() == (1, len(second))
-    assert followed.tail.extent(0) == (len(first), 1)
+    assert followed.tail.extent(0) == FileExtent(len(first), 1)
     assert followed.tail.normal((0, len(first))) == (1, 0)
     assert followed.tail.normal((0, 3)) == (0, 3)
 
@@ -159,7 +160,7 @@ def test_a_known_boundary_spares_the_scan(tmp_path: Path) -> None:
     followed.look()
     followed.tail.raise_to((1, len(second)))
     assert followed.tail.end == (1, len(second))
-    assert followed.tail.extent(0) == (len(first), 1)
+    assert followed.tail.extent(0) == FileExtent(len(first), 1)
     followed.tail.raise_to((0, 0))
     assert followed.follow() == (1, len(second + batch(b"c")))
 

@@ -74,11 +74,11 @@ class Copy:
     since: float = 0.0
     refused_by: dict[Address, PullRefused] = field(default_factory=dict)
     """Node -> why it cannot go on with this copy."""
+    name: tuple[str, int] = field(init=False)
+    """(topic, partition)."""
 
-    @property
-    def name(self) -> tuple[str, int]:
-        """(topic, partition)."""
-        return self.log.topic, self.log.partition
+    def __post_init__(self) -> None:
+        self.name = self.log.topic, self.log.partition
 
     @property
     def is_in_place(self) -> bool:

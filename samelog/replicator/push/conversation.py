@@ -271,7 +271,7 @@ class PushConversation(ReplicatorHandler):
             inputs.unreadable(shipped, str(error), self._now())
         else:
             self._connection.send_data(shipped.handle, roll, byte, data)
-            inputs.sent(shipped, len(data))
+            inputs.sender.sent(shipped.handle, len(data))
 
     def _rest(self) -> None:
         """All is sent that can be."""

@@ -19,6 +19,8 @@ from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.wire.push.effects import ProgressTold
 
 NOWHERE = SessionPosition(-1, 0, 0)
+START: RollByte = (0, 0)
+"""Of a run: it says nothing of the runs before it."""
 
 
 class InputProgress(msgspec.Struct, frozen=True):
@@ -62,12 +64,12 @@ class Progress:
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
         """A node says durable, acknowledged, merged of a run; whether that is news."""
         before = self.inputs.get(name, NOTHING_REACHED)
-        durable, acknowledged, merged = places
-        after = InputProgress(
-            _later(before.durable, run, durable),
-            _later(before.acknowledged, run, acknowledged),
-            _later(before.merged, run, merged),
-        )
+        merged, later = places[2], []
+        known_before = before.durable, before.acknowledged, before.merged
+        for position, place in zip(known_before, places, strict=True):
+            moves = place > START and (run, *place) > position
+            later.append(SessionPosition(run, *place) if moves else position)
+        after = InputProgress(*later)
         known = self._merged.get((run, name), (0, 0))
         if merged > known:
             self._merged[run, name] = merged
@@ -120,8 +122,3 @@ class Progress:
     def gone(self) -> Mapping[InputName, int]:
         """Inputs whose topic is gone, and the newest run it is gone for."""
         return {name: run for run, name in sorted(self._gone)}
-
-
-def _later(before: SessionPosition, run: int, place: RollByte) -> SessionPosition:
-    """The start of a run says nothing of the runs before it."""
-    return max(before, SessionPosition(run, *place)) if place > (0, 0) else before

@@ -170,7 +170,7 @@ class RunTail:
             return False
         if self._roll_over():
             moved = self._may_have_more = True
-        if moved:
+        if moved and (asking is None or len(self._listeners) > 1):
             self._tell_others(asking)
         return moved
 

@@ -400,8 +400,8 @@ class Connection(asyncio.BufferedProtocol):
         size = len(payload)
         if size <= JOIN_BYTES:
             self._tls.write(header + payload)
-            if not self._corked:
-                self._flush()
+            if not (self._corked or self._transport.is_closing()):
+                self._transport.write(self._tls.output.read())
             return
         self._tls.write(header)
         view = memoryview(payload)

@@ -180,7 +180,8 @@ class PullSender:
     def _offer(self, handle: _Handle) -> bool:
         """Tell the sender how far the file reaches that it is sending; False: the handle ended."""
         number = handle.number
-        file, byte = self._sender.position(number)
+        stream = self._sender.streams[number]
+        file, byte = stream.file, stream.byte
         extent = handle.log.extent(file)
         least = handle.offered[1] if handle.offered[0] == file else byte
         if extent is None or extent.end < least:
@@ -222,7 +223,8 @@ class PullSender:
         for number in self._sent_to:
             handle = self._handles[number]
             end = handle.log.end()
-            if self._sender.position(number) != end or handle.told_end == end:
+            stream = self._sender.streams[number]
+            if (stream.file, stream.byte) != end or handle.told_end == end:
                 continue
             if now < handle.next_caught_up_at:
                 later.add(number)

@@ -220,8 +220,8 @@ PushEffect = (
 class ShipInput(msgspec.Struct, frozen=True):
     """Read whole batches and send them: at most `limit_bytes`, unless the first one is larger.
 
-    Answer with `sent` or `unreadable`; if the file is not there, list the directory anew, and
-    answer with `not_there`.
+    Answer with the sender's `sent`, or `unreadable`; if the file is not there, list the directory
+    anew, and answer with `not_there`.
     """
 
     input: ShippedInput

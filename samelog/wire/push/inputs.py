@@ -288,9 +288,9 @@ class RunInputs:
 
     def _offer(self, shipped: ShippedInput) -> None:
         """Tell the sender how far the file reaches that it is sending."""
-        roll, byte = self.sender.position(shipped.handle)
-        extent = shipped.files.extent(roll)
-        if extent is not None and extent.end >= byte:
+        stream = self.sender.streams[shipped.handle]
+        roll, extent = stream.file, shipped.files.extent(stream.file)
+        if extent is not None and extent.end >= stream.byte:
             self.sender.available(shipped.handle, roll, extent.end, next_file=extent.next_file)
 
     def next_step(self) -> ShipInput | ScanInput | RollSealed | None:
@@ -299,7 +299,7 @@ class RunInputs:
         """
         wanted = self.sender.next_read()
         if wanted is None:
-            if self._unscanned and not self.sender.is_full:
+            if self._unscanned and self.sender.room_bytes > 0:
                 shipped = next(iter(self._unscanned))
                 del self._unscanned[shipped]
                 return ScanInput(shipped)
@@ -309,10 +309,6 @@ class RunInputs:
             return ShipInput(shipped, wanted.file, wanted.byte, wanted.limit_bytes)
         self._offer(shipped)
         return RollSealed(wanted.handle, wanted.file, wanted.length)
-
-    def sent(self, shipped: ShippedInput, size_bytes: int) -> None:
-        """So many bytes were sent."""
-        self.sender.sent(shipped.handle, size_bytes)
 
     def scanned(self, shipped: ShippedInput) -> None:
         """A piece more is known of an input; there may be yet more, but others come first."""
@@ -357,8 +353,8 @@ class RunInputs:
         """
         if shipped.state is InputState.SHIPPING:
             sender = self.sender
-            was_full = sender.is_full
-            sender.acknowledged(shipped.handle, *min(durable, sender.position(shipped.handle)))
+            stream, was_full = sender.streams[shipped.handle], sender.room_bytes <= 0
+            sender.acknowledged(shipped.handle, *min(durable, (stream.file, stream.byte)))
             if was_full:
                 self._effects.append(SendMore())
 

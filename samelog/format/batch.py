@@ -30,9 +30,10 @@ Invariant: in our logs offsets are dense, so a record's offset delta is its plac
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, decompress
@@ -53,6 +54,7 @@ MAX_RECORD_BYTES = kernels.MAX_RECORD_BYTES  # keeps every length of a batch bel
 SEQUENCES = 1 << 31  # sequence numbers count from 0 to this, and on from 0
 CODEC_BITS = 0x07
 RESERVED_BITS = 0xFF80
+_NEWEST_CODEC = max(Codec)
 
 _STAMP = struct.Struct(">q")
 MAX_TIMESTAMP_AT = 35
@@ -70,8 +72,7 @@ class Attribute(IntFlag):
     DELETE_HORIZON = 0x40
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(msgspec.Struct, frozen=True):
     """The fields of a valid header; times in ms."""
 
     base_offset: int
@@ -134,7 +135,7 @@ def read_header(data: Buffer, start: int = 0) -> BatchHeader:
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
         claims = f"{header.records} records and last offset delta {header.last_offset_delta}"
         raise CorruptBatch(start, f"it claims {claims}")
-    if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > max(Codec):
+    if header.attributes & RESERVED_BITS or header.attributes & CODEC_BITS > _NEWEST_CODEC:
         raise CorruptBatch(start, f"its attributes, {header.attributes:#06x}, are not known")
     return header
 

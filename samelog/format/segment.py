@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
@@ -58,7 +57,7 @@ class SealedSegment(msgspec.Struct, frozen=True, array_like=True):
     time_checksum: int
 
 
-class Growth(NamedTuple):
+class Growth(msgspec.Struct, frozen=True):
     """What an append does to a segment, kept apart until the bytes are written."""
 
     size: int

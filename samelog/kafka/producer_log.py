@@ -69,7 +69,7 @@ NOT_TAKEN = AppendResult(ErrorCode.not_leader_or_follower)
 
 
 class ProducerLog:
-    """Implements any_broker.BatchLog and replicator.interfaces.IntakeListener."""
+    """Implements any_broker.BatchLog and intake.VerdictListener."""
 
     def __init__(self, name: str, number: int, logs: LogParts) -> None:
         """`name` and `number` are the node's."""
@@ -80,21 +80,16 @@ class ProducerLog:
         self._session = session_of(number)
         self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{number}"))
         self._run: _ProducerRun | None = None
-        self._is_started = False
         self._opening = asyncio.Lock()
         self._waiting: dict[int, deque[_Waiting]] = {}
         """Input -> its batches whose fate is not known, in order."""
 
     def start(self) -> None:
         """Hear of what the cluster decides."""
-        self._is_started = True
-        self._intake.watch(self)
         self._intake.watch_verdicts(self)
 
     def close(self) -> None:
         """Nobody waits any more; may be called without `start`."""
-        if self._is_started:
-            self._intake.unwatch(self)
         self._intake.unwatch_verdicts(self)
 
     # --- opening ----------------------------------------------------------------------------------
@@ -219,11 +214,6 @@ class ProducerLog:
         self._give_up(number, AppendResult(ErrorCode.unknown_topic_or_partition))
         if self._run is not None:
             self._run.inputs = {p: n for p, n in self._run.inputs.items() if n != number}
-
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
-        """Answers come from committed instructions."""
 
     def _give_up(self, number: int, outcome: AppendResult) -> None:
         for batch in self._waiting.pop(number, ()):

@@ -35,6 +35,7 @@ _SMALLEST_BYTES = 26
 """Of a batch of any format."""
 _CRC_AT, _CRC_FROM = 17, 21
 _NEWEST_CODEC = max(Codec)
+_FLAGS = ~CODEC_BITS
 
 
 def check_records(records: memoryview | None, *, version: int, limit_bytes: int) -> BatchHeader:
@@ -98,14 +99,19 @@ def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
 
 
 def _check_header(header: BatchHeader) -> None:
-    if header.attributes & Attribute.CONTROL:
-        raise ApiError(ErrorCode.invalid_record, "control batches are the broker's own")
-    if header.attributes & Attribute.TRANSACTIONAL:
-        raise ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
-    if header.attributes & Attribute.LOG_APPEND_TIME:
-        raise ApiError(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
-    if header.attributes & Attribute.DELETE_HORIZON:
-        raise ApiError(ErrorCode.invalid_record, "the delete horizon is the broker's to set")
+    if header.attributes & _FLAGS:
+        _refuse_flags(header.attributes)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         text = f"sequence {header.base_sequence}, epoch {header.producer_epoch} of a producer"
         raise ApiError(ErrorCode.invalid_record, text)
+
+
+def _refuse_flags(attributes: int) -> None:
+    if attributes & Attribute.CONTROL:
+        raise ApiError(ErrorCode.invalid_record, "control batches are the broker's own")
+    if attributes & Attribute.TRANSACTIONAL:
+        raise ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
+    if attributes & Attribute.LOG_APPEND_TIME:
+        raise ApiError(ErrorCode.invalid_timestamp, "the time of appending is the broker's to set")
+    if attributes & Attribute.DELETE_HORIZON:
+        raise ApiError(ErrorCode.invalid_record, "the delete horizon is the broker's to set")

@@ -21,7 +21,7 @@ from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
 
-ONLY_FOR_BROKERS = Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL
+ONLY_FOR_BROKERS = int(Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL)
 SLICED_LIMIT_BYTES = 7 << 20
 """What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
 ANY_PRODUCER: Final = -2

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import IntakeListener, Refused, ResumePoint
+from samelog.replicator.interfaces import IntakeListener, Refused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
 from samelog.sequencer.ingest.batch_check import Taken, own_producer, sound_batches, whole_batches
@@ -45,6 +45,12 @@ class VerdictListener(Protocol):
 
     def merge_committed(self, merge: Merge) -> None:
         """A merge instruction is committed: it says what becomes of the batches in its ranges."""
+
+    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """The cluster has closed a run at these ends."""
+
+    def on_topic_gone(self, number: int) -> None:
+        """The input's topic was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class Intake(RunIntake):
         self.batch_bytes = settings.batch_bytes
         self._dirty: set[int] = set()
         self._written_now: set[int] = set()
-        self._wake = asyncio.Event()
+        self._syncer_waits: asyncio.Future[None] | None = None
         self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
@@ -165,9 +171,9 @@ class Intake(RunIntake):
             raise self._stopped_by(fault) from fault
 
     def _open_entry(self, number: int, run_number: int) -> Input:
-        if self.stopped is not None:
+        if self.room.stopped is not None:
             raise Refused(
-                FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", "see the node's log"
+                FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
         entry = self._machine.state.inputs.get(number)
         if entry is None:
@@ -224,7 +230,8 @@ class Intake(RunIntake):
         """An input has bytes that are not synced."""
         self.received_at[number] = self._proposer.clock.now()
         self._dirty.add(number)
-        self._wake.set()
+        if self._syncer_waits is not None and not self._syncer_waits.done():
+            self._syncer_waits.set_result(None)
         if not self._settings.sync_always:
             self._report_soon(number)
         self._events.bytes_received(number)
@@ -241,9 +248,11 @@ class Intake(RunIntake):
 
     async def run_syncer(self) -> None:
         """Make what came in durable, round after round, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            if not self._dirty:
+                self._syncer_waits = loop.create_future()
+                await self._syncer_waits
             if not self._settings.sync_always:
                 await asyncio.sleep(self._settings.sync_interval_s)
             try:
@@ -286,7 +295,7 @@ class Intake(RunIntake):
         self._listeners.remove(listener)
 
     def watch_verdicts(self, listener: VerdictListener) -> None:
-        """Tell `listener` of merge instructions from now on."""
+        """Tell `listener` of merge instructions, and of runs and topics that end, from now on."""
         self._verdict_listeners.append(listener)
 
     def unwatch_verdicts(self, listener: VerdictListener) -> None:
@@ -345,15 +354,18 @@ class Intake(RunIntake):
         newest = self._machine.state.sessions[session].runs[-1]
         if newest.closed:
             ends = self._opened(newest).ends
-            for listener in tuple(self._listeners):
+            for listener in self._all_listeners():
                 listener.on_run_closed(session, newest.run_id, ends)
             for entry in self._machine.inputs_of(session):
                 self._release(entry)
 
+    def _all_listeners(self) -> tuple[IntakeListener | VerdictListener, ...]:
+        return (*self._listeners, *self._verdict_listeners)
+
     def topic_gone(self, inputs: Sequence[int]) -> None:
         """The inputs' topic was deleted."""
         for number in inputs:
-            for listener in tuple(self._listeners):
+            for listener in self._all_listeners():
                 listener.on_topic_gone(number)
 
     def forget(self, inputs: Sequence[int]) -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Protocol
 
+import msgspec
+
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
 from samelog.format.errors import InvariantError
@@ -47,8 +49,7 @@ class Missing:
     part: Range | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True):
     """One range of the instruction in hand, and the offsets its output takes."""
 
     part: Range
@@ -71,28 +72,24 @@ class PartitionMerger:
         """By their first offset: records that void batches stand for."""
         self.newest_ms = 0
         """The newest timestamp of the first batch that was appended last."""
+        self.pending: deque[Merge] = deque()
+        """Instructions not executed, oldest first: part of every snapshot."""
         self._reader = reader
-        self._queue: deque[Merge] = deque()
         self._starts: dict[int, deque[SessionPosition]] = {}
         self._steps: deque[_Step] = deque()
 
     def enqueue(self, merge: Merge) -> None:
         """Take a committed instruction; instructions come in offset order."""
-        if self._queue and merge.base_offset != self._queue[-1].next_offset:
+        if self.pending and merge.base_offset != self.pending[-1].next_offset:
             raise InvariantError(
                 f"partition {self.number}: instruction out of order {merge.base_offset}"
             )
-        self._queue.append(merge)
+        self.pending.append(merge)
         for part in merge.ranges:
             place = SessionPosition(part.run, part.roll, part.start)
             self._starts.setdefault(part.input, deque()).append(place)
-        if len(self._queue) == 1:
+        if len(self.pending) == 1:
             self._begin()
-
-    @property
-    def pending(self) -> Iterable[Merge]:
-        """Instructions not executed, oldest first: part of every snapshot."""
-        return self._queue
 
     def starts(self, number: int) -> Iterable[SessionPosition]:
         """Where the ranges of an input start that instructions wait for, in its order: kept, and
@@ -104,17 +101,17 @@ class PartitionMerger:
         """From where on an input's bytes of a run are still to be executed; None: none are waited
         for. What the merged log holds already, from before a restart, needs none.
         """
-        self._drop_executed()
+        self._drop_executed(self.log.next_offset)
         left = (step.part for step in self._steps if step.part.input == number)
         head = [SessionPosition(part.run, part.roll, part.start) for part in left]
-        ranges = self._queue[0].ranges if self._queue else ()
+        ranges = self.pending[0].ranges if self.pending else ()
         count = sum(part.input == number for part in ranges)
         waiting = chain(head, islice(self._starts.get(number, ()), count, None))
         return next((place for place in waiting if place.run == run), None)
 
     def drop_pending(self) -> None:
         """Forget the queue: the node takes up a snapshot."""
-        self._queue.clear()
+        self.pending.clear()
         self._starts.clear()
         self._steps.clear()
         self.missing = None
@@ -123,17 +120,16 @@ class PartitionMerger:
         """Execute at most one range; the bytes it appended. 0 when there is nothing to do or bytes
         are missing.
         """
-        void = self.voids.get(self.log.next_offset)
+        done = self.log.next_offset
+        void = self.voids.get(done)
         if void is not None:
             return self._fill(void)
-        while self._queue:
-            self._drop_executed()
-            if not self._queue:
-                return 0
-            if not self._steps:
-                raise InvariantError(f"partition {self.number}: instruction without a step")
-            return self._execute(self._queue[0], self._steps[0])
-        return 0
+        self._drop_executed(done)
+        if not self.pending:
+            return 0
+        if not self._steps:
+            raise InvariantError(f"partition {self.number}: instruction without a step")
+        return self._execute(self.pending[0], self._steps[0], done)
 
     def _fill(self, void: VoidRecords) -> int:
         self.missing = None
@@ -144,18 +140,17 @@ class PartitionMerger:
     def _begin(self) -> None:
         """Lay out the steps of the instruction at the head."""
         self._steps.clear()
-        if not self._queue:
+        if not self.pending:
             return
-        offset = self._queue[0].base_offset
-        for part in self._queue[0].ranges:
+        offset = self.pending[0].base_offset
+        for part in self.pending[0].ranges:
             if part.records:
                 self._steps.append(_Step(part, offset, offset + part.records))
                 offset += part.records
 
-    def _drop_executed(self) -> None:
-        """Leave behind what the merged log already holds."""
-        done = self.log.next_offset
-        while self._queue:
+    def _drop_executed(self, done: int) -> None:
+        """Leave behind what the merged log, which reaches to `done`, already holds."""
+        while self.pending:
             while self._steps and self._steps[0].next <= done:
                 self._steps.popleft()
                 self.missing = None
@@ -165,7 +160,7 @@ class PartitionMerger:
             self._begin()
 
     def _take_first(self) -> Merge:
-        merge = self._queue.popleft()
+        merge = self.pending.popleft()
         for part in merge.ranges:
             starts = self._starts[part.input]
             starts.popleft()
@@ -181,8 +176,7 @@ class PartitionMerger:
             if len(self.samples) > SAMPLES_KEPT:
                 del self.samples[next(iter(self.samples))]
 
-    def _execute(self, merge: Merge, step: _Step) -> int:
-        done = self.log.next_offset
+    def _execute(self, merge: Merge, step: _Step, done: int) -> int:
         if done < step.base:
             self.missing = Missing(self.number, step.base, None)
             return 0
@@ -197,7 +191,7 @@ class PartitionMerger:
         reached = self.log.append(data, base_offset=done, leader_epoch=merge.epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
-        self._drop_executed()
+        self._drop_executed(reached)
         return len(data)
 
     def _rest(self, merge: Merge, step: _Step, done: int) -> memoryview | None:

@@ -174,6 +174,8 @@ class Merging:
         partition = self.partitions.get(number)
         if partition is None or partition.fault is not None:
             return
+        if not (partition.merger.pending or partition.merger.voids):
+            return
         self._ready[number] = partition
         if not self._scheduled:
             self._scheduled = True
@@ -194,7 +196,8 @@ class Merging:
             self._events.range_merged(partition.merger.newest_ms)
             self._dirty.add(number)
             partition.changed()
-            self._ready[number] = partition
+            if partition.merger.pending or partition.merger.voids:
+                self._ready[number] = partition
         if self._ready:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)

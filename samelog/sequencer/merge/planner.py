@@ -13,8 +13,10 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, slice_batch
@@ -62,8 +64,7 @@ class SessionBytes(Protocol):
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
 
 
-@dataclass(slots=True)
-class _Tail:
+class _Tail(msgspec.Struct):
     """A partition as it will be once everything proposed is applied."""
 
     next_offset: int
@@ -72,21 +73,22 @@ class _Tail:
     append_ms: int
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(msgspec.Struct):
     """One partition's instruction in the making."""
 
     partition: int
     base_offset: int
     next_offset: int
-    ranges: list[Range] = field(default_factory=list)
-    sequences: dict[int, list[Sequence5]] = field(default_factory=dict)
-    watermarks: dict[str, int] = field(default_factory=dict)
-    unwrapped: dict[int, int] = field(default_factory=dict)
+    size: int = 0
+    ranges: list[Range] = []
+    sequences: dict[int, list[Sequence5]] = {}
+    watermarks: dict[str, int] = {}
+    unwrapped: dict[int, int] = {}
 
     def add(self, part: Range) -> None:
         self.ranges.append(part)
         self.next_offset += part.records
+        self.size += part.size
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -94,8 +96,7 @@ class _Draft:
         return len(self.ranges), sum(map(len, self.sequences.values()))
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(msgspec.Struct):
     """What one entry may still take."""
 
     bytes: int
@@ -182,7 +183,8 @@ class Planner:
 
     def place(self, entry: Input) -> SessionPosition:
         """Up to where an input is planned."""
-        return self._places.get(entry.number, entry.place)
+        known = self._places.get(entry.number)
+        return entry.place if known is None else known
 
     def plan(
         self,
@@ -198,14 +200,14 @@ class Planner:
         limits = self._limits
         budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
         drafts: dict[int, _Draft] = {}
-        for entry in self._in_turn(available):
+        for entry, place in self._in_turn(available):
             if budget.spent:
                 break
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
             try:
-                self._take(entry, available[entry.number], source, draft, budget)
+                self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
                 self.damaged[entry.number] = str(error)
         return [
@@ -216,13 +218,17 @@ class Planner:
 
     # --- choosing ---------------------------------------------------------------------------------
 
-    def _in_turn(self, available: Mapping[int, SessionPosition]) -> Sequence[Input]:
-        """Inputs with something new, starting behind the one that was first last time."""
+    def _in_turn(
+        self, available: Mapping[int, SessionPosition]
+    ) -> Sequence[tuple[Input, SessionPosition]]:
+        """Inputs with something new, and up to where they are planned, starting behind the one that
+        was first last time.
+        """
         ready = [
-            entry
+            (entry, place)
             for number in available
             if (entry := self._machine.state.inputs.get(number)) is not None
-            and available[number] > self.place(entry)
+            and available[number] > (place := self.place(entry))
             and self._is_mergeable(entry.session)
             and entry.session not in self._closing
             and number not in self.damaged
@@ -272,14 +278,14 @@ class Planner:
     def _take(
         self,
         entry: Input,
-        limit: SessionPosition,
+        reach: tuple[SessionPosition, SessionPosition],
         source: SessionBytes,
         draft: _Draft,
         budget: _Budget,
     ) -> None:
-        """Plan one input's share of the entry."""
+        """Plan one input's share of the entry: what lies between two positions."""
         share = full_share = min(self._limits.input_bytes, budget.bytes)
-        place = self.place(entry)
+        place, limit = reach
         while share > 0 and not budget.spent and place.run == limit.run and place < limit:
             stop = (
                 limit.byte
@@ -331,18 +337,8 @@ class Planner:
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.has_producer:
             return self._take_judged(entry, place, data, draft)
-        draft.add(
-            Range(
-                entry.number,
-                place.run,
-                place.roll,
-                place.byte,
-                place.byte + scan.end,
-                scan.records,
-                scan.end,
-                scan.digest,
-            )
-        )
+        stop = place.byte + scan.end
+        draft.add(Range(entry.number, *place, stop, scan.records, scan.end, scan.digest))
         return scan.end
 
     # --- dedup ------------------------------------------------------------------------------------
@@ -430,7 +426,7 @@ class Planner:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         tail = self._tail(draft.partition)
         append_ms = max(tail.append_ms, now_ms)
-        size = sum(part.size for part in draft.ranges)
+        size = draft.size
         full = tail.segment_bytes + size > self._limit_bytes(draft.partition)
         old = append_ms - tail.segment_started_ms > self._limits.segment_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
@@ -491,6 +487,7 @@ def _append_joined(draft: _Draft, part: Range) -> None:
         (last.digest * DIGEST_FACTOR + part.digest) & DIGEST_MASK,
     )
     draft.next_offset += part.records
+    draft.size += part.size
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

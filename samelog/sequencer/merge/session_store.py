@@ -116,7 +116,12 @@ class SessionStore:
 
     def take_dirty(self, numbers: Iterable[int]) -> list[File]:
         """The files of these inputs written since they were last asked for."""
-        return [file for n in numbers if n in self._logs for file in self._logs[n].take_dirty()]
+        files: list[File] = []
+        for number in numbers:
+            held = self._logs.get(number)
+            if held is not None:
+                files.extend(held.take_dirty())
+        return files
 
     def gone(self, entry: Input) -> GoneInput:
         """What `remove` needs to know of an input, while its partition is known."""
@@ -145,13 +150,13 @@ class SessionStore:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
         already.
         """
-        roll, byte = self.log(entry.number).durable(entry.run)
-        return max(SessionPosition(entry.run, roll, byte), entry.place)
+        held = self.log(entry.number).durable(entry.run)
+        return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def written(self, entry: Input) -> SessionPosition:
         """Up to where this node holds an input, durable or not."""
-        roll, byte = self.log(entry.number).end(entry.run)
-        return max(SessionPosition(entry.run, roll, byte), entry.place)
+        held = self.log(entry.number).end(entry.run)
+        return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def held(self, entry: Input) -> SessionPosition:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
@@ -162,11 +167,12 @@ class SessionStore:
         started may not know yet which one an input is in.
         """
         self._begun_anew.clear()
-        logs = {number: self._logs[number] for number in numbers if number in self._logs}
-        return {
-            number: [SessionPosition(run, *held.end(run)) for run in held.runs()]
-            for number, held in logs.items()
-        }
+        ends: dict[int, list[SessionPosition]] = {}
+        for number in numbers:
+            held = self._logs.get(number)
+            if held is not None:
+                ends[number] = [SessionPosition(run, *held.end(run)) for run in held.runs()]
+        return ends
 
     def mark_durable(self, ends: Mapping[int, Iterable[SessionPosition]]) -> None:
         """Everything below these ends was synced."""

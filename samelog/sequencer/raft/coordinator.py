@@ -163,7 +163,9 @@ class Coordinator:
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        if not self._scheduled and self._group.is_leader:
+        if self._scheduled or not (self._candidates or self.ended):
+            return
+        if self._group.is_leader:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
@@ -171,8 +173,7 @@ class Coordinator:
         """Look again at what only time changes."""
         if self._group.is_leader:
             self._checkpoint()
-            if self._candidates or self.ended:
-                self.plan_soon()
+            self.plan_soon()
 
     def _turn(self) -> None:
         self._scheduled = False

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from samelog.consensus import (
@@ -53,14 +52,6 @@ class Applier(Protocol):
         """The node became or ceased to be leader, or learnt of another leader."""
 
 
-@dataclass(slots=True)
-class _Save:
-    """Effects whose messages wait for the disk."""
-
-    effects: Effects
-    needs_sync: bool
-
-
 class ProposalLost(Exception):
     """Leadership ended before the proposal was known to be committed: it may or may not be."""
 
@@ -91,8 +82,10 @@ class Group:
         self._send = send
         self._applier = applier
         self._sync_always = sync_always
-        self._saves: deque[_Save] = deque()
-        self._wake_saver = asyncio.Event()
+        self._saves: deque[Effects] = deque()
+        """Whose messages wait for the disk."""
+        self._saves_need_sync = False
+        self._saver_waits: asyncio.Future[None] | None = None
         self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
         self._proposed: deque[tuple[int, float]] = deque()
         """(index, when) of what was proposed here and is not applied."""
@@ -243,11 +236,13 @@ class Group:
     def _queue_save(self, effects: Effects) -> None:
         always = self._must_always_sync(effects)
         needs_sync = effects.must_sync and (self._sync_always or always)
-        self._saves.append(_Save(effects, needs_sync))
-        if needs_sync or len(self._saves) > 1:
-            self._wake_saver.set()
-        else:
-            self._finish(self._saves.popleft())
+        if not needs_sync and not self._saves:
+            self._finish(effects)
+            return
+        self._saves.append(effects)
+        self._saves_need_sync = self._saves_need_sync or needs_sync
+        if self._saver_waits is not None and not self._saver_waits.done():
+            self._saver_waits.set_result(None)
 
     def _must_always_sync(self, effects: Effects) -> bool:
         """Term and vote, and installed snapshots, are durable in every mode."""
@@ -260,10 +255,10 @@ class Group:
             return False
         return known is None or (known.term, known.vote) != (hard_state.term, hard_state.vote)
 
-    def _finish(self, save: _Save) -> None:
-        self.raft.saved(save.effects.token)
-        if save.effects.send_after_save:
-            self._send_all(save.effects.send_after_save)
+    def _finish(self, effects: Effects) -> None:
+        self.raft.saved(effects.token)
+        if effects.send_after_save:
+            self._send_all(effects.send_after_save)
 
     def _send_all(self, messages: Sequence[tuple[int, Any]]) -> None:
         if len(messages) == 1:
@@ -335,16 +330,18 @@ class Group:
         """Make saves durable, round after round, until cancelled. Raises DiskFault when the disk
         fails.
         """
+        loop = asyncio.get_running_loop()
         while True:
-            await self._wake_saver.wait()
-            self._wake_saver.clear()
-            while self._saves:
-                round_size = len(self._saves)
-                if any(save.needs_sync for save in self._saves):
-                    await self.sync_now()
-                for _ in range(round_size):
-                    self._finish(self._saves.popleft())
-                self.pump()
+            if not self._saves:
+                self._saver_waits = loop.create_future()
+                await self._saver_waits
+            round_size = len(self._saves)
+            needs_sync, self._saves_need_sync = self._saves_need_sync, False
+            if needs_sync:
+                await self.sync_now()
+            for _ in range(round_size):
+                self._finish(self._saves.popleft())
+            self.pump()
 
     async def sync_now(self) -> None:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:

@@ -15,7 +15,6 @@ import heapq
 import logging
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,8 +56,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
     pending: list[Merge]
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(msgspec.Struct, frozen=True):
     """Once a majority has merged up to `offset`, the inputs are released up to these places."""
 
     offset: int
@@ -133,7 +131,7 @@ class Replica:
         commands = decode_commands(entry.data)
         outcomes = [self._apply(command) for command in commands]
         self.applied_index = entry.index
-        rejected = any(
+        rejected = Rejection in map(type, outcomes) and any(
             isinstance(command, Merge | PublishStage) and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )

@@ -14,6 +14,8 @@ import asyncio
 import os
 from dataclasses import dataclass
 
+import msgspec
+
 from samelog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot, UnfinishedFile
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
@@ -54,8 +56,7 @@ class _LogFile:
     last_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SyncMark:
+class SyncMark(msgspec.Struct, frozen=True):
     """How far the current file was written when a sync was asked for."""
 
     sequence: int

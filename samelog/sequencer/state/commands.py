@@ -146,7 +146,10 @@ class Merge(Command, frozen=True, tag=6):
     @property
     def size(self) -> int:
         """Bytes this instruction adds to the merged log."""
-        return sum(part.size for part in self.ranges)
+        size = 0
+        for part in self.ranges:
+            size += part.size
+        return size
 
     @property
     def next_offset(self) -> int:

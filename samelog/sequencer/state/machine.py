@@ -61,6 +61,7 @@ EVENTS_REMEMBERED = 256
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
 
+_VERDICTS = frozenset(Verdict)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(State)
 
@@ -458,7 +459,7 @@ class StateMachine:
 
 def follows(place: SessionPosition, part: Range) -> bool:
     """Whether a range starts at `place`, or with a later file: those in between are empty."""
-    if part.stop < part.start or part.verdict not in Verdict.__members__.values():
+    if part.stop < part.start or part.verdict not in _VERDICTS:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))

@@ -13,7 +13,8 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
 
@@ -39,7 +40,7 @@ RESERVED_SHARE = 16
 """At most this part of the free space is reserved at once."""
 
 
-class SyncTarget(NamedTuple):
+class SyncTarget(msgspec.Struct, frozen=True):
     """What is to be synced. `names`: it is a directory, whose names count: fsync, not fdatasync,
     which may leave out new names that did not change the directory's size.
     """

@@ -81,18 +81,18 @@ class HeldRun:
 
         A position behind the end is of a log that was cut meanwhile, and says nothing.
         """
-        if position <= self.durable or position > self.end:
+        end = self.end
+        if position <= self.durable or position > end:
             return False
-        self.hint = self._boundary_before(position)
+        last = self.last_append
+        if last is not None and last[0] == position[0] and position == end:
+            self.hint = last[1]
+        elif self.durable[0] != position[0]:
+            self.hint = self.begin_of(position[0])
+        else:
+            self.hint = self.durable[1]
         self.durable = position
         return True
-
-    def _boundary_before(self, position: RunPosition) -> int:
-        """A known batch boundary in the same file, as close as possible."""
-        last = self.last_append
-        if last is not None and last[0] == position[0] and position == self.end:
-            return last[1]
-        return self.durable[1] if self.durable[0] == position[0] else self.begin_of(position[0])
 
     def mark(self) -> RunMark:
         """What the marks file says of this run."""

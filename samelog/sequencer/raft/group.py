@@ -82,9 +82,8 @@ class Group:
         self._send = send
         self._applier = applier
         self._sync_always = sync_always
-        self._saves: deque[Effects] = deque()
-        """Whose messages wait for the disk."""
-        self._saves_need_sync = False
+        self._saves: deque[tuple[Effects, bool]] = deque()
+        """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
         self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
         self._proposed: deque[tuple[int, float]] = deque()
@@ -239,8 +238,7 @@ class Group:
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
-        self._saves.append(effects)
-        self._saves_need_sync = self._saves_need_sync or needs_sync
+        self._saves.append((effects, needs_sync))
         if self._saver_waits is not None and not self._saver_waits.done():
             self._saver_waits.set_result(None)
 
@@ -336,11 +334,10 @@ class Group:
                 self._saver_waits = loop.create_future()
                 await self._saver_waits
             round_size = len(self._saves)
-            needs_sync, self._saves_need_sync = self._saves_need_sync, False
-            if needs_sync:
+            if any(needs_sync for _, needs_sync in self._saves):
                 await self.sync_now()
             for _ in range(round_size):
-                self._finish(self._saves.popleft())
+                self._finish(self._saves.popleft()[0])
             self.pump()
 
     async def sync_now(self) -> None:

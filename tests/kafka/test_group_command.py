@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from tests.e2e.commands import as_json, samelog
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
 from tests.kafka.test_groups import Member
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
+
+
+def joined_at_the_leader(world: World, stack: ExitStack) -> Member:
+    """A member of a group; at another node, when leadership has moved meanwhile."""
+    members: list[Member] = []
+
+    def joins() -> bool:
+        kafka = world.leader().kafka
+        assert kafka is not None
+        members.append(Member(stack.enter_context(Wire(kafka))))
+        return bool(members[-1].try_join().error_code == 0)
+
+    wait_for(joins, "a member joins at the leader")
+    return members[-1]
 
 
 def test_a_group_is_listed_described_and_reset(world: World) -> None:
@@ -15,11 +31,8 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         for number in range(20):
             publisher.append(str(number).encode(), timestamp=1_700_000_000_000 + 1000 * number)
         publisher.wait_merged(timeout=PATIENCE_S)
-    node = world.leader()
-    assert node.kafka is not None
-    with Wire(node.kafka) as wire:
-        member = Member(wire)
-        member.join()
+    with ExitStack() as stack:
+        member = joined_at_the_leader(world, stack)
         assigned = b"\0\1\0\0\0\1\0\x07flights\0\0\0\1\0\0\0\0\0\0\0\0"
         mine = [{"member_id": member.member_id, "assignment": assigned}]
         member.ask(14, 0, {"assignments": mine})

@@ -53,7 +53,7 @@ def test_an_error_reaches_the_user_with_its_text(spark: SparkSession, tmp_path: 
     Growing(tmp_path)
     register(spark)  # which does no harm where Spark has found the source itself
     reader = spark.read.format("samelog").option("directory", str(tmp_path))
-    with pytest.raises(Exception, match="UnknownTopic: there is no topic no-such: check the name"):
+    with pytest.raises(Exception, match="TopicNotFound: there is no topic no-such: check the name"):
         reader.option("subscribe", "no-such").load().count()
 
 

@@ -147,7 +147,8 @@ class Sender:
             self._ready.rotate(-1)
 
     def acknowledged(self, handle: int, file: int, byte: int) -> None:
-        """The receiver has everything below (file, byte). A handle that was removed is no error.
+        """The receiver has everything below (file, byte), perhaps a part of a DATA. A handle that
+        was removed is no error.
 
         Raises ProtocolFault (OUT_OF_RANGE) when that was never sent.
         """
@@ -160,7 +161,14 @@ class Sender:
                 f"handle {handle}: {(file, byte)} acknowledged, sent {(stream.file, stream.byte)}",
                 "acknowledge only what was received",
             )
-        self._release(stream, file, byte)
+        while stream.sent and stream.sent[0][:2] <= (file, byte):
+            self.room_bytes += stream.sent.popleft()[2]
+        if stream.sent:
+            first_file, end, size = stream.sent[0]
+            done = size - (end - byte) if first_file == file else 0
+            if done > 0:
+                stream.sent[0] = (first_file, end, size - done)
+                self.room_bytes += done
 
     def received(self, handle: int, size_bytes: int) -> None:
         """The receiver has taken so many bytes more. A handle that was removed is no error.
@@ -178,17 +186,6 @@ class Sender:
             size_bytes -= done
             if done < size:
                 stream.sent.appendleft((file, end, size - done))
-
-    def _release(self, stream: SentStream, file: int, byte: int) -> None:
-        """Take off what is acknowledged; of a DATA acknowledged in part, that part."""
-        while stream.sent and stream.sent[0][:2] <= (file, byte):
-            self.room_bytes += stream.sent.popleft()[2]
-        if stream.sent:
-            first_file, end, size = stream.sent[0]
-            done = size - (end - byte) if first_file == file else 0
-            if done > 0:
-                stream.sent[0] = (first_file, end, size - done)
-                self.room_bytes += done
 
     def _enqueue(self, handle: int, stream: SentStream) -> None:
         if handle not in self._queued:

@@ -99,11 +99,9 @@ class GroupSync:
         for file in files:
             began = time.perf_counter()
             file.datasync()
-            self._took(time.perf_counter() - began)
-
-    def _took(self, seconds: float) -> None:
-        self._pace.took(seconds)
-        self.durations.observe(seconds)
+            took_s = time.perf_counter() - began
+            self._pace.took(took_s)
+            self.durations.observe(took_s)
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -153,7 +151,8 @@ class GroupSync:
         self._disk.submit(number, call, descriptor)
 
     def _answered(self, number: int, error: int, seconds: float) -> None:
-        self._took(seconds)
+        self._pace.took(seconds)
+        self.durations.observe(seconds)
         try:
             self._under_way.pop(number)(error)
         except DiskFault as fault:

@@ -426,8 +426,9 @@ class Planner:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         tail = self._tail(draft.partition)
         append_ms = max(tail.append_ms, now_ms)
-        size = draft.size
-        full = tail.segment_bytes + size > self._limit_bytes(draft.partition)
+        size, settings = draft.size, self._settings(draft.partition)
+        limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
+        full = tail.segment_bytes + size > limit_bytes
         old = append_ms - tail.segment_started_ms > self._limits.segment_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
@@ -447,16 +448,12 @@ class Planner:
             [known for batches in draft.sequences.values() for known in batches[-5:]],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
-            self._setting(draft.partition, TIMESTAMP_TYPE) == LOG_APPEND_TIME,
+            settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
 
-    def _limit_bytes(self, partition: int) -> int:
-        setting = self._setting(partition, SEGMENT_BYTES)
-        return self._limits.segment_bytes if setting is None else int(setting)
-
-    def _setting(self, partition: int, key: str) -> str | None:
+    def _settings(self, partition: int) -> Mapping[str, str]:
         topic_id = self._machine.state.partitions[partition].topic_id
-        return self._machine.state.topics[topic_id].settings.get(key)
+        return self._machine.state.topics[topic_id].settings
 
     def _forget(self) -> None:
         self._places.clear()

@@ -56,12 +56,13 @@ class SessionStore:
 
     def log(self, number: int) -> InputLog:
         """The log of an input, opened (and its torn tail repaired) when first asked for."""
-        known = self._logs.get(number)
-        if known is None:
-            known = self._logs[number] = self._open(self._machine.state.inputs[number])
-            if known.dirty():
-                self._events.session_log_unsynced(number)
-        return known
+        return self._logs.get(number) or self._open_log(number)
+
+    def _open_log(self, number: int) -> InputLog:
+        opened = self._logs[number] = self._open(self._machine.state.inputs[number])
+        if opened.dirty():
+            self._events.session_log_unsynced(number)
+        return opened
 
     def _open(self, entry: Input) -> InputLog:
         """What the files say of whose they are is in the replicated state too: where they are
@@ -150,12 +151,14 @@ class SessionStore:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
         already.
         """
-        held = self.log(entry.number).durable(entry.run)
+        log = self._logs.get(entry.number) or self._open_log(entry.number)
+        held = log.durable(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def written(self, entry: Input) -> SessionPosition:
         """Up to where this node holds an input, durable or not."""
-        held = self.log(entry.number).end(entry.run)
+        log = self._logs.get(entry.number) or self._open_log(entry.number)
+        held = log.end(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def held(self, entry: Input) -> SessionPosition:

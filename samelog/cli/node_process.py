@@ -112,8 +112,8 @@ def _kafka_parts(node: Node) -> BrokerParts:
         node.logs,
         node.raft,
         node.peers,
-        node.batch_bytes,
-        lambda: node.archive.policy.policy,
+        node.logs.intake.batch_bytes,
+        lambda: node.care.archive.policy.policy,
     )
 
 

@@ -30,7 +30,6 @@ from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, place_i
 from samelog.sequencer.cluster.peers import PeerMessage, make_hello
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.dispatch import Dispatcher, Gate
-from samelog.sequencer.flat import FlatNode
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.measures import Measures
@@ -43,7 +42,7 @@ from samelog.wire.peer_messages import MemberList
 log = logging.getLogger(__name__)
 
 
-class Node(FlatNode):
+class Node:
     """One member of a cluster. Implements group_replica.ReplicaOwner, peers.PeerListener and
     housekeeping.Ticked.
     """
@@ -89,6 +88,7 @@ class Node(FlatNode):
         links = Links(hello, given.tls, self, given.rng)
         self.group_replica = GroupReplica(given, directory, links, self)
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
+        self.care = self.group_replica.care
         members = Members(self.logs.machine, record.members, configured=config.peers)
         changes = Changes(
             record.number,
@@ -100,7 +100,6 @@ class Node(FlatNode):
             connected=self.group_replica.peers_to_ask,
         )
         self.peers = PeerParts(record.number, members, links, changes, self.group_replica.is_there)
-        self.flatten()
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -111,7 +110,7 @@ class Node(FlatNode):
         self._use_members()
         self.group_replica.open_logs()
         self._measure_disk()
-        policy = self.group_replica.care.archive.policy
+        policy = self.care.archive.policy
         self._watched = WatchedFiles(given.host, config.tls, given.tls, policy)
         self._server = await serve(
             config.listen, given.tls, self._greet, open_http=given.host.open_http

@@ -23,26 +23,26 @@ TOPIC = "0" * 32
 def policy_of(node: Node, path: Path, text: str) -> None:
     """Give a running node a policy file."""
     path.write_text(text)
-    node.archive.policy.path = str(path)
-    node.archive.policy.load()
+    node.care.archive.policy.path = str(path)
+    node.care.archive.policy.load()
 
 
 def start(node: Node) -> int:
-    return node.replica.machine.state.partitions[1].log_start
+    return node.raft.replica.machine.state.partitions[1].log_start
 
 
 async def until_planned(node: Node, *wanted: tuple[int, str]) -> None:
     """Wait until a round would archive this: (segment, reason) of each partition."""
 
     def planned() -> bool:
-        found = node.archive.rounds.plan().proposals
+        found = node.care.archive.rounds.plan().proposals
         return tuple((each.segment, each.reason) for each in found) == wanted
 
     await until(planned, f"planned: {wanted}")
 
 
 async def alter(node: Node, **settings: str) -> None:
-    await node.proposer.propose(
+    await node.raft.proposer.propose(
         AlterTopic(TOPIC, {key.replace("__", "."): value for key, value in settings.items()}, [])
     )
 
@@ -51,18 +51,18 @@ def test_the_limit_is_kept_everywhere(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 8)
         for node in nodes:
-            assert node.archive.rounds.plan().proposals == []
+            assert node.care.archive.rounds.plan().proposals == []
             policy_of(node, tmp_path / "policy.json", json.dumps({"time": 0, "limit": 130_000}))
         leader = await leader_of(nodes)
         await until_planned(leader, (5, "limit"))
-        [planned] = leader.archive.rounds.plan().proposals
+        [planned] = leader.care.archive.rounds.plan().proposals
         assert (planned.first, planned.segment, planned.files, planned.reason) == (0, 5, 5, "limit")
         assert planned.size == 5 * len(BATCH)
         assert start(leader) == 0  # planning does nothing
-        await leader.archive.rounds.round()
+        await leader.care.archive.rounds.round()
         await until(lambda: all(is_archived(node, 5) for node in nodes), "archived")
         assert {sum(size for _, size in sizes(node)) for node in nodes} == {3 * len(BATCH)}
-        assert leader.archive.rounds.plan().proposals == []
+        assert leader.care.archive.rounds.plan().proposals == []
 
     run_with(tmp_path, 3, body)
 
@@ -71,11 +71,11 @@ def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         leader = await leader_of(nodes)
-        rounds = leader.archive.rounds
+        rounds = leader.care.archive.rounds
         for node in nodes:
             policy_of(node, tmp_path / "policy.json", '{"time": 5}')
         await until(
-            lambda: all(view.health for view in leader.coordinator.views.values()), "health"
+            lambda: all(view.health for view in leader.raft.coordinator.views.values()), "health"
         )
         assert rounds.plan().proposals == []
         await alter(leader, retention__bytes=str(3 * len(BATCH)))
@@ -100,14 +100,14 @@ def test_a_minority_archives_nothing(tmp_path: Path) -> None:
         await write(nodes, Session("a"), 5)
         leader = await leader_of(nodes)
         policy_of(leader, tmp_path / "policy.json", '{"time": 1, "limit": "64Ki", "disk": 1}')
-        views = leader.coordinator.views
+        views = leader.raft.coordinator.views
         await until(lambda: all(view.health for view in views.values()), "health")
-        await until(lambda: bool(leader.archive.rounds.plan().proposals), "a plan")
+        await until(lambda: bool(leader.care.archive.rounds.plan().proposals), "a plan")
         for number, view in views.items():
-            if number != leader.number:
+            if number != leader.peers.number:
                 view.health = None
                 view.merged_durable = {1: 2}
-        [planned] = leader.archive.rounds.plan().proposals
+        [planned] = leader.care.archive.rounds.plan().proposals
         assert (planned.segment, planned.reason) == (2, "limit")
 
     run_with(tmp_path, 3, body)
@@ -159,7 +159,7 @@ def test_state_of_an_older_version_has_no_time_of_rolls(tmp_path: Path) -> None:
         await write(nodes, Session("a"), 4)
         leader = await leader_of(nodes)
         await alter(leader, retention__ms="0")
-        state = leader.replica.machine.state.partitions[1]
+        state = leader.raft.replica.machine.state.partitions[1]
         assert [base for base, _ in state.rolls] == [1, 2, 3]
         del state.rolls[-1]
         state.rolls = state.rolls[:1]

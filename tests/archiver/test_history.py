@@ -17,17 +17,17 @@ from tests.sequencer.cluster import Session, leader_of, make_node, run_with, unt
 
 
 def history(node: Node) -> list[ArchivedFile]:
-    return node.archive.history.read(1, 0, 99)
+    return node.care.archive.history.read(1, 0, 99)
 
 
 def test_every_node_writes_down_what_went_and_why(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
-        log = nodes[0].merging.partitions[1].log
+        log = nodes[0].logs.merging.partitions[1].log
         digests = [hashlib.sha256(log.read(n, 0, len(BATCH))).digest() for n in range(3)]
         for node in nodes:
             policy_of(node, tmp_path / "policy.json", '{"time": 0, "limit": 125000}')
-        await (await leader_of(nodes)).archive.rounds.round()
+        await (await leader_of(nodes)).care.archive.rounds.round()
         await until(lambda: all(len(history(node)) == 3 for node in nodes), "written down")
         known = history(nodes[0])
         assert [history(node) for node in nodes] == [known] * 3
@@ -51,7 +51,7 @@ def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) 
         await write(nodes, Session("a"), 6)
         await archive(nodes, 4)
         for node in nodes:
-            await node.snapshotter.take()
+            await node.raft.snapshotter.take()
         leader = await leader_of(nodes)
         at = next(n for n, node in enumerate(nodes) if node is not leader)
         known = history(leader)
@@ -71,17 +71,17 @@ def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         await archive(nodes, 3)
-        page = nodes[0].archive.log_history.page(LogHistory())
+        page = nodes[0].care.archive.log_history.page(LogHistory())
         found, pages = list(page.files), 1
         while page.more:
             last = page.files[-1]
             place = last.topic, last.partition, last.next_offset
-            page = nodes[0].archive.log_history.page(LogHistory(UNSET, UNSET, *place))
+            page = nodes[0].care.archive.log_history.page(LogHistory(UNSET, UNSET, *place))
             found, pages = found + list(page.files), pages + 1
         assert [file.first_offset for file in found] == [0, 1, 2, 3, 4, 5]
         assert [file.archived_ms for file in found] == [1, 1, 1, -1, -1, -1]
         assert pages == 3
-        assert nodes[0].archive.log_history.page(LogHistory("t", 7)).files == ()
+        assert nodes[0].care.archive.log_history.page(LogHistory("t", 7)).files == ()
 
     monkeypatch.setattr(log_history, "PAGE_FILES", 2)
     run_with(tmp_path, 1, body)

@@ -236,9 +236,9 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
         for node in nodes:
             policy_of(node, tmp_path / "policy.json", '{"time": 0, "limit": "64Ki"}')
         await alter(leader, archive_copy="segments")
-        rounds, before = leader.archive.rounds, sizes(leader)
+        rounds, before = leader.care.archive.rounds, sizes(leader)
         await until(lambda: bool(rounds.plan().proposals), "a plan")
-        assert leader.archive.copies.progress == ""
+        assert leader.care.archive.copies.progress == ""
         await rounds.round()
         assert "t-0: to be copied, but copy_to is not configured here" in trouble(leader)
         target = tmp_path / "target"
@@ -253,24 +253,24 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
 
         assert [sizes(node) for node in nodes] == [before] * 3
         await asyncio.wait_for(rounds_until_archived(), 20)
-        assert leader.archive.copies.trouble == ""
-        place = CopiedLog(leader.config.cluster, "t", "0" * 32, 0)
+        assert leader.care.archive.copies.trouble == ""
+        place = CopiedLog(leader.member.config.cluster, "t", "0" * 32, 0)
         copies = [
             read_manifest(open_target(str(target)), place, place.manifest(n)) for n in range(5)
         ]
         for node in nodes:
-            await until(lambda node=node: not node.archive.history.lacks(1), "history")  # type: ignore[misc]
-            files = node.archive.history.read(1, 0, 9)
+            await until(lambda node=node: not node.care.archive.history.lacks(1), "history")  # type: ignore[misc]
+            files = node.care.archive.history.read(1, 0, 9)
             assert [file.sha256.hex() for file in files] == [c.sha256 for c in copies if c]
             assert all(file.copy and file.copy.target == 0 for file in files)
-            assert node.replica.machine.state.copy_targets == [str(target)]
-            await node.snapshotter.take()
+            assert node.raft.replica.machine.state.copy_targets == [str(target)]
+            await node.raft.snapshotter.take()
 
     async def again(nodes: list[Node]) -> None:
         for node in nodes:
-            assert node.replica.machine.state.copy_targets == [str(tmp_path / "target")]
+            assert node.raft.replica.machine.state.copy_targets == [str(tmp_path / "target")]
             await until(lambda node=node: is_archived(node, 5), "still archived")  # type: ignore[misc]
-            assert all(file.copy for file in node.archive.history.read(1, 0, 9))
+            assert all(file.copy for file in node.care.archive.history.read(1, 0, 9))
 
     run_with(tmp_path, 3, body)
     run_with(tmp_path, 3, again)
@@ -278,8 +278,8 @@ def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
 
 def replace_config(node: Node, target: str) -> ArchiveConfig:
     """Let a running node copy to a target."""
-    config = dataclasses.replace(node.config.archive, copy_to=target)
-    node.archive.copies._config = config
+    config = dataclasses.replace(node.member.config.archive, copy_to=target)
+    node.care.archive.copies._config = config
     return config
 
 
@@ -289,13 +289,13 @@ def test_what_was_deleted_is_not_copied(tmp_path: Path) -> None:
         [node] = nodes
         replace_config(node, str(tmp_path / "nowhere"))
         await alter(node, archive_copy="segments,parquet")
-        await node.proposer.propose(ArchiveCommand(1, 2, 0, 0, 1, "DeleteRecords"))
+        await node.raft.proposer.propose(ArchiveCommand(1, 2, 0, 0, 1, "DeleteRecords"))
 
         def is_gone() -> bool:
-            node.archive.rounds.start_soon()  # what is deleted may not be durable yet
-            return node.replica.machine.state.partitions[1].start_segment == 2
+            node.care.archive.rounds.start_soon()  # what is deleted may not be durable yet
+            return node.raft.replica.machine.state.partitions[1].start_segment == 2
 
         await until(is_gone, "archived")
-        assert [file.copy for file in node.archive.history.read(1, 0, 9)] == [None, None]
+        assert [file.copy for file in node.care.archive.history.read(1, 0, 9)] == [None, None]
 
     run_with(tmp_path, 1, body)

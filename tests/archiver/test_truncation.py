@@ -33,9 +33,9 @@ BATCH = batch(b"x" * 40_000)
 
 async def write(nodes: list[Node], session: Session, count: int) -> None:
     """Send so many batches of one record, each merged by itself everywhere."""
-    if not nodes[0].replica.machine.state.topics:
+    if not nodes[0].raft.replica.machine.state.topics:
         settings = {"segment.bytes": "65536"}
-        await nodes[0].proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
+        await nodes[0].raft.proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
     for _ in range(count):
         goal = offset(nodes[0]) + 1
         await session.send(nodes, BATCH)
@@ -44,7 +44,7 @@ async def write(nodes: list[Node], session: Session, count: int) -> None:
 
 def command_for(node: Node, below: int) -> ArchiveCommand:
     """Archive what is below an offset, and the files of it."""
-    log = node.merging.partitions[1].log
+    log = node.logs.merging.partitions[1].log
     segment, checksum = log.segment_of(below)
     files = [
         ArchivedSegment(each.base_offset, each.next_offset, each.size, 1, 2, 3, b"s" * 32)
@@ -57,22 +57,22 @@ def command_for(node: Node, below: int) -> ArchiveCommand:
 async def archive(nodes: list[Node], below: int) -> None:
     """Archive by the leader's own log, and wait until it is carried out."""
     node = await leader_of(nodes)
-    outcome = await node.proposer.propose(command_for(node, below))
+    outcome = await node.raft.proposer.propose(command_for(node, below))
     assert not isinstance(outcome, Rejection)
     await until(lambda: all(is_archived(node, below) for node in nodes), "archived everywhere")
 
 
 def sizes(node: Node) -> list[tuple[int, int]]:
     """(base, bytes) of every segment file."""
-    place = Path(node.merging.partitions[1].log.path)
+    place = Path(node.logs.merging.partitions[1].log.path)
     bases = segment_bases(path.name for path in place.iterdir())
     return [(base, (place / f"{base:020d}.log").stat().st_size) for base in bases]
 
 
 def is_archived(node: Node, below: int) -> bool:
     """Whether a node has nothing left that may go."""
-    log = node.merging.partitions[1].log
-    segment = node.replica.machine.state.partitions[1].start_segment
+    log = node.logs.merging.partitions[1].log
+    segment = node.raft.replica.machine.state.partitions[1].start_segment
     is_empty = all(size == 0 for base, size in sizes(node) if base < segment)
     return log.log_start.offset == below and log.log_start.segment == segment and is_empty
 
@@ -86,18 +86,21 @@ def test_every_node_truncates_the_same_files_and_keeps_their_names(tmp_path: Pat
         await archive(nodes, 4)
         after = [(base, 0 if base < 4 else size) for base, size in before]
         assert [sizes(node) for node in nodes] == [after] * 3
-        assert {node.merging.partitions[1].log.start_offset for node in nodes} == {4}
+        assert {node.logs.merging.partitions[1].log.start_offset for node in nodes} == {4}
         await archive(nodes, 7)  # all there is: the growing segment stays
         assert [sizes(node)[-1] for node in nodes] == [before[-1]] * 3
         await write(nodes, session, 2)
         for node in nodes:
-            await node.scrubber.scrub()
-            assert not node.scrubber.troubles
-            await node.snapshotter.take()
+            await node.care.scrubber.scrub()
+            assert not node.care.scrubber.troubles
+            await node.raft.snapshotter.take()
 
     async def again(nodes: list[Node]) -> None:
         for node in nodes:
-            state, log = node.replica.machine.state.partitions[1], node.merging.partitions[1].log
+            state, log = (
+                node.raft.replica.machine.state.partitions[1],
+                node.logs.merging.partitions[1].log,
+            )
             await until(lambda log=log: log.next_offset == 9, "all is there")  # type: ignore[misc]
             assert (state.log_start, log.start_offset, log.damaged) == (7, 7, [])
             await until(lambda node=node: is_archived(node, 7), "still archived")  # type: ignore[misc]
@@ -122,9 +125,9 @@ def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) ->
         came = make_node(tmp_path, 3, nodes.index(away))
         nodes[nodes.index(away)] = came
         if not has_inputs:
-            came.repair.peer_reported = lambda node, places: None  # type: ignore[method-assign]
+            came.logs.repair.peer_reported = lambda node, places: None  # type: ignore[method-assign]
         await came.start()
-        await until(lambda: came.status.state is NodeState.LIVE, "Live again")
+        await until(lambda: came.member.status.state is NodeState.LIVE, "Live again")
         await until(lambda: is_archived(came, 7) and offset(came) == 9, "caught up")
         await write(there, session, 2)
         await until(lambda: offset(came) == 11, "goes on")
@@ -132,7 +135,10 @@ def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) ->
         archived = [size for base, size in sizes(came) if base < 7]
         assert archived == [0] * len(archived)
         assert has_inputs or len(archived) == 3
-        assert came.merging.partitions[1].log.checksum == leader.merging.partitions[1].log.checksum
+        assert (
+            came.logs.merging.partitions[1].log.checksum
+            == leader.logs.merging.partitions[1].log.checksum
+        )
 
     run_with(tmp_path, 3, body)
 
@@ -142,13 +148,13 @@ def test_a_partition_that_is_begun_anew_begins_where_the_others_do(tmp_path: Pat
         await write(nodes, Session("a"), 6)
         await archive(nodes, 4)
         node = nodes[0]
-        path = node.merging.partitions[1].log.path
-        node.merging.compare([])
-        node.merging._rebuild(1, node.merging.partitions[1], "test")
+        path = node.logs.merging.partitions[1].log.path
+        node.logs.merging.compare([])
+        node.logs.merging._rebuild(1, node.logs.merging.partitions[1], "test")
         await until(lambda: offset(node) == 6 and is_archived(node, 4), "copied anew")
-        log = node.merging.partitions[1].log
+        log = node.logs.merging.partitions[1].log
         assert (log.path, log.start_offset) == (path, 4)
-        assert log.checksum == nodes[1].merging.partitions[1].log.checksum
+        assert log.checksum == nodes[1].logs.merging.partitions[1].log.checksum
 
     run_with(tmp_path, 3, body)
 
@@ -157,12 +163,12 @@ def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 5)
         halted, others = nodes[0], nodes[1:]
-        halted.merging.halt(1, "test")
+        halted.logs.merging.halt(1, "test")
         before = sizes(halted)
         node = await leader_of(nodes)
-        await node.proposer.propose(command_for(nodes[1], 4))
+        await node.raft.proposer.propose(command_for(nodes[1], 4))
         await until(lambda: all(is_archived(other, 4) for other in others), "archived elsewhere")
-        await until(lambda: halted.replica.machine.state.partitions[1].log_start == 4, "known")
+        await until(lambda: halted.raft.replica.machine.state.partitions[1].log_start == 4, "known")
         assert sizes(halted) == before
 
     run_with(tmp_path, 3, body)
@@ -172,12 +178,12 @@ def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         other = next(node for node in nodes if node is not leader)
-        await until(lambda: not any(node.archive.disagreements() for node in nodes), "alike")
-        other.archive.policy.policy = Policy(time=7)
+        await until(lambda: not any(node.care.archive.disagreements() for node in nodes), "alike")
+        other.care.archive.policy.policy = Policy(time=7)
 
         def is_named(node: Node) -> bool:
-            (text,) = node.archive.disagreements() or [""]
-            return text.startswith(f'{other.config.name} has {{"time": 7')
+            (text,) = node.care.archive.disagreements() or [""]
+            return text.startswith(f'{other.member.config.name} has {{"time": 7')
 
         await until(lambda: all(map(is_named, nodes)), "every node names it")
         assert "archiving policies differ" in status.trouble(leader)
@@ -185,7 +191,9 @@ def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path) -> None:
         assert isinstance(plan, ArchivePlan)
         assert (plan.policy, len(plan.differing)) == ("", 1)
         for node in nodes:
-            node.archive.policy.policy = Policy(time=7)
-        await until(lambda: not any(node.archive.disagreements() for node in nodes), "alike again")
+            node.care.archive.policy.policy = Policy(time=7)
+        await until(
+            lambda: not any(node.care.archive.disagreements() for node in nodes), "alike again"
+        )
 
     run_with(tmp_path, 3, body)

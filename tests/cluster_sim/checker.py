@@ -67,10 +67,10 @@ class Checker:
 
     def look_at_node(self, actor: NodeActor, node: Node) -> None:
         """Who leads, and the logs: they change with the disk alone."""
-        raft = node.group.raft
+        raft = node.raft.group.raft
         if raft.role is Role.LEADER and self.leaders.get(raft.term) != actor.host:
             self._leads(actor, raft.term)
-        for partition in node.merging.partitions.values():
+        for partition in node.logs.merging.partitions.values():
             self._look_at_log(actor, partition.log, may_be_first=True)
 
     def _leads(self, actor: NodeActor, term: int) -> None:
@@ -151,7 +151,7 @@ class Checker:
         promised = self._votes.get(actor.host)
         if promised is None or actor.node is None or actor.forgot or actor.is_condemned:
             return
-        known = actor.node.store.hard_state
+        known = actor.node.group_replica.store.hard_state
         if known.term < promised[0] or (known.term == promised[0] and known.vote != promised[1]):
             raise Violation("promises stay", f"{actor.host} voted {promised}, and knows {known}")
 
@@ -180,12 +180,12 @@ class Checker:
             return
         for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
             if isinstance(command, CreateTopic):
-                self.lineage.told(actor.node.replica.machine.state)
+                self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SoftReset | HardReset):
                 self.world.resets.done(command.reset_id)
                 if isinstance(command, HardReset) and command.reset_id not in self._resets:
                     self._resets.add(command.reset_id)
-                    self._reset(actor, actor.node.replica.machine.state)
+                    self._reset(actor, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
                     if outcome.code == "UNKNOWN_TOPIC":

@@ -108,7 +108,7 @@ class MemoryFaults:
     def _take_copy(self, actor: NodeActor) -> str | None:
         if actor.host in self._backups or actor.node is None or actor.is_condemned:
             return None
-        boot = actor.node.directory.record.boot
+        boot = actor.node.member.directory.record.boot
         self._backups[actor.host] = _Backup(actor.disk.copy_of(DATA), boot)
         return f"a copy of {actor.host} at boot {boot}"
 
@@ -117,7 +117,7 @@ class MemoryFaults:
         if backup is None:
             return None
         others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
-        known = [node.replica.machine.state.boots.get(actor.name, 0) for node in others]
+        known = [node.raft.replica.machine.state.boots.get(actor.name, 0) for node in others]
         return backup if known and min(known) > backup.boot + 1 else None
 
     def _is_refused(self, actor: NodeActor) -> bool:
@@ -125,8 +125,8 @@ class MemoryFaults:
         if actor.node is None or not actor.forgot:
             return False
         others = [n.node for n in self.world.nodes if n is not actor and n.node is not None]
-        known = [node.replica.machine.state.boots.get(actor.name, 0) for node in others]
-        return max(known, default=0) > actor.node.directory.record.boot
+        known = [node.raft.replica.machine.state.boots.get(actor.name, 0) for node in others]
+        return max(known, default=0) > actor.node.member.directory.record.boot
 
     def _stale_publisher(self, chance: random.Random) -> str | None:
         actor: PublisherActor = chance.choice(self.world.publishers)

@@ -112,8 +112,14 @@ class NodeActor(Actor):
         node = self.node
         if node is None:
             return
-        raft = node.group.raft
-        now = (self.disk.changes, self.starts, len(node.merging.partitions), raft.role, raft.term)
+        raft = node.raft.group.raft
+        now = (
+            self.disk.changes,
+            self.starts,
+            len(node.logs.merging.partitions),
+            raft.role,
+            raft.term,
+        )
         if now != self.looked_when:
             self.looked_when = now
             self.world.checker.look_at_node(self, node)
@@ -121,12 +127,14 @@ class NodeActor(Actor):
     @property
     def is_leader(self) -> bool:
         """Whether it believes to lead."""
-        return self.is_up and self.node is not None and self.node.group.raft.role is Role.LEADER
+        return (
+            self.is_up and self.node is not None and self.node.raft.group.raft.role is Role.LEADER
+        )
 
     @property
     def has_stopped_intake(self) -> bool:
         """Whether it takes nothing in until it is started again."""
-        return self.is_up and self.node is not None and self.node.intake.stopped is not None
+        return self.is_up and self.node is not None and self.node.logs.intake.stopped is not None
 
     def config(self) -> NodeConfig:
         """As an operator writes it."""
@@ -166,8 +174,8 @@ class NodeActor(Actor):
         given = NodeResources(self.config(), fs, self.clock, tls, rng, host)
         node = Node(given, bootstrap=self.bootstraps)
         self.bootstraps = False
-        node.group._applier = _Recorder(self, node.group._applier)
-        node.group._send = partial(self._sends, node.group._send)
+        node.raft.group._applier = _Recorder(self, node.raft.group._applier)
+        node.raft.group._send = partial(self._sends, node.raft.group._send)
         self.node = node
         self.world.judge(self.world.checker.node_opened, self)
         await node.start()
@@ -181,7 +189,7 @@ class NodeActor(Actor):
         """Whether it may have lost what it had acknowledged, and has not caught up."""
         node = self.node
         if node is not None and self.is_up:
-            self._has_lost_power = node.directory.record.doubtful
+            self._has_lost_power = node.member.directory.record.doubtful
         return self._has_lost_power
 
     def _may_lose_power(self) -> bool:

@@ -45,14 +45,14 @@ class Resets:
             return
         for actor in self._world.nodes:
             node, process = actor.node, actor.process
-            if node is not None and process is not None and node.group.is_leader:
+            if node is not None and process is not None and node.raft.group.is_leader:
                 self._world.trace.event(actor.host, f"is asked for {name}")
                 self._world.loop.call_in(process, 0.0, _propose, node, name, hard)
         self._world.later(RETRY_S, lambda: self._try(name, hard=hard))
 
 
 def _propose(node: Node, name: str, hard: bool) -> None:
-    term = node.group.raft.term
+    term = node.raft.group.raft.term
     command: ResetCommand = HardReset(name, 0, term) if hard else SoftReset(name, 0)
     with suppress(NotLeader, Busy):
-        node.group.propose([command])[1].add_done_callback(lambda future: future.exception())
+        node.raft.group.propose([command])[1].add_done_callback(lambda future: future.exception())

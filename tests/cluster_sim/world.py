@@ -159,9 +159,9 @@ class World:
         missing = [f"t{number}" for number in range(self.options.topics)]
         for actor in self.nodes:
             node, process = actor.node, actor.process
-            if node is None or process is None or not node.group.is_leader:
+            if node is None or process is None or not node.raft.group.is_leader:
                 continue
-            machine = node.replica.machine
+            machine = node.raft.replica.machine
             missing = [name for name in missing if machine.topic_named(name) is None]
             for name in missing:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
@@ -242,7 +242,7 @@ class _Handler(logging.Handler):
 def _propose(node: Node, command: CreateTopic) -> None:
     """Whether it is committed is looked at later."""
     with suppress(NotLeader):
-        node.group.propose([command])[1].add_done_callback(lambda future: future.exception())
+        node.raft.group.propose([command])[1].add_done_callback(lambda future: future.exception())
 
 
 def _is_excused(actor: Actor) -> bool:
@@ -268,7 +268,7 @@ def _lacks(actor: Actor, log_id: str, wanted: CanonicalLog) -> str:
 
 def _log_of(actor: Actor, name: tuple[str, int]) -> MergedLog | None:
     if isinstance(actor, NodeActor) and actor.node is not None:
-        logs = [known.log for known in actor.node.merging.partitions.values()]
+        logs = [known.log for known in actor.node.logs.merging.partitions.values()]
         return next((log for log in logs if (log.topic, log.partition) == name), None)
     if isinstance(actor, SubscriberActor) and actor.client is not None:
         copy = actor.client.copies.get(name)

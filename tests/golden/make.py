@@ -71,8 +71,8 @@ class Transcripts:
 async def use(nodes: list[Node], cluster: LocalCluster, path: Path) -> None:
     """Publish into two partitions, more than a segment, and read it all."""
     leader = await leader_of(nodes)
-    now_ms = leader.clock.wall_ms()
-    await leader.proposer.propose(CreateTopic("golden-topic", "golden", 2, SETTINGS, now_ms))
+    now_ms = leader.member.clock.wall_ms()
+    await leader.raft.proposer.propose(CreateTopic("golden-topic", "golden", 2, SETTINGS, now_ms))
     await asyncio.to_thread(publish_and_read, cluster, path)
     late = Session("late", "golden")
     await late.send(nodes, batch(b"in the second segment"))

@@ -23,7 +23,7 @@ from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with,
 
 
 def api_of(node: Node) -> NodeApi:
-    api = NodeApi(node.config, lambda: False)
+    api = NodeApi(node.member.config, lambda: False)
     api.node = node
     return api
 
@@ -51,24 +51,26 @@ def test_three_nodes_in_one_process(tmp_path: Path) -> None:
         follower = next(node for node in nodes if node is not leader)
         await Session("s").send(nodes, batch(b"1", b"2"))
         await until(lambda: all(offset(node) == 2 for node in nodes), "all have merged")
-        apis = {node.config.name: api_of(node) for node in nodes}
+        apis = {node.member.config.name: api_of(node) for node in nodes}
         found = {name: await values(api) for name, api in apis.items()}
         for name, own in found.items():
-            assert own["samelog_raft_is_leader", ""] == (name == leader.config.name)
+            assert own["samelog_raft_is_leader", ""] == (name == leader.member.config.name)
             peers = [key[1] for key in own if key[0] == "samelog_peer_connected"]
             assert sorted(peers) == sorted(set(apis) - {name})
 
         async with asyncio.timeout(PATIENCE_S):
-            while await lags(apis[leader.config.name]) != dict.fromkeys(apis, 0):  # noqa: ASYNC110
+            while await lags(apis[leader.member.config.name]) != dict.fromkeys(apis, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        api = apis[follower.config.name]
+        api = apis[follower.member.config.name]
         with pytest.raises(
-            HttpProblem, match=f"does not lead: ask {leader.config.name}"
+            HttpProblem, match=f"does not lead: ask {leader.member.config.name}"
         ) as problem:
             await route(api, "/leadership").handle(MoveLeadership(), "")
         assert problem.value.status is HTTPStatus.MISDIRECTED_REQUEST
-        assert problem.value.members["leader"] == leader.config.name
-        members: Any = await route(apis[leader.config.name], "/raft").handle(GetRaftStatus(), "")
+        assert problem.value.members["leader"] == leader.member.config.name
+        members: Any = await route(apis[leader.member.config.name], "/raft").handle(
+            GetRaftStatus(), ""
+        )
         assert {each.progress for each in members.members} == {"", "replicate"}
         check_readiness(api, follower)
 
@@ -79,10 +81,10 @@ def check_readiness(api: NodeApi, node: Node) -> None:
     """A node says why it is not ready."""
     assert api.not_ready() == ""
     for state in (NodeState.INITIALIZING, NodeState.SYNCING, NodeState.OFFLINE):
-        node.status.state = state
+        node.member.status.state = state
         assert api.not_ready().startswith("the node")
-    node.status.state = NodeState.LIVE
-    node.group.leader_lost()
+    node.member.status.state = NodeState.LIVE
+    node.raft.group.leader_lost()
     assert api.not_ready() == "no leader is known"
 
 

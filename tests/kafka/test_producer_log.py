@@ -19,14 +19,14 @@ from tests.sequencer.cluster import leader_of, merged, run_with, until
 
 
 async def make_topic(node: Node) -> Topic:
-    await node.proposer.propose(CreateTopic(uuid.uuid4().hex, "t", 1, {}, 1))
-    topic = node.replica.machine.topic_named("t")
+    await node.raft.proposer.propose(CreateTopic(uuid.uuid4().hex, "t", 1, {}, 1))
+    topic = node.raft.replica.machine.topic_named("t")
     assert topic is not None
     return topic
 
 
 async def opened(node: Node, topic: Topic) -> ProducerLog:
-    log = ProducerLog(node.config.name, node.number, node.logs)
+    log = ProducerLog(node.member.config.name, node.peers.number, node.logs)
     log.start()
     await log.open(topic, 0)
     return log
@@ -59,7 +59,7 @@ def test_a_follower_takes_records_and_the_others_follow_at_once(tmp_path: Path) 
         leader = await leader_of(nodes)
         topic = await make_topic(leader)
         follower = next(node for node in nodes if node is not leader)
-        await until(lambda: follower.replica.machine.topic_named("t") is not None, "the topic")
+        await until(lambda: follower.raft.replica.machine.topic_named("t") is not None, "the topic")
         log = await opened(follower, topic)
         for count in range(5):
             future = log.append(topic, 0, memoryview(batch(b"%d" % count)), 1)
@@ -75,8 +75,8 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        session = node.replica.machine.state.sessions[f"kafka-{node.number}"]
-        _, closing = node.group.propose([CloseRun(session.name, session.runs[-1].run_id)])
+        session = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"]
+        _, closing = node.raft.group.propose([CloseRun(session.name, session.runs[-1].run_id)])
         lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         await closing
         assert await outcome(lost) == NOT_TAKEN
@@ -96,7 +96,7 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        _, deleting = node.group.propose([DeleteTopic(topic.topic_id)])
+        _, deleting = node.raft.group.propose([DeleteTopic(topic.topic_id)])
         future = log.append(topic, 0, memoryview(batch(b"x")), 1)
         await deleting
         found = await outcome(future)

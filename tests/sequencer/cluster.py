@@ -36,12 +36,13 @@ def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None
             await node.start()
         try:
             await until(
-                lambda: all(node.status.state is NodeState.LIVE for node in nodes), "all Live"
+                lambda: all(node.member.status.state is NodeState.LIVE for node in nodes),
+                "all Live",
             )
             await body(nodes)
         finally:
             for node in nodes:
-                if node.status.state is not NodeState.OFFLINE:
+                if node.member.status.state is not NodeState.OFFLINE:
                     await node.stop()
 
     asyncio.run(main())
@@ -72,7 +73,7 @@ async def join(path: Path, node: Node) -> Node:
     cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
     cluster.prepare()
     config = load_node(cluster.join().config_file)
-    await node.changes.add(config.name, str(config.listen))
+    await node.peers.changes.add(config.name, str(config.listen))
     given = resources(config, 99)
     async with asyncio.timeout(PATIENCE_S):
         place = await find_place(config, given.tls)
@@ -85,7 +86,7 @@ async def leader_of(nodes: list[Node]) -> Node:
     """The node that leads, once there is one and its member list is written down."""
 
     def leading() -> list[Node]:
-        return [node for node in nodes if node.group.is_leader and node.members.version]
+        return [node for node in nodes if node.raft.group.is_leader and node.peers.members.version]
 
     await until(lambda: bool(leading()), "a leader")
     return leading()[0]
@@ -127,7 +128,7 @@ class Session:
     async def open(self, node: Node, *, run: int = 0) -> Any:
         """Open the run and the input at a node."""
         await self.open_run(node, run=run)
-        return await node.intake.open_input(
+        return await node.logs.intake.open_input(
             identity="samelog://publisher/x",
             session=self.name,
             run_id=self.run_id,
@@ -137,7 +138,7 @@ class Session:
 
     async def open_run(self, node: Node, *, run: int = 0) -> None:
         """Open the run at a node."""
-        await node.intake.open_run(
+        await node.logs.intake.open_run(
             identity="samelog://publisher/x",
             session=self.name,
             session_id=self.session_id,
@@ -153,12 +154,12 @@ class Session:
         self.data += data
         for node in nodes:
             opened = await self.open(node, run=run)
-            node.intake.append(opened.input, run, 0, start, data)
+            node.logs.intake.append(opened.input, run, 0, start, data)
 
 
 def merged(node: Node, topic: str = "t") -> bytes:
     """A node's merged log."""
-    partition = next(p for p in node.merging.partitions.values() if p.topic == topic)
+    partition = next(p for p in node.logs.merging.partitions.values() if p.topic == topic)
     log = partition.log
     return b"".join(
         log.read(part.base_offset, 0, part.size) for part in log.segments() if part.size
@@ -167,5 +168,5 @@ def merged(node: Node, topic: str = "t") -> bytes:
 
 def offset(node: Node, topic: str = "t") -> int:
     """How far a node has merged."""
-    found = [p for p in node.merging.partitions.values() if p.topic == topic]
+    found = [p for p in node.logs.merging.partitions.values() if p.topic == topic]
     return found[0].log.next_offset if found else 0

@@ -54,8 +54,8 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
 def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        leader.intake.room.stop("the disk fails", for_good=True)
+        leader.logs.intake.room.stop("the disk fails", for_good=True)
         others = [node for node in nodes if node is not leader]
-        await until(lambda: any(node.group.is_leader for node in others), "another leader")
+        await until(lambda: any(node.raft.group.is_leader for node in others), "another leader")
 
     run_with(tmp_path, 3, body)

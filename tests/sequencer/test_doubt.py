@@ -69,8 +69,8 @@ async def nothing(nodes: list[Node]) -> None:
 
 def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
-        await until(lambda: not nodes[2].directory.record.doubtful, "no doubt is left")
-        assert nodes[0].replica.machine.state.events == []
+        await until(lambda: not nodes[2].member.directory.record.doubtful, "no doubt is left")
+        assert nodes[0].raft.replica.machine.state.events == []
 
     run_with(tmp_path, 3, nothing)
     lose_power(tmp_path, [2])
@@ -79,8 +79,10 @@ def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path) -> None:
 
 def test_doubt_of_all_is_over_when_all_have_voted_and_leaves_a_record(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
-        await until(lambda: not any(node.directory.record.doubtful for node in nodes), "no doubt")
-        events = nodes[0].replica.machine.state.events
+        await until(
+            lambda: not any(node.member.directory.record.doubtful for node in nodes), "no doubt"
+        )
+        events = nodes[0].raft.replica.machine.state.events
         await until(lambda: [event.kind for event in events] == ["possible-loss"], "the event")
         assert trouble(nodes[0]) == ""
 

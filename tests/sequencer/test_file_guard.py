@@ -20,9 +20,9 @@ BATCH = batch(b"x" * 40_000)
 
 async def write(nodes: list[Node], session: Session, count: int) -> None:
     """Send so many batches of one record, each merged by itself everywhere."""
-    if not nodes[0].replica.machine.state.topics:
+    if not nodes[0].raft.replica.machine.state.topics:
         settings = {"segment.bytes": "65536"}
-        await nodes[0].proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
+        await nodes[0].raft.proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
     for _ in range(count):
         goal = offset(nodes[0]) + 1
         await session.send(nodes, BATCH)
@@ -31,7 +31,7 @@ async def write(nodes: list[Node], session: Session, count: int) -> None:
 
 def files(node: Node) -> list[Path]:
     """Its segments."""
-    place = Path(node.merging.partitions[1].log.path)
+    place = Path(node.logs.merging.partitions[1].log.path)
     bases = segment_bases(path.name for path in place.iterdir())
     return [place / f"{base:020d}.log" for base in bases]
 
@@ -41,13 +41,15 @@ def contents(node: Node) -> list[bytes]:
 
 
 def events(node: Node) -> list[str]:
-    return [each.text for each in node.replica.machine.state.events if each.kind == "file-lost"]
+    return [
+        each.text for each in node.raft.replica.machine.state.events if each.kind == "file-lost"
+    ]
 
 
 async def check_whole(nodes: list[Node], before: list[bytes], session: Session) -> None:
     """All files are there again, as the others have them, and it goes on, also after a start."""
     assert contents(nodes[0]) == before
-    assert list(nodes[0].file_guard.troubles) == []
+    assert list(nodes[0].care.file_guard.troubles) == []
     await until(lambda: len(events(nodes[0])) == 1, "an event")
     await write(nodes, session, 2)
     assert merged(nodes[0]) == merged(nodes[-1])
@@ -60,7 +62,7 @@ def test_a_removed_file_comes_back(tmp_path: Path, at: int, is_open: bool) -> No
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 5)
         before, path = contents(node), files(node)[at]
-        log = node.merging.partitions[1].log
+        log = node.logs.merging.partitions[1].log
         base = int(path.stem)
         if is_open:
             log.read(base, 0, 100)
@@ -68,7 +70,7 @@ def test_a_removed_file_comes_back(tmp_path: Path, at: int, is_open: bool) -> No
             await until(lambda: log.durable_offset == 5, "synced")
             log.look_at_file_again(base)
         path.unlink()
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         how = "open" if is_open or at == -1 else "from rt-sequencer"
         await until(lambda: len(events(node)) == 1, "an event")
         assert how in events(node)[0]
@@ -85,14 +87,14 @@ def test_what_is_still_open_comes_back_where_there_is_no_peer(tmp_path: Path) ->
         before = contents(node)
         files(node)[-1].unlink()
         await session.send(nodes, BATCH)  # more is merged into what has no name
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         await until(lambda: offset(node) == 4, "merged")
         assert contents(node)[:2] == before[:2]
         assert b"".join(contents(node)) == merged(node)
         await node.stop()
         nodes[0] = again = make_node(tmp_path, 1, 0, bootstrap=False)
         await again.start()
-        await until(lambda: again.status.state is NodeState.LIVE, "back")
+        await until(lambda: again.member.status.state is NodeState.LIVE, "back")
         assert offset(again) == 4
 
     run_with(tmp_path, 1, body)
@@ -104,10 +106,10 @@ def test_a_file_that_was_cut_comes_back(tmp_path: Path, at: int) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 4)
         before, path = contents(node), files(node)[at]
-        await until(lambda: node.merging.partitions[1].log.durable_offset == 4, "synced")
-        node.merging.save_marks()
+        await until(lambda: node.logs.merging.partitions[1].log.durable_offset == 4, "synced")
+        node.logs.merging.save_marks()
         os.truncate(path, 1000)
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         await until(lambda: offset(node) == 4, "copied again")
         assert contents(node) == before
         aside = [each for each in path.parent.iterdir() if "quarantined" in each.name]
@@ -124,7 +126,7 @@ def test_a_directory_that_was_removed_comes_back(tmp_path: Path) -> None:
         before = contents(node)
         place = files(node)[0].parent
         place.rename(tmp_path / "away")
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         await until(lambda: offset(node) == 4, "copied again")
         await check_whole(nodes, before, session)
 
@@ -135,14 +137,14 @@ def test_it_is_said_while_nobody_has_it(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 3)
-        log, path = node.merging.partitions[1].log, files(node)[0]
+        log, path = node.logs.merging.partitions[1].log, files(node)[0]
         await until(lambda: log.durable_offset == 3, "synced")
         log.look_at_file_again(0)
         path.rename(tmp_path / "kept")
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         assert f"{path} was removed" in status.trouble(node)
         (tmp_path / "kept").rename(path)
-        await node.file_guard.look()
+        await node.care.file_guard.look()
         assert status.trouble(node) == ""
 
     run_with(tmp_path, 1, body)

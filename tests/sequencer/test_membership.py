@@ -27,7 +27,7 @@ from tests.sequencer.cluster import (
 
 
 def is_voter(node: Node, number: int) -> bool:
-    member = node.replica.machine.state.members.get(number)
+    member = node.raft.replica.machine.state.members.get(number)
     return member is not None and member.voter
 
 
@@ -38,13 +38,13 @@ def test_a_node_is_added_and_another_removed_while_records_come(tmp_path: Path) 
         leader = await leader_of(nodes)
         joined = await join(tmp_path, leader)
         try:
-            assert joined.number == 3
+            assert joined.peers.number == 3
             await session.send(nodes, batch(b"2"))
             await until(lambda: is_voter(leader, 3), "the new node votes")
             everybody = [*nodes, joined]
             await session.send(everybody, batch(b"3"))
             gone = next(node for node in nodes if node is not leader)
-            await leader.changes.remove(gone.config.name)
+            await leader.peers.changes.remove(gone.member.config.name)
             with pytest.raises(NotAMember, match="removed"):
                 await asyncio.wait_for(gone.run_until_failure(), 10)
             await gone.stop()
@@ -52,7 +52,9 @@ def test_a_node_is_added_and_another_removed_while_records_come(tmp_path: Path) 
             await session.send(left, batch(b"4"))
             await until(lambda: all(offset(node) == 4 for node in left), "4 records everywhere")
             assert len({merged(node) for node in left}) == 1
-            assert set(leader.links.open) == {n.number for n in left} - {leader.number}
+            assert set(leader.peers.links.open) == {n.peers.number for n in left} - {
+                leader.peers.number
+            }
         finally:
             await joined.stop()
 
@@ -67,16 +69,16 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        changes = leader.changes
-        taken = str(leader.config.listen)
+        changes = leader.peers.changes
+        taken = str(leader.member.config.listen)
         await refused(FaultCode.ALREADY_EXISTS, changes.add("new", taken))
         await refused(FaultCode.NOT_A_MEMBER, changes.remove("nobody"))
         await changes.add("new", "127.0.0.1:1")
         await refused(FaultCode.CHANGE_PENDING, changes.add("newer", "127.0.0.1:2"))
         other = next(node for node in nodes if node is not leader)
-        await refused(FaultCode.CHANGE_PENDING, changes.remove(other.config.name))
+        await refused(FaultCode.CHANGE_PENDING, changes.remove(other.member.config.name))
         await changes.remove("new")  # it never came up: that undoes the addition
-        assert set(leader.replica.machine.state.members) == {0, 1, 2}
+        assert set(leader.raft.replica.machine.state.members) == {0, 1, 2}
         assert (await changes.add("newer", "127.0.0.1:2")).number == 4
 
     run_with(tmp_path, 3, body)
@@ -85,17 +87,20 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
 def test_leadership_moves_to_another_voter_or_it_is_said_why_not(tmp_path: Path) -> None:
     async def three(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        other = next(node.config.name for node in nodes if node is not leader)
-        while leader.config.name != other:  # on a busy machine the next one may give up
+        other = next(node.member.config.name for node in nodes if node is not leader)
+        while leader.member.config.name != other:  # on a busy machine the next one may give up
             with suppress(ChangeRefused, NotLeader):
-                await leader.changes.transfer(other)
+                await leader.peers.changes.transfer(other)
             leader = await leader_of(nodes)
 
     async def alone(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         with pytest.raises(ChangeRefused, match="no other voter is connected"):
-            await leader.changes.transfer(None)
-        assert await leader.changes.transfer(leader.config.name) == leader.config.name
+            await leader.peers.changes.transfer(None)
+        assert (
+            await leader.peers.changes.transfer(leader.member.config.name)
+            == leader.member.config.name
+        )
 
     run_with(tmp_path / "three", 3, three)
     run_with(tmp_path / "alone", 1, alone)
@@ -105,13 +110,13 @@ def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         old = leader = await leader_of(nodes)
         while leader is old:  # on a busy machine the next one may give up, and the old one win
-            await old.changes.hand_over()
+            await old.peers.changes.hand_over()
             leader = await leader_of(nodes)
-        await leader.changes.remove(old.config.name)
+        await leader.peers.changes.remove(old.member.config.name)
         with pytest.raises(NotAMember):
             await asyncio.wait_for(old.run_until_failure(), 10)
         await old.stop()
-        assert leader.group.raft.voters == tuple(n.number for n in nodes if n is not old)
+        assert leader.raft.group.raft.voters == tuple(n.peers.number for n in nodes if n is not old)
 
     run_with(tmp_path, 3, body)
 
@@ -119,15 +124,15 @@ def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
 def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> None:
     async def first(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await leader.changes.add("new", "127.0.0.1:1", promote=False)
+        await leader.peers.changes.add("new", "127.0.0.1:1", promote=False)
         for node in nodes:
-            await until(lambda node=node: node.members.version == 2, "the list everywhere")  # type: ignore[misc]
-            await node.snapshotter.take()
+            await until(lambda node=node: node.peers.members.version == 2, "the list everywhere")  # type: ignore[misc]
+            await node.raft.snapshotter.take()
 
     async def second(nodes: list[Node]) -> None:
         for node in nodes:
-            assert node.group.raft.learners == (3,)
-            assert node.members.name(3) == "new"
+            assert node.raft.group.raft.learners == (3,)
+            assert node.peers.members.name(3) == "new"
 
     run_with(tmp_path, 3, first)
     run_with(tmp_path, 3, second)
@@ -140,13 +145,13 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: P
 
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)
-        until_ms = old.clock.wall_ms() + 60_000
-        await old.proposer.propose(SetMaintenance(old.config.name, until_ms))
-        await until(lambda: not old.group.is_leader, "another leads")
+        until_ms = old.member.clock.wall_ms() + 60_000
+        await old.raft.proposer.propose(SetMaintenance(old.member.config.name, until_ms))
+        await until(lambda: not old.raft.group.is_leader, "another leads")
         leader = await leader_of(nodes)
-        await until(lambda: bool(leader.replica.machine.state.maintenance), "all know")
+        await until(lambda: bool(leader.raft.replica.machine.state.maintenance), "all know")
         states = {info.name: info.state for info in cluster_status(leader, GetStatus()).nodes}
-        assert states.pop(old.config.name) is NodeState.MAINTENANCE
+        assert states.pop(old.member.config.name) is NodeState.MAINTENANCE
         assert set(states.values()) == {NodeState.LIVE}
 
     run_with(tmp_path, 3, body)

@@ -64,7 +64,7 @@ def test_certificates_are_taken_when_what_hindered_has_passed(
 
         with monkeypatch.context() as hindered:
             hindered.setattr(tls, "server_context", hinder)
-            os.utime(node.config.tls.cert)
+            os.utime(node.member.config.tls.cert)
             await until(lambda: "no descriptor left" in caplog.text, "it cannot be used")
         await until(lambda: "certificates reloaded" in caplog.text, "it is taken")
 
@@ -106,9 +106,9 @@ def test_bytes_behind_a_sealed_file_that_reached_one_node_only_are_merged(tmp_pa
         await session.send(nodes, first)
         for node in nodes:
             number = (await session.open(node)).input
-            node.intake.seal(number, 0, 0, len(first))
-        alone = next(node for node in nodes if not node.group.is_leader)
-        alone.intake.append((await session.open(alone)).input, 0, 1, 0, second)
+            node.logs.intake.seal(number, 0, 0, len(first))
+        alone = next(node for node in nodes if not node.raft.group.is_leader)
+        alone.logs.intake.append((await session.open(alone)).input, 0, 1, 0, second)
         await until(lambda: all(offset(node) == 2 for node in nodes), "merged everywhere")
         assert len({merged(node) for node in nodes}) == 1
 
@@ -123,7 +123,7 @@ def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
         await until(lambda: all(offset(node) == 1 for node in nodes), "what no sender vouches for")
         await second.send(nodes, batch(b"2"), run=1)
         await until(lambda: all(offset(node) == 2 for node in nodes), "both runs")
-        assert nodes[0].replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
+        assert nodes[0].raft.replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
 
     run_with(tmp_path, 3, body)
 
@@ -134,7 +134,7 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
     """This node hears that an older run is open when another node has opened this one already."""
 
     async def body(nodes: list[Node]) -> None:
-        intake, session = nodes[0].intake, Session("s")
+        intake, session = nodes[0].logs.intake, Session("s")
         propose = intake._propose
         late = Rejection("RUN_OPEN", "an older run is open")
 
@@ -145,7 +145,7 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
 
         monkeypatch.setattr(intake, "_propose", propose_late)
         await session.open(nodes[0])
-        run = nodes[0].replica.machine.open_run_of("s")
+        run = nodes[0].raft.replica.machine.open_run_of("s")
         assert run is not None
         assert run.run_id == session.run_id
         assert not intake.ended
@@ -159,7 +159,7 @@ def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
     """This node hears that an older run is open when that, and the wanted one, are closed."""
 
     async def body(nodes: list[Node]) -> None:
-        intake, session, newer = nodes[0].intake, Session("s"), Session("s")
+        intake, session, newer = nodes[0].logs.intake, Session("s"), Session("s")
         newer.session_id = session.session_id
         propose = intake._propose
 
@@ -171,7 +171,7 @@ def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
 
         monkeypatch.setattr(intake, "_propose", propose_late)
         await session.open_run(nodes[0])
-        run = nodes[0].replica.machine.open_run_of("s")
+        run = nodes[0].raft.replica.machine.open_run_of("s")
         assert run is not None
         assert run.run_id == newer.run_id
         assert not intake.ended
@@ -188,12 +188,12 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
         raise NoSpace("marks", "write", errno.ENOSPC)
 
     async def body(nodes: list[Node]) -> None:
-        intake, session = nodes[0].intake, Session("s")
+        intake, session = nodes[0].logs.intake, Session("s")
         with monkeypatch.context() as patch:
             patch.setattr(InputLog, "open", fail)
             with pytest.raises(Refused, match="marks"):
                 await session.open(nodes[0])
-            (entry,) = nodes[0].replica.machine.inputs_of("s")
+            (entry,) = nodes[0].raft.replica.machine.inputs_of("s")
             assert intake.vouched(entry) == entry.place
         assert intake.stopped is not None
         intake.room.set(1 << 30, resume_at_bytes=1)
@@ -209,10 +209,10 @@ def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
         bad[-1] ^= 1
         opened = await session.open(nodes[0])
         with pytest.raises(Refused) as refused:
-            nodes[0].intake.append(opened.input, 0, 0, 0, good + bytes(bad) + good)
+            nodes[0].logs.intake.append(opened.input, 0, 0, 0, good + bytes(bad) + good)
         assert refused.value.code is FaultCode.INVALID_BATCH
         with pytest.raises(Refused):
-            nodes[0].intake.append(opened.input, 0, 0, len(good), bytes(bad))
+            nodes[0].logs.intake.append(opened.input, 0, 0, len(good), bytes(bad))
         await until(lambda: offset(nodes[0]) == 1, "the good one is merged")
 
     run_with(tmp_path, 1, body)
@@ -249,10 +249,10 @@ def test_bad_batches_are_refused_and_nothing_is_written(
         data = spoil(batch(b"good"))  # type: ignore[operator]
         if code is not None:
             with pytest.raises(Refused) as refused:
-                nodes[0].intake.append(opened.input, 0, 0, 0, data)
+                nodes[0].logs.intake.append(opened.input, 0, 0, 0, data)
             assert refused.value.code is code
-        entry = nodes[0].replica.machine.state.inputs[opened.input]
-        assert nodes[0].sessions.written(entry).byte == 0
+        entry = nodes[0].raft.replica.machine.state.inputs[opened.input]
+        assert nodes[0].logs.sessions.written(entry).byte == 0
         await session.send(nodes, batch(b"good"))
         await until(lambda: offset(nodes[0]) == 1, "the good one")
 
@@ -264,10 +264,10 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
         opened = await Session("a").open(nodes[0])
         data = batch(b"1")
         with pytest.raises(Refused) as refused:
-            nodes[0].intake.append(opened.input, 0, 0, 5, data)
+            nodes[0].logs.intake.append(opened.input, 0, 0, 5, data)
         assert refused.value.code is FaultCode.GAP
-        nodes[0].intake.append(opened.input, 0, 0, 0, data)
-        nodes[0].intake.append(opened.input, 0, 0, 0, data + data)
+        nodes[0].logs.intake.append(opened.input, 0, 0, 0, data)
+        nodes[0].logs.intake.append(opened.input, 0, 0, 0, data + data)
         await until(lambda: offset(nodes[0]) == 2, "two records")
 
     run_with(tmp_path, 1, body)
@@ -275,7 +275,7 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
 
 def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
     nodes = [make_node(tmp_path, 1, 0, bootstrap=False)]
-    assert not nodes[0].group.raft.may_vote
+    assert not nodes[0].raft.group.raft.may_vote
     assert "may not vote" in trouble(nodes[0])
 
 
@@ -287,7 +287,7 @@ def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None
         for number in range(20):
             await session.send(nodes[:2], batch(b"%d" % number))
         await until(lambda: all(offset(node) == 20 for node in nodes[:2]), "a majority has them")
-        await nodes[0].snapshotter.take()
+        await nodes[0].raft.snapshotter.take()
 
     async def second(nodes: list[Node]) -> None:
         await until(lambda: all(offset(node) == 20 for node in nodes), "the third one too")
@@ -303,17 +303,17 @@ def test_a_divergent_partition_is_set_aside_and_copied_anew(tmp_path: Path) -> N
         values = [b"%d" % number for number in range(3000)]
         await session.send(nodes, batch(*values))
         await until(lambda: all(offset(node) == 3000 for node in nodes), "the first part")
-        (partition,) = nodes[1].merging.partitions.values()
+        (partition,) = nodes[1].logs.merging.partitions.values()
         partition.log._chain.checksum ^= 1  # as if other bytes had been merged here
         for _ in range(3):  # across the offset at which checksums are compared
             await session.send(nodes, batch(*values))
-        await until(lambda: nodes[1].merging.partitions[1] is not partition, "begun anew")
+        await until(lambda: nodes[1].logs.merging.partitions[1] is not partition, "begun anew")
         assert partition.fault is not None
         await until(lambda: all(offset(node) == 12000 for node in nodes), "all merged")
         assert len({merged(node) for node in nodes}) == 1
-        (fresh,) = nodes[1].merging.partitions.values()
+        (fresh,) = nodes[1].logs.merging.partitions.values()
         assert fresh.fault is None
-        assert len({node.merging.partitions[1].log.checksum for node in nodes}) == 1
+        assert len({node.logs.merging.partitions[1].log.checksum for node in nodes}) == 1
         folder = Path(fresh.log.path).parent
         assert sorted(path.name for path in folder.iterdir()) == ["quarantine", "t-0"]
         assert [path.name for path in (folder / "quarantine").iterdir()] == ["t-0.quarantined-1"]
@@ -333,11 +333,11 @@ def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path
     async def second() -> None:
         node = make_node(tmp_path, 1, 0)
         await node.start()
-        await until(lambda: node.group.is_leader, "it leads, though it misses bytes")
+        await until(lambda: node.raft.group.is_leader, "it leads, though it misses bytes")
         assert offset(node) == 0
         opened = await kept[0].open(node)
         assert (opened.position.file, opened.position.byte) == (0, 0)
-        node.intake.append(opened.input, 0, 0, 0, sent)
+        node.logs.intake.append(opened.input, 0, 0, 0, sent)
         await until(lambda: offset(node) == 2, "merged again")
         await node.stop()
 
@@ -354,9 +354,9 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) 
         node = nodes[0]
         await Session("a").send(nodes, batch(b"old"))
         await until(lambda: offset(node) == 1, "merged")
-        topic = node.replica.machine.topic_named("t")
+        topic = node.raft.replica.machine.topic_named("t")
         assert topic is not None
-        await node.proposer.propose(DeleteTopic(topic.topic_id))
+        await node.raft.proposer.propose(DeleteTopic(topic.topic_id))
         await Session("b").send(nodes, batch(b"new", b"newer"))
         await until(lambda: all(offset(each) == 2 for each in nodes), "merged again")
         kept.append(merged(node))
@@ -365,7 +365,7 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) 
         await until(lambda: all(offset(each) == 2 for each in nodes), "what was merged is there")
         assert {merged(each) for each in nodes} == set(kept)
         for each in nodes:
-            folder = Path(each.merging.partitions[2].log.path).parent
+            folder = Path(each.logs.merging.partitions[2].log.path).parent
             assert [path.name for path in folder.iterdir() if path.name != "replaced"] == ["t-0"]
             assert not list((folder / "replaced").glob("*"))
 
@@ -380,16 +380,16 @@ def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> Non
     async def body(nodes: list[Node]) -> None:
         session, data = Session("a"), batch(b"x")
         await session.send(nodes, data)
-        folders = [Path(node.config.data) / "sessions" / "a" / "t-0" for node in nodes]
+        folders = [Path(node.member.config.data) / "sessions" / "a" / "t-0" for node in nodes]
         assert all((folder / "log.0.0").exists() for folder in folders)
-        (number,) = nodes[0].replica.machine.state.inputs
+        (number,) = nodes[0].raft.replica.machine.state.inputs
         for node in nodes:
-            node.intake.seal(number, 0, 0, len(data))
-            node.intake.append(number, 0, 1, 0, data)
+            node.logs.intake.seal(number, 0, 0, len(data))
+            node.logs.intake.append(number, 0, 1, 0, data)
         await until(lambda: not any((f / "log.0.0").exists() for f in folders), "released")
         assert all((folder / "log.0.1").exists() for folder in folders)
         for node in nodes:
-            node.intake.end_run("a", session.run_id, {})
+            node.logs.intake.end_run("a", session.run_id, {})
         newer = Session("a")
         newer.session_id = session.session_id
         await newer.send(nodes, batch(b"y"), run=1)
@@ -403,8 +403,8 @@ def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> Non
 
 def is_released(node: Node, session: str) -> bool:
     """Whether the node knows that a majority has all of a session merged durably."""
-    inputs = node.replica.machine.inputs_of(session)
-    return bool(inputs) and all(map(node.replica.is_released, inputs))
+    inputs = node.raft.replica.machine.inputs_of(session)
+    return bool(inputs) and all(map(node.raft.replica.is_released, inputs))
 
 
 def test_a_twin_that_adds_nothing_is_released_too(tmp_path: Path) -> None:
@@ -439,11 +439,13 @@ def test_a_node_that_lost_its_directory_catches_up_again(tmp_path: Path) -> None
         await session.send(nodes, batch(b"x"))
         await until(lambda: all(offset(node) == 1 for node in nodes), "merged")
         old = nodes[2]
-        await until(lambda: "rt-sequencer-2" in nodes[0].replica.machine.state.boots, "its boot")
+        await until(
+            lambda: "rt-sequencer-2" in nodes[0].raft.replica.machine.state.boots, "its boot"
+        )
         await old.stop()
-        shutil.rmtree(old.config.data)
+        shutil.rmtree(old.member.config.data)
         fresh = make_node(tmp_path, 3, 2, bootstrap=False)
-        assert fresh.directory.record.boot >= old.directory.record.boot
+        assert fresh.member.directory.record.boot >= old.member.directory.record.boot
         await fresh.start()
         nodes[2] = fresh
         await until(lambda: offset(fresh) == 1, "it has copied what was merged")
@@ -461,7 +463,7 @@ def test_the_last_file_of_a_closed_run_goes_when_it_is_merged(tmp_path: Path) ->
         await until(lambda: all(offset(node) == 1 for node in nodes), "merged")
         assert all(session_files(node) for node in nodes)
         for node in nodes:
-            node.intake.end_run("a", session.run_id, {})
+            node.logs.intake.end_run("a", session.run_id, {})
         await until(lambda: not any(session_files(node) for node in nodes), "they go")
         await nodes[0].stop()
         nodes[0] = again = make_node(tmp_path, 3, 0, bootstrap=False)
@@ -478,5 +480,5 @@ def test_the_last_file_of_a_closed_run_goes_when_it_is_merged(tmp_path: Path) ->
 
 def session_files(node: Node) -> list[str]:
     """The files of the session a."""
-    place = Path(node.config.data, "sessions", "a", "t-0")
+    place = Path(node.member.config.data, "sessions", "a", "t-0")
     return [path.name for path in place.iterdir() if path.name.startswith("log.")]

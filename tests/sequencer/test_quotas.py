@@ -53,11 +53,11 @@ def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(tmp_p
         size = len(data)
         limit(nodes[0], Quotas(unmerged_bytes=3 * size))
         for place in range(3):
-            nodes[0].intake.append(number, 0, 0, place * size, data)
+            nodes[0].logs.intake.append(number, 0, 0, place * size, data)
         with pytest.raises(Refused, match=r"bytes that are not merged, of at most") as refused:
-            nodes[0].intake.append(number, 0, 0, 3 * size, data)
+            nodes[0].logs.intake.append(number, 0, 0, 3 * size, data)
         assert refused.value.code is FaultCode.TOO_MANY
-        nodes[0].intake.restore(number, 0, 0, 3 * size, data)
+        nodes[0].logs.intake.restore(number, 0, 0, 3 * size, data)
 
     run_with(tmp_path, 3, body)
 

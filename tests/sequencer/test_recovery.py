@@ -79,19 +79,24 @@ def test_a_node_that_lost_its_directory_votes_again_under_a_new_number(tmp_path:
         leader = await leader_of(nodes)
         lost = next(node for node in nodes if node is not leader)
         left = [node for node in nodes if node is not lost]
-        await until(lambda: lost.number in leader.replica.machine.state.started, "it was known")
+        await until(
+            lambda: lost.peers.number in leader.raft.replica.machine.state.started, "it was known"
+        )
         await lost.stop()
-        shutil.rmtree(lost.config.data)
-        served = Served(lost.config)
+        shutil.rmtree(lost.member.config.data)
+        served = Served(lost.member.config)
         await until(lambda: bool(served.nodes), "it found its place")
         first = served.nodes[0]
-        assert (first.number, first.directory.record.may_vote) == (lost.number, False)
-        await until(lambda: first.status.state is NodeState.LIVE, "Live without a vote")
-        assert (await leader.changes.readmit(lost.config.name)).number == 3
+        assert (first.peers.number, first.member.directory.record.may_vote) == (
+            lost.peers.number,
+            False,
+        )
+        await until(lambda: first.member.status.state is NodeState.LIVE, "Live without a vote")
+        assert (await leader.peers.changes.readmit(lost.member.config.name)).number == 3
         await until(lambda: len(served.nodes) == 2, "it begins again")
         second = served.nodes[1]
-        await until(lambda: 3 in leader.group.raft.voters, "it votes")
-        assert second.directory.record.may_vote
+        await until(lambda: 3 in leader.raft.group.raft.voters, "it votes")
+        assert second.member.directory.record.may_vote
         await session.send(left, batch(b"2"))
         await until(lambda: offset(second) == 2, "it has everything")
         assert merged(second) == merged(leader)
@@ -113,16 +118,18 @@ def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: st
     async def afterwards() -> None:
         alone = make_node(tmp_path, 3, 0, bootstrap=False)
         await alone.start()
-        await until(lambda: alone.status.state is NodeState.LIVE, "Live alone")
+        await until(lambda: alone.member.status.state is NodeState.LIVE, "Live alone")
         assert merged(alone) == before[0]
-        assert alone.group.raft.voters == (0,)
-        (event,) = alone.replica.machine.state.events
+        assert alone.raft.group.raft.voters == (0,)
+        (event,) = alone.raft.replica.machine.state.events
         assert (event.kind, "may be lost" in event.text) == (kind, True)
         await session.send([alone], batch(b"3"))  # where its input stood
         await until(lambda: offset(alone) == 3, "it goes on")
         await assert_old_nodes_are_turned_away()
         joined = await join(tmp_path, await leader_of([alone]))
-        await until(lambda: set(alone.group.raft.voters) == {0, joined.number}, "two voters")
+        await until(
+            lambda: set(alone.raft.group.raft.voters) == {0, joined.peers.number}, "two voters"
+        )
         await until(lambda: offset(joined) == 3, "all is copied")
         assert merged(joined) == merged(alone)
         await joined.stop()
@@ -148,7 +155,7 @@ def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: st
 def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         with pytest.raises(NodeDirectoryError, match="stop the node first"):
-            look(FS, nodes[0].config)
+            look(FS, nodes[0].member.config)
 
     run_with(tmp_path, 1, body)
     config = load_node(str(tmp_path / "rt-sequencer-0" / "node.toml"))

@@ -19,7 +19,7 @@ def test_damage_on_all_nodes_in_different_places_costs_nothing(tmp_path: Path) -
         await until(lambda: all(offset(node) == count for node in nodes), "merged everywhere")
         whole.append(merged(nodes[0]))
         for node in nodes:  # so that nothing is merged again from session bytes
-            await node.snapshotter.take()
+            await node.raft.snapshotter.take()
 
     async def read(nodes: list[Node]) -> None:
         await until(lambda: all(offset(node) == count for node in nodes), "all is back")

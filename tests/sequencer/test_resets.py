@@ -40,18 +40,18 @@ async def start_again(path: Path, nodes: list[Node], at: int) -> Node:
     """A node that was stopped, until it is Live."""
     nodes[at] = back = make_node(path, 3, at, bootstrap=False)
     await back.start()
-    await until(lambda: back.status.state is NodeState.LIVE, "back")
+    await until(lambda: back.member.status.state is NodeState.LIVE, "back")
     return back
 
 
 def log_id(node: Node) -> str:
-    topic = node.replica.machine.topic_named("t")
+    topic = node.raft.replica.machine.topic_named("t")
     return "" if topic is None else topic.log_id
 
 
 def parked(node: Node) -> dict[str, bytes]:
     """The old logs that a node keeps."""
-    folder = Path(node.config.data, "merged", "replaced")
+    folder = Path(node.member.config.data, "merged", "replaced")
     if not folder.exists():
         return {}
     return {
@@ -136,9 +136,9 @@ def test_a_soft_reset_lets_go_of_the_raft_log_and_of_nothing_else(tmp_path: Path
         index = await reset(nodes, hard=False)
 
         def is_cut(node: Node) -> bool:
-            names = os.listdir(Path(node.config.data, "raft", "0"))
+            names = os.listdir(Path(node.member.config.data, "raft", "0"))
             files = [name for name in names if name.startswith("wal.")]
-            return node.group.raft.first_index >= index and len(files) == 1
+            return node.raft.group.raft.first_index >= index and len(files) == 1
 
         assert {log_id(node) for node in nodes} == {old}
         assert {merged(node) for node in nodes} == {before}

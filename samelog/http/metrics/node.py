@@ -177,12 +177,12 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_divergences_total", (), node.logs.merging.divergences
     yield "samelog_partitions_halted", (), sum(each.fault is not None for _, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
-    yield "samelog_damaged_files", (), len(tuple(node.scrubber.troubles))
+    yield "samelog_damaged_files", (), len(tuple(node.care.scrubber.troubles))
     yield "samelog_damaged_inputs", (), len(node.raft.coordinator.damaged_inputs())
 
 
 def _archive(node: ServedNode) -> Iterator[Sample]:
-    archive = node.archive
+    archive = node.care.archive
     copies = archive.copies.state()
     yield "samelog_archive_held_partitions", (), len(archive.rounds.held)
     yield "samelog_archive_copies_waiting", (), copies.waiting + bool(copies.file)

@@ -17,7 +17,7 @@ TEXT_CHARACTERS = 1000
 def log_history(node: ServedNode, request: LogHistory) -> LogHistoryPage:
     """One page. Raises ChangeRefused."""
     try:
-        return node.archive.log_history.page(request)
+        return node.care.archive.log_history.page(request)
     except HistoryRefused as error:
         raise ChangeRefused(error.code, str(error), error.remedy) from error
 
@@ -26,7 +26,7 @@ def plan_archive(node: ServedNode, request: PlanArchive) -> ArchivePlan:
     """What the next round would do. Raises NotLeader."""
     if not node.raft.group.is_leader:
         raise NotLeader(node.raft.group.raft.leader)
-    archive, merging = node.archive, node.logs.merging
+    archive, merging = node.care.archive, node.logs.merging
     found = archive.rounds.plan()
     return ArchivePlan(
         archive.policy.text,

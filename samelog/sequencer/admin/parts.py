@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from samelog.archiver.node_archive import NodeArchive
-from samelog.sequencer.cluster.file_guard import FileGuard
-from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.host import NodeSyncer
-from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
+from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
 
 
 class ServedNode(Protocol):
@@ -32,16 +29,8 @@ class ServedNode(Protocol):
         """The other members."""
 
     @property
-    def archive(self) -> NodeArchive:
-        """Archiving."""
-
-    @property
-    def file_guard(self) -> FileGuard:
-        """What checks that its files are there."""
-
-    @property
-    def scrubber(self) -> Scrubber:
-        """What checks that its files are whole."""
+    def care(self) -> CareParts:
+        """What looks after its files."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

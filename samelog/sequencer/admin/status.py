@@ -61,13 +61,13 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
 
 def _detail(node: ServedNode) -> str:
     """What is wrong, and what takes long."""
-    texts = trouble(node), node.archive.copies.progress
+    texts = trouble(node), node.care.archive.copies.progress
     return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
 
 
 def trouble(node: ServedNode) -> str:
     """What is wrong with this node, in words; empty if nothing is."""
-    archive, troubles = node.archive, []
+    archive, troubles = node.care.archive, []
     if not node.member.directory.record.may_vote:
         troubles.append("may not vote: its directory was lost")
     if node.raft.group.raft.is_doubtful:
@@ -87,8 +87,8 @@ def trouble(node: ServedNode) -> str:
         troubles.append(f"not archived, as consumer groups hold it: {names}")
     if archive.copies.trouble:
         troubles.append(f"not archived, as it is not copied: {archive.copies.trouble}")
-    troubles += node.file_guard.troubles
-    troubles += node.scrubber.troubles
+    troubles += node.care.file_guard.troubles
+    troubles += node.care.scrubber.troubles
     return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 

@@ -205,7 +205,7 @@ class Checker:
         self.world.trace.event(actor.host, "begins all logs anew")
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
-        machine = actor.node.replica.machine  # type: ignore[union-attr]
+        machine = actor.node.raft.replica.machine  # type: ignore[union-attr]
         entry = machine.state.inputs.get(part.input)
         if entry is None or entry.place < (part.run, part.roll, part.stop):
             return  # rejected
@@ -220,7 +220,7 @@ class Checker:
 
     def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
         """Files are archived: none that grows, and a majority has them merged and durable."""
-        state = actor.node.replica.machine.state  # type: ignore[union-attr]
+        state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions[command.partition]
         name = (state.topics[partition.topic_id].name, partition.index)
         log_id = state.topics[partition.topic_id].log_id

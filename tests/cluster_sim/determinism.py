@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from samelog.format import _kernels as kernels
 from samelog.publisher import output
+from samelog.runtime.clock import SystemClock
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.files import open_files
@@ -49,6 +50,7 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
             ("time_ns", lambda: START_MS * 1_000_000 + int(loop.time() * 1e9)),
         ):
             stack.enter_context(patch.object(time, name, now))
+        stack.enter_context(patch.object(SystemClock, "now", staticmethod(loop.looked)))
         stack.enter_context(patch.object(uuid, "uuid4", new_uuid))
         stack.enter_context(patch.object(secrets, "token_hex", token_hex))
         stack.enter_context(patch.object(DirectoryWatch.__init__, "__defaults__", (loop.looked,)))

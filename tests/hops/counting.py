@@ -70,7 +70,7 @@ class CallCounter:
         python, self._python = self._python, Counter()
         compiled, self._compiled = self._compiled, 0
         named: Counter[str] = Counter()
-        for code, count in python.items():
+        for code, count in list(python.items()):  # other threads may still add to it
             if COUNTING not in code.co_filename:
                 _, _, module = code.co_filename.rpartition(PACKAGE)
                 named[f"{module}:{code.co_qualname}"] += count

@@ -26,7 +26,7 @@ from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.producer_log import ProducerLog
 from samelog.sequencer.merge.merging import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
-from samelog.sequencer.state.commands import AnyCommand, CreateTopic
+from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
 from samelog.sequencer.state.types import Rejection, Topic
 
@@ -200,7 +200,7 @@ class Broker(AnyBroker):
     ) -> None:
         """Make a topic, known here afterwards. Raises ApiError."""
         now_ms = self.clock.wall_ms()
-        await self.propose(CreateTopic(topic_id.hex, name, partitions, settings, now_ms))
+        await self.propose(CreateTopicCommand(topic_id.hex, name, partitions, settings, now_ms))
 
     async def create_by_default(self, name: str) -> None:
         """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""

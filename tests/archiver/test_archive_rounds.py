@@ -12,7 +12,7 @@ from samelog.archiver.policy_file import PolicyFile
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_truncation import BATCH, is_archived, sizes, write
 from tests.sequencer.cluster import Session, leader_of, run_with, until
@@ -43,7 +43,9 @@ async def until_planned(node: Node, *wanted: tuple[int, str]) -> None:
 
 async def alter(node: Node, **settings: str) -> None:
     await node.raft.proposer.propose(
-        AlterTopic(TOPIC, {key.replace("__", "."): value for key, value in settings.items()}, [])
+        AlterTopicCommand(
+            TOPIC, {key.replace("__", "."): value for key, value in settings.items()}, []
+        )
     )
 
 

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
-from samelog.sequencer.state.commands import CreateTopic, Merge, decode_commands, encode_commands
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    Merge,
+    decode_commands,
+    encode_commands,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 
@@ -16,7 +21,7 @@ from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
 def make_machine(*, rolls: int = 3) -> StateMachine:
     """A partition of segments of ten records, rolled at 100, 200, …"""
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "flights", 1, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "flights", 1, {}, 1))
     for number in range(rolls + 1):
         part = Merge(1, 10 * number, 1, 100 * number, number > 0, [])
         machine.apply(part)

@@ -19,7 +19,7 @@ from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
-from samelog.sequencer.state.commands import CreateTopic, Merge, Range, decode_commands
+from samelog.sequencer.state.commands import CreateTopicCommand, Merge, Range, decode_commands
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
@@ -179,7 +179,7 @@ class Checker:
         if actor.node is None or not entry.data:
             return
         for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
-            if isinstance(command, CreateTopic):
+            if isinstance(command, CreateTopicCommand):
                 self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SoftReset | HardReset):
                 self.world.resets.done(command.reset_id)

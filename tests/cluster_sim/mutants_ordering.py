@@ -20,7 +20,7 @@ from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator, NodeView
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.commands import Merge, OpenRun, Range, Verdict
+from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Run, Session
 from samelog.store.merged.log import MergedLog
@@ -235,7 +235,7 @@ def share_run_numbers() -> Iterator[None]:
     """A run gets the number that it asks for, whoever has it already."""
     original = StateMachine._start_run
 
-    def start(self: StateMachine, session: Session, command: OpenRun) -> Run:
+    def start(self: StateMachine, session: Session, command: OpenRunCommand) -> Run:
         run = original(self, session, command)
         run.number = command.number
         for entry in self.inputs_of(session.name):
@@ -251,13 +251,13 @@ def forget_runs() -> Iterator[None]:
     """A run that was closed long ago is opened again, as a new one."""
     original = StateMachine._open_run
 
-    def open_run(self: StateMachine, command: OpenRun) -> Run | Rejection:
+    def open_run(self: StateMachine, command: OpenRunCommand) -> Run | Rejection:
         session = self.state.sessions.get(command.session)
         if session is not None:
             session.forgotten = -1
         return original(self, command)
 
-    with _applying(OpenRun, open_run):
+    with _applying(OpenRunCommand, open_run):
         yield
 
 

@@ -24,7 +24,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft import snapshots
 from samelog.sequencer.raft import store as raft_store
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.commands import CreateTopic
+from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
@@ -167,7 +167,9 @@ class World:
                 settings = {"retention.bytes": str(self.options.retention_bytes)}
                 if self.options.copies:
                     settings[ARCHIVE_COPY] = SEGMENTS
-                command = CreateTopic(uuid.uuid4().hex, name, self.options.partitions, settings, 0)
+                command = CreateTopicCommand(
+                    uuid.uuid4().hex, name, self.options.partitions, settings, 0
+                )
                 self.loop.call_in(process, 0.0, _propose, node, command)
         if missing:
             self.later(0.2, self._create_topics)
@@ -239,7 +241,7 @@ class _Handler(logging.Handler):
             world.violated(violation)
 
 
-def _propose(node: Node, command: CreateTopic) -> None:
+def _propose(node: Node, command: CreateTopicCommand) -> None:
     """Whether it is committed is looked at later."""
     with suppress(NotLeader):
         node.raft.group.propose([command])[1].add_done_callback(lambda future: future.exception())

@@ -19,14 +19,14 @@ from samelog.format import _kernels as kernels
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CloseRun,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Merge,
     NodeStarted,
-    OpenInput,
-    OpenRun,
+    OpenInputCommand,
+    OpenRunCommand,
     Range,
-    RetireSession,
+    RetireSessionCommand,
     Sequence5,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -123,9 +123,9 @@ def commands() -> list[AnyCommand]:
     """A life of a topic and a session."""
     part = Range(1, 0, 0, 0, 100, 3, 100, 12345)
     return [
-        CreateTopic("t", "flights", 2, {"segment.bytes": "65536"}, 5),
-        OpenRun("s", "dir", "samelog://publisher/s", 0, "run", "twin", 1),
-        OpenInput("s", "t", 0),
+        CreateTopicCommand("t", "flights", 2, {"segment.bytes": "65536"}, 5),
+        OpenRunCommand("s", "dir", "samelog://publisher/s", 0, "run", "twin", 1),
+        OpenInputCommand("s", "t", 0),
         Merge(
             1,
             0,
@@ -140,8 +140,8 @@ def commands() -> list[AnyCommand]:
         ),
         CloseRun("s", "run"),
         NodeStarted("rt-sequencer-0", 2),
-        RetireSession("s"),
-        DeleteTopic("t"),
+        RetireSessionCommand("s"),
+        DeleteTopicCommand("t"),
     ]
 
 

@@ -17,7 +17,7 @@ from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.runtime.network.connection import Connection
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopic
+from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.wire.frames import FrameType, encode_frame
 from samelog.wire.messages import Hello, Role
 from tests.golden.facts import facts
@@ -72,7 +72,9 @@ async def use(nodes: list[Node], cluster: LocalCluster, path: Path) -> None:
     """Publish into two partitions, more than a segment, and read it all."""
     leader = await leader_of(nodes)
     now_ms = leader.member.clock.wall_ms()
-    await leader.raft.proposer.propose(CreateTopic("golden-topic", "golden", 2, SETTINGS, now_ms))
+    await leader.raft.proposer.propose(
+        CreateTopicCommand("golden-topic", "golden", 2, SETTINGS, now_ms)
+    )
     await asyncio.to_thread(publish_and_read, cluster, path)
     late = Session("late", "golden")
     await late.send(nodes, batch(b"in the second segment"))

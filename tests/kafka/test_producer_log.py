@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.producer_log import NOT_TAKEN, ProducerLog
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CloseRun, CreateTopic, DeleteTopic
+from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import Topic
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S
@@ -19,7 +19,7 @@ from tests.sequencer.cluster import leader_of, merged, run_with, until
 
 
 async def make_topic(node: Node) -> Topic:
-    await node.raft.proposer.propose(CreateTopic(uuid.uuid4().hex, "t", 1, {}, 1))
+    await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, {}, 1))
     topic = node.raft.replica.machine.topic_named("t")
     assert topic is not None
     return topic
@@ -96,7 +96,7 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        _, deleting = node.raft.group.propose([DeleteTopic(topic.topic_id)])
+        _, deleting = node.raft.group.propose([DeleteTopicCommand(topic.topic_id)])
         future = log.append(topic, 0, memoryview(batch(b"x")), 1)
         await deleting
         found = await outcome(future)

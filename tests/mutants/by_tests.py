@@ -30,14 +30,14 @@ from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state import sequences
 from samelog.sequencer.state.commands import (
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Expire,
     Merge,
-    OpenRun,
-    RetireSession,
+    OpenRunCommand,
+    RetireSessionCommand,
     Verdict,
-    VoidRecords,
+    VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
@@ -71,11 +71,11 @@ def no_void_batches() -> Iterator[None]:
 def void_anything() -> Iterator[None]:
     """Any offsets can be given up, planned or not, and twice."""
 
-    def void(self: StateMachine, command: VoidRecords) -> VoidRecords:
+    def void(self: StateMachine, command: VoidRecordsCommand) -> VoidRecordsCommand:
         self.state.partitions[command.partition].voids.append(command)
         return command
 
-    with patch.dict(state._APPLY, {VoidRecords: void}):
+    with patch.dict(state._APPLY, {VoidRecordsCommand: void}):
         yield
 
 
@@ -125,13 +125,13 @@ def topics_are_their_names() -> Iterator[None]:
         gone[found.name] = found
         return found
 
-    def revive(self: StateMachine, command: CreateTopic) -> Any:
+    def revive(self: StateMachine, command: CreateTopicCommand) -> Any:
         made: Any = create(self, command)
         if command.name in gone:
             made.partition_numbers = gone[command.name].partition_numbers
         return made
 
-    with patch.dict(state._APPLY, {DeleteTopic: note, CreateTopic: revive}):
+    with patch.dict(state._APPLY, {DeleteTopicCommand: note, CreateTopicCommand: revive}):
         yield
 
 
@@ -154,12 +154,12 @@ def expire_open_runs() -> Iterator[None]:
     """A session expires though its publisher may come back with records."""
     original = StateMachine._open_run
 
-    def open_run(self: StateMachine, command: OpenRun) -> Any:
+    def open_run(self: StateMachine, command: OpenRunCommand) -> Any:
         run = original(self, command)
         self.state.sessions[command.session].idle_since_ms = 0
         return run
 
-    with patch.dict(state._APPLY, {OpenRun: open_run}):
+    with patch.dict(state._APPLY, {OpenRunCommand: open_run}):
         yield
 
 
@@ -168,13 +168,13 @@ def retire_without_a_fence() -> Iterator[None]:
     """The old directory of a session that was retired is let in again."""
     original = StateMachine._retire_session
 
-    def retire(self: StateMachine, command: RetireSession) -> Any:
+    def retire(self: StateMachine, command: RetireSessionCommand) -> Any:
         found = original(self, command)
         if isinstance(found, Session):
             found.fenced_ids.clear()
         return found
 
-    with patch.dict(state._APPLY, {RetireSession: retire}):
+    with patch.dict(state._APPLY, {RetireSessionCommand: retire}):
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand, OpenRunCommand
 from samelog.sequencer.state.machine import StateMachine
 from tests.sequencer.cluster import leader_of, run_with, until
 
@@ -19,9 +19,9 @@ def test_bytes_that_rotted_here_are_left_to_another_leader_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = StateMachine()
-    machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
-    machine.apply(OpenRun("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
-    machine.apply(OpenInput("s", "a" * 32, 0))
+    machine.apply(CreateTopicCommand("a" * 32, "t", 1, {}, 0))
+    machine.apply(OpenRunCommand("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenInputCommand("s", "a" * 32, 0))
     damaged = {7: "of an input that is gone"}
     changes = Changes(
         0,

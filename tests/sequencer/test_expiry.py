@@ -7,11 +7,11 @@ import pytest
 from samelog.config.tables.node import Expiry
 from samelog.sequencer.state.commands import (
     CloseRun,
-    CreateTopic,
+    CreateTopicCommand,
     Expire,
     Merge,
-    OpenInput,
-    OpenRun,
+    OpenInputCommand,
+    OpenRunCommand,
     Range,
     Sequence5,
 )
@@ -25,10 +25,10 @@ EXPIRY = Expiry(producers_s=10, sessions_s=100)
 def machine() -> StateMachine:
     """A producer id last used at 1 s, a session that ended at 2 s, and one that did not."""
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "t", 1, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "t", 1, {}, 1))
     for session in ("ended", "open"):
-        machine.apply(OpenRun(session, session, "i", 0, session, None, None))
-        machine.apply(OpenInput(session, "t1", 0))
+        machine.apply(OpenRunCommand(session, session, "i", 0, session, None, None))
+        machine.apply(OpenInputCommand(session, "t1", 0))
     part = Range(1, 0, 0, 0, 10, 1, 10, 7)
     machine.apply(Merge(1, 0, 1, 1_000, False, [part], sequences=[Sequence5(7, 0, 0, 0, 0)]))
     machine.apply(CloseRun("ended", "ended", 2_000))

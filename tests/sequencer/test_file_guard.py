@@ -11,7 +11,7 @@ from samelog.admin.answers import NodeState
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopic
+from samelog.sequencer.state.commands import CreateTopicCommand
 from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
 
 BATCH = batch(b"x" * 40_000)
@@ -22,7 +22,7 @@ async def write(nodes: list[Node], session: Session, count: int) -> None:
     """Send so many batches of one record, each merged by itself everywhere."""
     if not nodes[0].raft.replica.machine.state.topics:
         settings = {"segment.bytes": "65536"}
-        await nodes[0].raft.proposer.propose(CreateTopic("0" * 32, "t", 1, settings, 1))
+        await nodes[0].raft.proposer.propose(CreateTopicCommand("0" * 32, "t", 1, settings, 1))
     for _ in range(count):
         goal = offset(nodes[0]) + 1
         await session.send(nodes, BATCH)

@@ -15,7 +15,7 @@ from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import Group
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import RetireSession
+from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         before = list(applied.indexes)
         syncer.fails = True
-        group.propose([RetireSession("s")])
+        group.propose([RetireSessionCommand("s")])
         with pytest.raises(DiskFault):
             await group.sync_now()
         with pytest.raises(DiskFault):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     decode_commands,
     encode_commands,
 )
@@ -65,8 +65,8 @@ def commit(group: str, partition: int, offset: int, at_ms: int = 1) -> CommitOff
 @pytest.fixture
 def machine() -> StateMachine:
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "flights", 2, {}, 1))
-    machine.apply(CreateTopic("t2", "weather", 1, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "flights", 2, {}, 1))
+    machine.apply(CreateTopicCommand("t2", "weather", 1, {}, 1))
     return machine
 
 
@@ -92,9 +92,9 @@ def test_a_generation_never_falls(machine: StateMachine) -> None:
 def test_a_deleted_topic_takes_its_offsets(machine: StateMachine) -> None:
     for partition in (1, 2, 3):
         machine.apply(commit("g", partition, 7))
-    machine.apply(DeleteTopic("t1"))
+    machine.apply(DeleteTopicCommand("t1"))
     assert committed(machine) == {3: 7}
-    machine.apply(CreateTopic("t3", "flights", 2, {}, 1))
+    machine.apply(CreateTopicCommand("t3", "flights", 2, {}, 1))
     machine.apply(commit("g", 1, 9))  # it was on its way when the topic went
     assert committed(machine) == {3: 7}
 
@@ -187,7 +187,7 @@ commands = st.one_of(
     ),
     st.builds(DropOffsets, st.lists(st.tuples(names, numbers, st.integers(-1, 3)), max_size=3)),
     st.builds(DeleteGroups, st.lists(names, max_size=2), st.booleans()),
-    st.just(DeleteTopic("t1")),
+    st.just(DeleteTopicCommand("t1")),
 )
 
 
@@ -197,8 +197,8 @@ def test_a_node_that_restarts_anywhere_has_the_same_groups(
 ) -> None:
     steady, restarted = StateMachine(), StateMachine()
     for machine in (steady, restarted):
-        machine.apply(CreateTopic("t1", "flights", 2, {}, 1))
-        machine.apply(CreateTopic("t2", "weather", 1, {}, 1))
+        machine.apply(CreateTopicCommand("t1", "flights", 2, {}, 1))
+        machine.apply(CreateTopicCommand("t2", "weather", 1, {}, 1))
     for index, command in enumerate(decode_commands(encode_commands(history))):
         if index == restart:
             restarted = StateMachine.decode(restarted.encode())

@@ -141,12 +141,12 @@ def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> No
 def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
     from samelog.admin.requests import GetStatus
     from samelog.sequencer.admin.status import cluster_status
-    from samelog.sequencer.state.commands import SetMaintenance
+    from samelog.sequencer.state.commands import SetMaintenanceCommand
 
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)
         until_ms = old.member.clock.wall_ms() + 60_000
-        await old.raft.proposer.propose(SetMaintenance(old.member.config.name, until_ms))
+        await old.raft.proposer.propose(SetMaintenanceCommand(old.member.config.name, until_ms))
         await until(lambda: not old.raft.group.is_leader, "another leads")
         leader = await leader_of(nodes)
         await until(lambda: bool(leader.raft.replica.machine.state.maintenance), "all know")

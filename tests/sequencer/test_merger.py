@@ -13,7 +13,7 @@ from samelog.format.compression import decompress
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.merger import PartitionMerger
-from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecords
+from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 
@@ -246,7 +246,7 @@ def test_void_batches_stand_for_what_nobody_has(tmp_path: Path, sessions: Sessio
     sessions.lost.add(2)
     run(merger)
     assert (merger.log.next_offset, merger.missing is None) == (3, False)
-    merger.voids[3] = VoidRecords(1, 3, 7, segment=0, epoch=5, timestamp=9, at_ms=1)
+    merger.voids[3] = VoidRecordsCommand(1, 3, 7, segment=0, epoch=5, timestamp=9, at_ms=1)
     run(merger)
     assert (merger.log.next_offset, merger.missing) == (9, None)
     assert not list(merger.pending)
@@ -257,6 +257,6 @@ def test_void_batches_stand_for_what_nobody_has(tmp_path: Path, sessions: Sessio
 def test_void_batches_need_no_instruction(tmp_path: Path, sessions: Sessions) -> None:
     """It may be executed, and its bytes lost later."""
     merger = make(tmp_path, sessions)
-    merger.voids[0] = VoidRecords(1, 0, 4, segment=0, epoch=5, timestamp=9, at_ms=1)
+    merger.voids[0] = VoidRecordsCommand(1, 0, 4, segment=0, epoch=5, timestamp=9, at_ms=1)
     run(merger)
     assert merger.log.next_offset == 4

@@ -19,7 +19,7 @@ from samelog.runtime.errors import TlsFault
 from samelog.runtime.network import tls
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import AnyCommand, DeleteTopic
+from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.session.log import InputLog
@@ -356,7 +356,7 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) 
         await until(lambda: offset(node) == 1, "merged")
         topic = node.raft.replica.machine.topic_named("t")
         assert topic is not None
-        await node.raft.proposer.propose(DeleteTopic(topic.topic_id))
+        await node.raft.proposer.propose(DeleteTopicCommand(topic.topic_id))
         await Session("b").send(nodes, batch(b"new", b"newer"))
         await until(lambda: all(offset(each) == 2 for each in nodes), "merged again")
         kept.append(merged(node))

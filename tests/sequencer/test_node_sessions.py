@@ -12,7 +12,7 @@ from samelog.sequencer.ingest.node_sessions import (
     node_of,
     session_of,
 )
-from samelog.sequencer.state.commands import CloseRun, OpenRun
+from samelog.sequencer.state.commands import CloseRun, OpenRunCommand
 from samelog.sequencer.state.machine import StateMachine
 
 
@@ -38,8 +38,10 @@ class World:
         self.there = {1, 2}
         self.ended: list[tuple[str, str]] = []
         for node in (1, 2):
-            self.machine.apply(OpenRun(f"kafka-{node}", "id", "i", 0, f"run{node}", None, None))
-        self.machine.apply(OpenRun("ewr", "id", "i", 0, "native", None, None))
+            self.machine.apply(
+                OpenRunCommand(f"kafka-{node}", "id", "i", 0, f"run{node}", None, None)
+            )
+        self.machine.apply(OpenRunCommand("ewr", "id", "i", 0, "native", None, None))
         self.keeper = RunKeeper(
             self.machine,
             lambda node: node in self.there,

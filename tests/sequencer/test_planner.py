@@ -16,10 +16,10 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.planner import Planner, PlannerLimits, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
-    CreateTopic,
+    CreateTopicCommand,
     Merge,
-    OpenInput,
-    OpenRun,
+    OpenInputCommand,
+    OpenRunCommand,
     Verdict,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -73,7 +73,7 @@ class World:
 
     def __init__(self, sessions: str = "ab", **limits: int) -> None:
         self.machine = StateMachine()
-        self.machine.apply(CreateTopic("t", "flights", 1, {}, 0))
+        self.machine.apply(CreateTopicCommand("t", "flights", 1, {}, 0))
         self.bytes = Bytes()
         self.planner = Planner(self.machine, PlannerLimits(**limits))
         self.index = 0
@@ -82,8 +82,8 @@ class World:
             self.open(name)
 
     def open(self, name: str, dedup_id: str | None = None, base: int | None = None) -> None:
-        self.machine.apply(OpenRun(name, name, "i", 0, name, dedup_id, base))
-        self.machine.apply(OpenInput(name, "t", 0))
+        self.machine.apply(OpenRunCommand(name, name, "i", 0, name, dedup_id, base))
+        self.machine.apply(OpenInputCommand(name, "t", 0))
 
     def plan(self) -> list[Merge]:
         merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=TERM, now_ms=1000)

@@ -7,11 +7,11 @@ import pytest
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Merge,
-    OpenInput,
-    OpenRun,
+    OpenInputCommand,
+    OpenRunCommand,
     Range,
     Sequence5,
     decode_commands,
@@ -30,10 +30,10 @@ RESET = HardReset("r1", 77, 5)
 def machine() -> StateMachine:
     """Two topics; one record merged into partition 1, from byte 0 to 10 of input 1."""
     machine = StateMachine()
-    machine.apply(CreateTopic("a" * 32, "flights", 2, {"segment.bytes": "65536"}, 1))
-    machine.apply(CreateTopic("b" * 32, "other", 1, {}, 1))
-    machine.apply(OpenRun("ewr", "d1", "i", 0, "run", None, None))
-    machine.apply(OpenInput("ewr", "a" * 32, 0))
+    machine.apply(CreateTopicCommand("a" * 32, "flights", 2, {"segment.bytes": "65536"}, 1))
+    machine.apply(CreateTopicCommand("b" * 32, "other", 1, {}, 1))
+    machine.apply(OpenRunCommand("ewr", "d1", "i", 0, "run", None, None))
+    machine.apply(OpenInputCommand("ewr", "a" * 32, 0))
     machine.apply(merge(1, 0, 0, 10))
     machine.apply(CommitOffsets([("g", [(1, Offset(1, 3, "", 9))])]))
     return machine
@@ -120,9 +120,9 @@ def test_a_snapshot_and_an_entry_bring_it_along(machine: StateMachine) -> None:
 
 def test_a_topic_can_be_deleted_and_made_anew_after_it(machine: StateMachine) -> None:
     machine.apply(RESET)
-    machine.apply(DeleteTopic("a" * 32))
+    machine.apply(DeleteTopicCommand("a" * 32))
     assert machine.topic_named("flights") is None
-    machine.apply(CreateTopic("c" * 32, "flights", 1, {}, 1))
+    machine.apply(CreateTopicCommand("c" * 32, "flights", 1, {}, 1))
     flights = machine.topic_of_log("c" * 32)
     assert flights is not None
     assert flights.former_logs == []

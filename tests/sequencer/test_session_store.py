@@ -8,7 +8,7 @@ from typing import Any, cast
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand, OpenRunCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
@@ -18,9 +18,9 @@ from tests.cluster_sim.process import Process
 
 def machine_with_input() -> StateMachine:
     machine = StateMachine()
-    machine.apply(CreateTopic("a" * 32, "t", 1, {}, 0))
-    machine.apply(OpenRun("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
-    machine.apply(OpenInput("s", "a" * 32, 0))
+    machine.apply(CreateTopicCommand("a" * 32, "t", 1, {}, 0))
+    machine.apply(OpenRunCommand("s", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None))
+    machine.apply(OpenInputCommand("s", "a" * 32, 0))
     return machine
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Member,
     SetMembers,
     decode_commands,
@@ -17,7 +17,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import (
     AddPartitions,
     Advertised,
-    AlterTopic,
+    AlterTopicCommand,
     SetListeners,
 )
 from samelog.sequencer.state.types import Rejection
@@ -28,15 +28,15 @@ INSIDE = Advertised("inside", "host", 9092)
 @pytest.fixture
 def machine() -> StateMachine:
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "flights", 2, {"segment.bytes": "65536"}, 1))
-    machine.apply(CreateTopic("t2", "other", 1, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "flights", 2, {"segment.bytes": "65536"}, 1))
+    machine.apply(CreateTopicCommand("t2", "other", 1, {}, 1))
     return machine
 
 
 def test_they_survive_encoding() -> None:
     commands: list[AnyCommand] = [
         SetListeners(2, [INSIDE]),
-        AlterTopic("t1", {"a": "b"}, ["c"]),
+        AlterTopicCommand("t1", {"a": "b"}, ["c"]),
         AddPartitions("t1", 5),
     ]
     assert decode_commands(encode_commands(commands)) == commands
@@ -60,13 +60,15 @@ def test_partitions_are_never_taken_away(machine: StateMachine) -> None:
 
 
 def test_settings_are_set_and_unset(machine: StateMachine) -> None:
-    command = AlterTopic("t1", {"message.timestamp.type": "LogAppendTime"}, ["segment.bytes"])
+    command = AlterTopicCommand(
+        "t1", {"message.timestamp.type": "LogAppendTime"}, ["segment.bytes"]
+    )
     for _ in range(2):
         machine.apply(command)
     assert machine.state.topics["t1"].settings == {"message.timestamp.type": "LogAppendTime"}
 
 
-@pytest.mark.parametrize("command", [AlterTopic("t9", {}, []), AddPartitions("t9", 3)])
+@pytest.mark.parametrize("command", [AlterTopicCommand("t9", {}, []), AddPartitions("t9", 3)])
 def test_an_unknown_topic_is_said(machine: StateMachine, command: AnyCommand) -> None:
     outcome = machine.apply(command)
     assert isinstance(outcome, Rejection)
@@ -75,7 +77,7 @@ def test_an_unknown_topic_is_said(machine: StateMachine, command: AnyCommand) ->
 
 def test_a_deleted_topic_takes_added_partitions_along(machine: StateMachine) -> None:
     machine.apply(AddPartitions("t1", 4))
-    machine.apply(DeleteTopic("t1"))
+    machine.apply(DeleteTopicCommand("t1"))
     assert list(machine.state.partitions) == [3]
 
 

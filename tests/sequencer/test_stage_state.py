@@ -11,12 +11,12 @@ from samelog.sequencer.cluster.staging import StagedInput, ranges_of
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.state.commands import (
     CloseRun,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Merge,
-    OpenInput,
-    OpenRun,
-    PublishStage,
+    OpenInputCommand,
+    OpenRunCommand,
+    PublishStageCommand,
     Range,
     decode_commands,
     encode_commands,
@@ -33,10 +33,10 @@ EXPIRY = Expiry(producers_s=10, sessions_s=1_000_000)
 def machine() -> StateMachine:
     """Two staged sessions (inputs 1 and 2), and one that is not (input 3), in one partition."""
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "t", 1, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "t", 1, {}, 1))
     for session, stage in (("a", "sink"), ("b", "sink"), ("plain", None)):
-        machine.apply(OpenRun(session, session, "i", 0, f"run-{session}", None, None, stage))
-        machine.apply(OpenInput(session, "t1", 0))
+        machine.apply(OpenRunCommand(session, session, "i", 0, f"run-{session}", None, None, stage))
+        machine.apply(OpenInputCommand(session, "t1", 0))
     return machine
 
 
@@ -45,8 +45,10 @@ def merge(base: int, number: int, *, start: int = 0) -> Merge:
     return Merge(1, base, 3, 1000, False, [part])
 
 
-def publish(*merges: Merge, batch: int = 0, writer: str = "q", names: str = "ab") -> PublishStage:
-    return PublishStage(
+def publish(
+    *merges: Merge, batch: int = 0, writer: str = "q", names: str = "ab"
+) -> PublishStageCommand:
+    return PublishStageCommand(
         "sink", writer, batch, [(name, f"run-{name}") for name in names], list(merges), 5
     )
 
@@ -79,7 +81,7 @@ def test_a_batch_is_published_whole(machine: StateMachine) -> None:
         (publish(merge(0, 3), names="plain"), "UNKNOWN_RUN"),
     ],
 )
-def test_or_not_at_all(machine: StateMachine, command: PublishStage, code: str) -> None:
+def test_or_not_at_all(machine: StateMachine, command: PublishStageCommand, code: str) -> None:
     before = machine.encode()
     outcome = machine.apply(command)
     assert isinstance(outcome, Rejection)
@@ -100,7 +102,7 @@ def test_a_batch_that_comes_again_is_dropped(machine: StateMachine) -> None:
 
 
 def test_a_deleted_topic_takes_no_batch(machine: StateMachine) -> None:
-    machine.apply(DeleteTopic("t1"))
+    machine.apply(DeleteTopicCommand("t1"))
     outcome = machine.apply(publish(merge(0, 1), names="a"))
     assert isinstance(outcome, Rejection)
     assert outcome.code == "UNKNOWN_TOPIC"
@@ -109,7 +111,7 @@ def test_a_deleted_topic_takes_no_batch(machine: StateMachine) -> None:
 def test_a_staged_session_has_one_run_and_is_forgotten_with_it(machine: StateMachine) -> None:
     machine.apply(publish(merge(0, 1), names="a"))
     machine.apply(CloseRun("b", "run-b", 6))
-    another = machine.apply(OpenRun("b", "b", "i", 1, "another", None, None, "sink"))
+    another = machine.apply(OpenRunCommand("b", "b", "i", 1, "another", None, None, "sink"))
     assert isinstance(another, Rejection)
     assert due(machine, 7, EXPIRY, is_released=lambda entry: False) is not None  # b: given up
     command = due(machine, 7, EXPIRY, is_released=lambda entry: entry.number == 1)
@@ -147,9 +149,9 @@ def test_the_planner_leaves_what_is_held_and_plans_it_when_published(
 
 def test_what_cannot_be_merged_is_said() -> None:
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "t", 1, {}, 1))
-    machine.apply(OpenRun("a", "a", "i", 0, "r", None, None, "sink"))
-    machine.apply(OpenInput("a", "t1", 0))
+    machine.apply(CreateTopicCommand("t1", "t", 1, {}, 1))
+    machine.apply(OpenRunCommand("a", "a", "i", 0, "r", None, None, "sink"))
+    machine.apply(OpenInputCommand("a", "t1", 0))
     source = Bytes()
     source.put(1, records(b"x", producer_id=4, producer_epoch=0, base_sequence=0))
     with pytest.raises(LogFormatError, match="producer id"):

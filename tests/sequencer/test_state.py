@@ -10,17 +10,17 @@ from samelog.sequencer.state.commands import (
     Checkpoint,
     CloseRun,
     CommandError,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Expire,
     Merge,
     NodeStarted,
-    OpenInput,
-    OpenRun,
+    OpenInputCommand,
+    OpenRunCommand,
     Range,
-    RetireSession,
+    RetireSessionCommand,
     Sequence5,
-    VoidRecords,
+    VoidRecordsCommand,
     decode_commands,
     encode_commands,
 )
@@ -30,16 +30,16 @@ from samelog.sequencer.state.types import Rejection
 
 def open_run(
     run_id: str, *, number: int = 0, session_id: str = "d1", identity: str = "i"
-) -> OpenRun:
-    return OpenRun("ewr", session_id, identity, number, run_id, None, None)
+) -> OpenRunCommand:
+    return OpenRunCommand("ewr", session_id, identity, number, run_id, None, None)
 
 
 @pytest.fixture
 def machine() -> StateMachine:
     machine = StateMachine()
-    machine.apply(CreateTopic("t1", "flights", 2, {}, 1))
+    machine.apply(CreateTopicCommand("t1", "flights", 2, {}, 1))
     machine.apply(open_run("r0"))
-    machine.apply(OpenInput("ewr", "t1", 0))
+    machine.apply(OpenInputCommand("ewr", "t1", 0))
     return machine
 
 
@@ -149,7 +149,7 @@ def test_another_identity_cannot_take_a_session(machine: StateMachine) -> None:
 def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
     machine: StateMachine,
 ) -> None:
-    machine.apply(RetireSession("ewr"))
+    machine.apply(RetireSessionCommand("ewr"))
     assert machine.apply(open_run("r9", session_id="d2", number=0)).number == 1
     answer = machine.apply(open_run("r0"))
     assert isinstance(answer, Rejection)
@@ -159,23 +159,23 @@ def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
 def test_a_retirement_that_comes_twice_spares_the_new_directory(machine: StateMachine) -> None:
     """A proposal whose fate is unknown is repeated."""
     old = machine.state.sessions["ewr"].session_id
-    machine.apply(RetireSession("ewr", old))
+    machine.apply(RetireSessionCommand("ewr", old))
     machine.apply(open_run("r9", session_id="d2", number=0))
-    machine.apply(RetireSession("ewr", old))
+    machine.apply(RetireSessionCommand("ewr", old))
     assert not machine.state.sessions["ewr"].retired
     assert machine.open_run_of("ewr") is not None
 
 
 def test_a_creation_that_comes_twice_is_one(machine: StateMachine) -> None:
-    command = CreateTopic("t9", "twice", 2, {}, 2)
+    command = CreateTopicCommand("t9", "twice", 2, {}, 2)
     assert machine.apply(command) is machine.apply(command)
     assert len(machine.state.topics["t9"].partition_numbers) == 2
 
 
 def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), sequences=[Sequence5(5, 0, 0, 0, 0)]))
-    machine.apply(DeleteTopic("t1"))
-    machine.apply(CreateTopic("t2", "flights", 1, {}, 2))
+    machine.apply(DeleteTopicCommand("t1"))
+    machine.apply(CreateTopicCommand("t2", "flights", 1, {}, 2))
     topic = machine.topic_named("flights")
     assert topic is not None
     assert topic.partition_numbers == [3]
@@ -199,7 +199,11 @@ def test_an_older_boot_is_refused(machine: StateMachine) -> None:
 def test_a_snapshot_is_the_whole_state(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), watermarks=[("d", 9)], unwrapped=[(1, 9)]))
     twin = StateMachine.decode(machine.encode())
-    for command in (merge(1, take(10, 12)), OpenInput("ewr", "t1", 1), CloseRun("ewr", "r0")):
+    for command in (
+        merge(1, take(10, 12)),
+        OpenInputCommand("ewr", "t1", 1),
+        CloseRun("ewr", "r0"),
+    ):
         twin.apply(command)
         machine.apply(command)
     assert twin.encode() == machine.encode()
@@ -210,8 +214,8 @@ def test_a_foreign_snapshot_is_refused() -> None:
         StateMachine.decode(b"nonsense")
 
 
-def void(first: int, behind: int) -> VoidRecords:
-    return VoidRecords(1, first, behind, segment=0, epoch=1, timestamp=2, at_ms=3)
+def void(first: int, behind: int) -> VoidRecordsCommand:
+    return VoidRecordsCommand(1, first, behind, segment=0, epoch=1, timestamp=2, at_ms=3)
 
 
 def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
@@ -246,7 +250,7 @@ def test_an_expired_session_refuses_its_late_senders_and_goes_on(machine: StateM
     assert late.code == "RUN_FORGOTTEN"
     assert isinstance(machine.apply(open_run("r1", number=1, identity="other")), Rejection)
     assert machine.apply(open_run("r1", number=1)).number == 1
-    assert machine.apply(OpenInput("ewr", "t1", 0)).number == 2
+    assert machine.apply(OpenInputCommand("ewr", "t1", 0)).number == 2
 
 
 def test_a_renumbered_run_does_not_get_an_expired_number(machine: StateMachine) -> None:

@@ -13,7 +13,7 @@ from samelog.config.values import parse_address
 from samelog.consensus import NotLeader
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
-from samelog.sequencer.state.commands import SetMaintenance
+from samelog.sequencer.state.commands import SetMaintenanceCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -52,7 +52,7 @@ async def set_maintenance(node: ServedNode, request: requests.SetMaintenance) ->
     """Any node can have this committed."""
     now_ms = node.member.clock.wall_ms()
     until_ms = now_ms + 1000 * request.seconds if request.seconds else 0
-    outcome = await node.raft.proposer.propose(SetMaintenance(request.node, until_ms))
+    outcome = await node.raft.proposer.propose(SetMaintenanceCommand(request.node, until_ms))
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.NOT_A_MEMBER, outcome.message, "samelog node list")
     return MaintenanceSet(request.node, until_ms)

@@ -24,7 +24,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.commands import RetireSession
+from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Session
 from samelog.wire.errors import FaultCode
@@ -37,7 +37,7 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
     """Have a session fenced. Raises ChangeRefused, TimeoutError."""
     known = node.logs.machine.state.sessions.get(request.session)
     session_id = "" if known is None else known.session_id
-    command = RetireSession(request.session, session_id, node.member.clock.wall_ms())
+    command = RetireSessionCommand(request.session, session_id, node.member.clock.wall_ms())
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, outcome.message)

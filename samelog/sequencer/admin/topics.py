@@ -23,7 +23,7 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state import commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopic as AlterTopicCommand
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
@@ -51,7 +51,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicInfo:
     _check_settings(request.settings)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
-    await _propose(node, commands.CreateTopic(uuid.uuid4().hex, *wanted, now_ms))
+    await _propose(node, commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms))
     return topic_info(find_topic(node, request.topic))
 
 
@@ -67,7 +67,7 @@ async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
     """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
     topic = find_topic(node, request.topic)
     found = topic_info(topic, topic_id=topic.topic_id)
-    outcome = await node.raft.proposer.propose(commands.DeleteTopic(topic.topic_id))
+    outcome = await node.raft.proposer.propose(commands.DeleteTopicCommand(topic.topic_id))
     if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
         raise _refused(outcome)
     return found

@@ -13,7 +13,7 @@ from samelog.format.batch import HEADER_BYTES, read_header
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import find_topic, partition_info
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.commands import VoidRecords
+from samelog.sequencer.state.commands import VoidRecordsCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -35,7 +35,7 @@ async def void_records(node: ServedNode, request: requests.VoidRecords) -> Recor
     return RecordsVoided(request.first_offset, request.next_offset)
 
 
-def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> VoidRecords:
+def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> VoidRecordsCommand:
     """Where the void goes is decided here, for all copies alike."""
     log = node.logs.merging.partitions[number].log
     epoch, timestamp = 0, -1
@@ -43,7 +43,7 @@ def _command(node: ServedNode, number: int, request: requests.VoidRecords) -> Vo
     if last is not None:
         header = read_header(log.read(last[0], last[1], HEADER_BYTES))
         epoch, timestamp = header.leader_epoch, header.max_timestamp
-    return VoidRecords(
+    return VoidRecordsCommand(
         number,
         request.first_offset,
         request.next_offset,

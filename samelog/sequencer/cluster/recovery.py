@@ -28,7 +28,7 @@ from samelog.sequencer.cluster.node_dir import (
 from samelog.sequencer.raft.replica import SnapshotBody, decode_body
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import (
-    DeleteTopic,
+    DeleteTopicCommand,
     Member,
     Merge,
     RecordEvent,
@@ -154,7 +154,7 @@ def _replay(machine: StateMachine, pending: list[Merge], data: bytes) -> list[Me
         outcome = machine.apply(command)
         if isinstance(command, Merge) and not isinstance(outcome, Rejection):
             pending.append(command)
-        elif isinstance(command, DeleteTopic):
+        elif isinstance(command, DeleteTopicCommand):
             pending = [m for m in pending if m.partition in machine.state.partitions]
     return pending
 

@@ -29,7 +29,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import Group, ProposalLost
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.commands import CloseRun, PublishStage, Range
+from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.stage_state import refused_batch
 from samelog.sequencer.state.types import Input, Rejection
@@ -222,14 +222,14 @@ class Staging:
 
     async def _propose(
         self, request: requests.PublishStage, ranges: Mapping[int, Sequence[Range]]
-    ) -> PublishStage | Rejection:
+    ) -> PublishStageCommand | Rejection:
         runs = [(run.session, run.run_id) for run in request.runs]
         name = request.stage, request.writer, request.batch
         now_ms = self._clock.wall_ms()
         future = self._coordinator.propose_stage(
-            ranges, lambda merges: PublishStage(*name, runs, merges, now_ms)
+            ranges, lambda merges: PublishStageCommand(*name, runs, merges, now_ms)
         )
-        outcome: PublishStage | Rejection = (await future)[0]
+        outcome: PublishStageCommand | Rejection = (await future)[0]
         return outcome
 
     # --- giving up --------------------------------------------------------------------------------

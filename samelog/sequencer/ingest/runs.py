@@ -23,7 +23,12 @@ from samelog.sequencer.ingest.node_sessions import check_owner
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.refusals import answered, refused
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.commands import AnyCommand, CreateTopic, OpenInput, OpenRun
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    CreateTopicCommand,
+    OpenInputCommand,
+    OpenRunCommand,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Run, Topic
 from samelog.wire.errors import FaultCode
@@ -74,7 +79,9 @@ class RunIntake(ABC):
     ) -> OpenedRun:
         """Claim or find a run. An older run of the session is ended first. Raises Refused."""
         check_owner(identity, check_session_name(session))
-        command = OpenRun(session, session_id, identity, run, run_id, dedup_id, dedup_base, stage)
+        command = OpenRunCommand(
+            session, session_id, identity, run, run_id, dedup_id, dedup_base, stage
+        )
         if self._is_known(command):
             return self._opened(self._known_run(session, run_id))
         self._quotas.check_session(identity, session)
@@ -89,7 +96,7 @@ class RunIntake(ABC):
                 raise refused(outcome)
             await self._close_open_run(command, deadline)
 
-    def _is_known(self, command: OpenRun) -> bool:
+    def _is_known(self, command: OpenRunCommand) -> bool:
         """Whether the run is in the replicated state already, of the same directory and owner."""
         session = self._machine.state.sessions.get(command.session)
         if session is None or session.identity != command.identity:
@@ -114,7 +121,7 @@ class RunIntake(ABC):
                 ends[name, partition.index] = (roll, byte)
         return OpenedRun(run.number, run.closed, ends)
 
-    async def _close_open_run(self, wanted: OpenRun, deadline: float) -> None:
+    async def _close_open_run(self, wanted: OpenRunCommand, deadline: float) -> None:
         """A newer run wants to start: end the open one at what reached the cluster, and wait for
         its close. It may have been started through another node meanwhile, and even be closed:
         then the open one is the newer.
@@ -149,7 +156,7 @@ class RunIntake(ABC):
         run = self._known_run(session, run_id)
         if entry is None and not run.closed:
             self._quotas.check_partition(session)
-            outcome = await self._propose(OpenInput(session, known.topic_id, partition))
+            outcome = await self._propose(OpenInputCommand(session, known.topic_id, partition))
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
             entry = self._find_entry(session, run_id, known.topic_id, partition)
@@ -171,7 +178,7 @@ class RunIntake(ABC):
                 await self._proposer.catch_up()
             topic = self._machine.topic_named(name)
         if topic is None and self._auto_create_topics and 0 <= partition < 1024:
-            command = CreateTopic(
+            command = CreateTopicCommand(
                 uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
             )
             await self._propose(command)

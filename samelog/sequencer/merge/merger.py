@@ -23,7 +23,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, max_timestamp, slice_batch
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecords
+from samelog.sequencer.state.commands import Merge, Range, Verdict, VoidRecordsCommand
 from samelog.store.merged.log import MergedLog
 
 SAMPLE_RECORDS = 4096
@@ -68,7 +68,7 @@ class PartitionMerger:
         """Offset -> running checksum, at the ends of some instructions, the same ones on every
         node.
         """
-        self.voids: dict[int, VoidRecords] = {}
+        self.voids: dict[int, VoidRecordsCommand] = {}
         """By their first offset: records that void batches stand for."""
         self.newest_ms = 0
         """The newest timestamp of the first batch that was appended last."""
@@ -131,7 +131,7 @@ class PartitionMerger:
             raise InvariantError(f"partition {self.number}: instruction without a step")
         return self._execute(self.pending[0], self._steps[0], done)
 
-    def _fill(self, void: VoidRecords) -> int:
+    def _fill(self, void: VoidRecordsCommand) -> int:
         self.missing = None
         return self.log.append_void(
             void.records, segment_base=void.segment, epoch=void.epoch, timestamp=void.timestamp

@@ -25,7 +25,7 @@ from samelog.replicator.pull.listening import Listening
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
-from samelog.sequencer.state.commands import Merge, VoidRecords
+from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Topic
 from samelog.store.disk.disk_errors import NoSpace
@@ -365,7 +365,7 @@ def gone_log(name: str, successor: Topic | None) -> Refused:
     return Refused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
 
 
-def _agrees(log: MergedLog, void: VoidRecords) -> bool:
+def _agrees(log: MergedLog, void: VoidRecordsCommand) -> bool:
     """Whether a merged log begins behind a void, ends before it where it can go on, or has it."""
     first = void.base_offset
     if not log.start_offset <= first <= log.next_offset:

@@ -28,7 +28,7 @@ from samelog.sequencer.state.commands import (
     Checkpoint,
     CloseRun,
     Merge,
-    PublishStage,
+    PublishStageCommand,
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -257,7 +257,7 @@ class Coordinator:
     def propose_stage(
         self,
         ranges: Mapping[int, Sequence[Range]],
-        make: Callable[[list[Merge]], PublishStage],
+        make: Callable[[list[Merge]], PublishStageCommand],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
         now_ms = self._clock.wall_ms()

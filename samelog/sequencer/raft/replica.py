@@ -30,15 +30,15 @@ from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
     CloseRun,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Expire,
     Merge,
-    OpenRun,
-    PublishStage,
-    RetireSession,
+    OpenRunCommand,
+    PublishStageCommand,
+    RetireSessionCommand,
     SetMembers,
-    VoidRecords,
+    VoidRecordsCommand,
     decode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
@@ -132,7 +132,7 @@ class Replica:
         outcomes = [self._apply(command) for command in commands]
         self.applied_index = entry.index
         rejected = Rejection in map(type, outcomes) and any(
-            isinstance(command, Merge | PublishStage) and isinstance(outcome, Rejection)
+            isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
             for command, outcome in zip(commands, outcomes, strict=True)
         )
         self._events.entry_applied(entry.index, commands, rejected=rejected)
@@ -141,7 +141,7 @@ class Replica:
         return outcomes
 
     def _apply(self, command: AnyCommand) -> Any:
-        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopic) else []
+        gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopicCommand) else []
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
@@ -150,20 +150,20 @@ class Replica:
             return outcome
         if isinstance(command, Merge):
             self._merged(command)
-        elif isinstance(command, CreateTopic | DeleteTopic | AddPartitions):
+        elif isinstance(command, CreateTopicCommand | DeleteTopicCommand | AddPartitions):
             self._topic_changed(gone)
-        elif isinstance(command, OpenRun | CloseRun | RetireSession):
+        elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
         elif isinstance(command, SetMembers):
             self._events.members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
-        elif isinstance(command, VoidRecords):
+        elif isinstance(command, VoidRecordsCommand):
             self._merging.follow_voids(self.machine, command.partition)
         elif isinstance(command, ArchiveCommand):
             self._events.records_archived(command)
-        elif isinstance(command, PublishStage):
+        elif isinstance(command, PublishStageCommand):
             self._published(command)
         elif isinstance(command, Expire):
             self._inputs_expired(command, outcome)
@@ -171,7 +171,7 @@ class Replica:
             self._reset(command)
         return outcome
 
-    def _published(self, command: PublishStage) -> None:
+    def _published(self, command: PublishStageCommand) -> None:
         for merge in command.merges:
             self._merged(merge)
         for session, _ in command.runs:
@@ -189,7 +189,7 @@ class Replica:
 
     def _newest_run(self, command: AnyCommand) -> tuple[str, bool] | None:
         """(run id, closed) of the newest run of the session that a command is about."""
-        if not isinstance(command, OpenRun | CloseRun | RetireSession):
+        if not isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
             return None
         session = self.machine.state.sessions.get(command.session)
         run = session.runs[-1] if session is not None and session.runs else None
@@ -227,7 +227,7 @@ class Replica:
         partition = self._merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
 
-    def _inputs_of_topic(self, command: DeleteTopic) -> list[GoneInput]:
+    def _inputs_of_topic(self, command: DeleteTopicCommand) -> list[GoneInput]:
         """The inputs of a topic that is about to go."""
         state = self.machine.state
         topic = state.topics.get(command.topic_id)

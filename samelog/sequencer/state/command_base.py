@@ -9,4 +9,7 @@ import msgspec
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag_field="t"):
-    """Base of all commands; the tag is their number on disk and on the wire."""
+    """Base of all commands; the tag is their number on disk and on the wire.
+
+    A command's name ends in Command where a request or a message has the same name without it.
+    """

@@ -39,7 +39,7 @@ class CommandError(Exception):
     """A Raft entry's payload that no version of samelog known here has written."""
 
 
-class CreateTopic(Command, frozen=True, tag=1):
+class CreateTopicCommand(Command, frozen=True, tag=1):
     """Bind a new topic id to a name that no living topic has."""
 
     topic_id: str
@@ -49,13 +49,13 @@ class CreateTopic(Command, frozen=True, tag=1):
     at_ms: int
 
 
-class DeleteTopic(Command, frozen=True, tag=2):
+class DeleteTopicCommand(Command, frozen=True, tag=2):
     """End a topic: its inputs are let go, its name is free again."""
 
     topic_id: str
 
 
-class OpenRun(Command, frozen=True, tag=3):
+class OpenRunCommand(Command, frozen=True, tag=3):
     """Claim a run number for a run id; the first claim wins, later ones get the next free one."""
 
     session: str
@@ -68,7 +68,7 @@ class OpenRun(Command, frozen=True, tag=3):
     stage: str | None = None
 
 
-class OpenInput(Command, frozen=True, tag=4):
+class OpenInputCommand(Command, frozen=True, tag=4):
     """Give a session's part of one partition its input number."""
 
     session: str
@@ -166,7 +166,7 @@ class Checkpoint(Command, frozen=True, tag=7):
     values: list[tuple[int, int, int]]
 
 
-class RetireSession(Command, frozen=True, tag=8):
+class RetireSessionCommand(Command, frozen=True, tag=8):
     """Fence a session's directory `session_id` (empty: the present one) and close its runs: another
     directory may take the name over.
     """
@@ -208,7 +208,7 @@ class SetMembers(Command, frozen=True, tag=10):
     members: list[Member]
 
 
-class SetMaintenance(Command, frozen=True, tag=11):
+class SetMaintenanceCommand(Command, frozen=True, tag=11):
     """A node is worked on until a time (wall clock, ms), and not failed; 0 ends that."""
 
     node: str
@@ -225,7 +225,7 @@ class RecordEvent(Command, frozen=True, tag=12):
     text: str
 
 
-class VoidRecords(Command, frozen=True, tag=13):
+class VoidRecordsCommand(Command, frozen=True, tag=13):
     """Offsets [base_offset, next_offset) of a partition are filled with void batches, in the
     segment that begins at `segment`, with the epoch and highest timestamp of the batch before: no
     node has the records that committed instructions put there.
@@ -254,7 +254,7 @@ class Expire(Command, frozen=True, tag=14):
     sessions: list[tuple[str, int]]
 
 
-class PublishStage(Command, frozen=True, tag=16):
+class PublishStageCommand(Command, frozen=True, tag=16):
     """Publish what was staged as `stage` for one batch of a writer: the open runs (session, run id)
     that hold it are merged by these instructions, all of them or none, and closed.
     """
@@ -268,22 +268,22 @@ class PublishStage(Command, frozen=True, tag=16):
 
 
 AnyCommand = (
-    CreateTopic
-    | DeleteTopic
-    | OpenRun
-    | OpenInput
+    CreateTopicCommand
+    | DeleteTopicCommand
+    | OpenRunCommand
+    | OpenInputCommand
     | CloseRun
     | Merge
     | Checkpoint
-    | RetireSession
+    | RetireSessionCommand
     | NodeStarted
     | SetMembers
-    | SetMaintenance
+    | SetMaintenanceCommand
     | RecordEvent
-    | VoidRecords
+    | VoidRecordsCommand
     | Expire
     | ArchiveCommand
-    | PublishStage
+    | PublishStageCommand
     | SettingCommand
     | ResetCommand
     | GroupCommand

@@ -23,19 +23,19 @@ from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
     CloseRun,
-    CreateTopic,
-    DeleteTopic,
+    CreateTopicCommand,
+    DeleteTopicCommand,
     Expire,
     Merge,
     NodeStarted,
-    OpenInput,
-    OpenRun,
-    PublishStage,
+    OpenInputCommand,
+    OpenRunCommand,
+    PublishStageCommand,
     Range,
     RecordEvent,
-    RetireSession,
+    RetireSessionCommand,
     Verdict,
-    VoidRecords,
+    VoidRecordsCommand,
 )
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
@@ -146,7 +146,7 @@ class StateMachine:
 
     # --- topics -----------------------------------------------------------------------------------
 
-    def _create_topic(self, command: CreateTopic) -> Topic | Rejection:
+    def _create_topic(self, command: CreateTopicCommand) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
@@ -161,7 +161,7 @@ class StateMachine:
         self.state.names[command.name] = self._by_log[topic.log_id] = command.topic_id
         return topic
 
-    def _delete_topic(self, command: DeleteTopic) -> Topic | Rejection:
+    def _delete_topic(self, command: DeleteTopicCommand) -> Topic | Rejection:
         topic = self.state.topics.pop(command.topic_id, None)
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
@@ -183,7 +183,7 @@ class StateMachine:
 
     # --- sessions ---------------------------------------------------------------------------------
 
-    def _open_run(self, command: OpenRun) -> Run | Rejection:
+    def _open_run(self, command: OpenRunCommand) -> Run | Rejection:
         session = self.state.sessions.get(command.session)
         refusal = self._claim_session(session, command)
         if refusal is not None:
@@ -205,7 +205,7 @@ class StateMachine:
             return Rejection("RUN_OPEN", f"session {command.session!r} has an open run")
         return self._start_run(session, command)
 
-    def _claim_session(self, session: Session | None, command: OpenRun) -> Rejection | None:
+    def _claim_session(self, session: Session | None, command: OpenRunCommand) -> Rejection | None:
         """Whether this directory may speak for the session; takes over a retired one."""
         if session is None:
             return None
@@ -226,7 +226,7 @@ class StateMachine:
         session.forgotten = -1  # another directory, with numbers of its own
         return None
 
-    def _start_run(self, session: Session, command: OpenRun) -> Run:
+    def _start_run(self, session: Session, command: OpenRunCommand) -> Run:
         free = session.runs[-1].number + 1 if session.runs else session.next_run
         run = Run(
             run_id=command.run_id,
@@ -246,7 +246,7 @@ class StateMachine:
             entry.last_id = None
         return run
 
-    def _open_input(self, command: OpenInput) -> Input | Rejection:
+    def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
         partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
         if partition is None:
@@ -279,7 +279,7 @@ class StateMachine:
             self.state.sessions[command.session].idle_since_ms = command.at_ms
         return run
 
-    def _retire_session(self, command: RetireSession) -> Session | Rejection:
+    def _retire_session(self, command: RetireSessionCommand) -> Session | Rejection:
         session = self.state.sessions.get(command.session)
         if session is None:
             return Rejection("UNKNOWN_SESSION", f"no session {command.session!r}")
@@ -388,7 +388,7 @@ class StateMachine:
         run = self.open_run_of(session)
         return run is not None and run.is_held is staged
 
-    def _publish_stage(self, command: PublishStage) -> PublishStage | Rejection:
+    def _publish_stage(self, command: PublishStageCommand) -> PublishStageCommand | Rejection:
         problem = problem_with(self, command)
         if problem is not None:
             return problem
@@ -420,7 +420,7 @@ class StateMachine:
         for number, last_id in command.unwrapped:
             self.state.inputs[number].last_id = last_id
 
-    def _void_records(self, command: VoidRecords) -> VoidRecords | Rejection:
+    def _void_records(self, command: VoidRecordsCommand) -> VoidRecordsCommand | Rejection:
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
@@ -466,20 +466,20 @@ def follows(place: SessionPosition, part: Range) -> bool:
 
 
 _APPLY: dict[type, Any] = {
-    CreateTopic: StateMachine._create_topic,
-    DeleteTopic: StateMachine._delete_topic,
-    OpenRun: StateMachine._open_run,
-    OpenInput: StateMachine._open_input,
+    CreateTopicCommand: StateMachine._create_topic,
+    DeleteTopicCommand: StateMachine._delete_topic,
+    OpenRunCommand: StateMachine._open_run,
+    OpenInputCommand: StateMachine._open_input,
     CloseRun: StateMachine._close_run,
     Merge: StateMachine._merge,
     Checkpoint: StateMachine._checkpoint,
-    RetireSession: StateMachine._retire_session,
+    RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,
     RecordEvent: StateMachine._record_event,
-    VoidRecords: StateMachine._void_records,
+    VoidRecordsCommand: StateMachine._void_records,
     Expire: StateMachine._expire,
     ArchiveCommand: StateMachine._archive,
-    PublishStage: StateMachine._publish_stage,
+    PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
     **dict.fromkeys(CHANGES, StateMachine._change_settings),
     **dict.fromkeys(GROUP_COMMANDS, StateMachine._change_groups),

@@ -30,7 +30,7 @@ class SetListeners(Command, frozen=True, tag=20):
     listeners: list[Advertised]
 
 
-class AlterTopic(Command, frozen=True, tag=21):
+class AlterTopicCommand(Command, frozen=True, tag=21):
     """Change settings of a topic: those in `settings` are set, those in `unset` have their default
     again.
     """
@@ -47,4 +47,4 @@ class AddPartitions(Command, frozen=True, tag=22):
     partitions: Unsigned32
 
 
-SettingCommand = SetListeners | AlterTopic | AddPartitions
+SettingCommand = SetListeners | AlterTopicCommand | AddPartitions

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from samelog.sequencer.state.commands import SetMaintenance, SetMembers
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopic, SetListeners
+from samelog.sequencer.state.commands import SetMaintenanceCommand, SetMembers
+from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -30,7 +30,7 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     return None
 
 
-def _set_maintenance(state: State, command: SetMaintenance) -> Problem:
+def _set_maintenance(state: State, command: SetMaintenanceCommand) -> Problem:
     if command.node not in {member.name for member in state.members.values()}:
         return "UNKNOWN_NODE", f"no node is called {command.node!r}"
     if command.until_ms:
@@ -47,7 +47,7 @@ def _set_listeners(state: State, command: SetListeners) -> Problem:
     return None
 
 
-def _alter_topic(state: State, command: AlterTopic) -> Problem:
+def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
     topic = state.topics.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
@@ -70,8 +70,8 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
 
 CHANGES: Mapping[type, Callable[[Any, Any], Problem]] = {
     SetMembers: _set_members,
-    SetMaintenance: _set_maintenance,
+    SetMaintenanceCommand: _set_maintenance,
     SetListeners: _set_listeners,
-    AlterTopic: _alter_topic,
+    AlterTopicCommand: _alter_topic,
     AddPartitions: _add_partitions,
 }

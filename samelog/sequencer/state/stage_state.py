@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import Merge, PublishStage
+from samelog.sequencer.state.commands import Merge, PublishStageCommand
 from samelog.sequencer.state.types import Rejection, Run, Stage, State
 
 
@@ -28,7 +28,7 @@ class RunLookups(Protocol):
         """Where each input stands after an instruction; None if it cannot be applied."""
 
 
-def problem_with(machine: RunLookups, command: PublishStage) -> Rejection | None:
+def problem_with(machine: RunLookups, command: PublishStageCommand) -> Rejection | None:
     """Why the batch cannot be published; None if it can."""
     refusal = refused_batch(machine.state, command.stage, command.writer, command.batch)
     if refusal is not None:
@@ -57,7 +57,7 @@ def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejectio
     return Rejection("STAGE_BACKWARDS", text)
 
 
-def _unmergeable(machine: RunLookups, command: PublishStage) -> Rejection | None:
+def _unmergeable(machine: RunLookups, command: PublishStageCommand) -> Rejection | None:
     """The first instruction that could not be applied behind those before it."""
     sessions = {session for session, _ in command.runs}
     offsets: dict[int, int] = {}
@@ -84,7 +84,7 @@ def _places_follow(
     return all(machine.state.inputs[part.input].session in sessions for part in merge.ranges)
 
 
-def release_runs(machine: RunLookups, command: PublishStage) -> list[Run]:
+def release_runs(machine: RunLookups, command: PublishStageCommand) -> list[Run]:
     """The runs that the batch is in, from now on published."""
     runs = [run for name, _ in command.runs if (run := machine.open_run_of(name)) is not None]
     for run in runs:

@@ -13,7 +13,7 @@ import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecords
+from samelog.sequencer.state.commands import Member, RecordEvent, Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.group_state import Groups
 from samelog.sequencer.state.setting_commands import Advertised
 
@@ -62,7 +62,7 @@ class Partition(msgspec.Struct):
     append_ms: int = -1
     checked_offset: int = 0
     checked_sum: int = 0
-    voids: list[VoidRecords] = []
+    voids: list[VoidRecordsCommand] = []
     """Records that no node had any more, as given up."""
     log_start: int = 0
     """Records below this offset are archived."""

@@ -17,7 +17,7 @@ from samelog.kafka.groups.requests import (
     Sync,
     Synced,
 )
-from samelog.sequencer.state.commands import CreateTopic
+from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 
@@ -30,8 +30,8 @@ class Bench:
     def __init__(self, **limits: int) -> None:
         self.limits = dataclasses.replace(LIMITS, **limits)
         self.machine = StateMachine()
-        self.machine.apply(CreateTopic("t1", "t", 2, {}, 1))
-        self.machine.apply(CreateTopic("u1", "u", 1, {}, 1))
+        self.machine.apply(CreateTopicCommand("t1", "t", 2, {}, 1))
+        self.machine.apply(CreateTopicCommand("u1", "u", 1, {}, 1))
         self.now = 0.0
         self.entries = 0
         self._ids = 0

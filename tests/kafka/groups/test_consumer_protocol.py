@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beat, Beaten, Caller
-from samelog.sequencer.state.commands import CreateTopic, DeleteTopic
+from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
 
 
@@ -132,10 +132,10 @@ def test_sizes_are_bounded() -> None:
 
 def test_topics_that_come_grow_and_go_are_followed(bench: Bench) -> None:
     beat(bench, "a", 0, topics=["t", "v"])
-    bench.machine.apply(CreateTopic("v1", "v", 1, {}, 1))
+    bench.machine.apply(CreateTopicCommand("v1", "v", 1, {}, 1))
     told = beat(bench, "a", 1)
     assert (told.epoch, told.assigned) == (2, (1, 2, 4))
-    bench.machine.apply(DeleteTopic("t1"))
+    bench.machine.apply(DeleteTopicCommand("t1"))
     assert beat(bench, "a", 2).assigned == (4,)
     assert beat(bench, "a", 2, owned=[4]).epoch == 3
 
@@ -232,7 +232,7 @@ def test_promises_hold_in_a_random_life(seed: int) -> None:
         elif kind == "elect":
             bench.elect()
         elif kind == "topic" and step % 7 == 0:
-            bench.machine.apply(CreateTopic(f"u{step}", "u", 3, {}, 1))
+            bench.machine.apply(CreateTopicCommand(f"u{step}", "u", 3, {}, 1))
         elif clients:
             chance.choice(clients).act(is_lost=chance.random() < 0.15)
             bench.pass_time(chance.choice([0.1, 1.0, 5.0]))

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.groups.requests import Caller, OffsetCommit
-from samelog.sequencer.state.commands import DeleteTopic
+from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.group_commands import CommitOffsets, Offset
 from tests.kafka.groups.group_client import Bench
 
@@ -137,7 +137,7 @@ def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
 
 def test_a_deleted_topic_leaves_no_offsets(bench: Bench) -> None:
     bench.commit(Caller("g"), 1)
-    bench.machine.apply(DeleteTopic("t1"))
+    bench.machine.apply(DeleteTopicCommand("t1"))
     assert bench.offsets() == {}
     bench.pass_time(240)
     assert not bench.machine.state.groups.by_id

@@ -29,7 +29,7 @@ from samelog.kafka.groups.requests import (
     Sync,
     Synced,
 )
-from samelog.sequencer.state.commands import CreateTopic, decode_commands, encode_commands
+from samelog.sequencer.state.commands import CreateTopicCommand, decode_commands, encode_commands
 from samelog.sequencer.state.group_commands import Phase
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
@@ -216,7 +216,7 @@ class World:
         self.numbers = itertools.count(1)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self.machine = StateMachine()
-        self.machine.apply(CreateTopic("t", "t", PARTITIONS, {}, 1))
+        self.machine.apply(CreateTopicCommand("t", "t", PARTITIONS, {}, 1))
         self.checker = Checker(self)
         self._outstanding: deque[_Outstanding] = deque()
         self._parked: set[Any] = set()

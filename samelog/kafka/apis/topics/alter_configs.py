@@ -16,7 +16,7 @@ from samelog.kafka.apis.checks import administered, answer_each, check_name, che
 from samelog.kafka.apis.topics.configs import ResourceType, topics_of
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
-from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Topic
 
 
@@ -41,7 +41,7 @@ async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
 
 
 async def alter_each(
-    call: NodeCall, request: Any, command_of: Callable[[Topic, Any], AlterTopic]
+    call: NodeCall, request: Any, command_of: Callable[[Topic, Any], AlterTopicCommand]
 ) -> AlterConfigsResponse:
     """Change every resource of a request by itself. `command_of` the topic and what is wanted of
     it may raise ApiError.
@@ -72,11 +72,11 @@ def _alterable(call: NodeCall, resource: Any) -> Topic:
     return administered(call.broker, call.client, resource.resource_name)
 
 
-def _command(topic: Topic, resource: Any) -> AlterTopic:
+def _command(topic: Topic, resource: Any) -> AlterTopicCommand:
     """Raises ApiError."""
     settings = check_settings({each.name: each.value for each in resource.configs})
     unset = [key for key in topic.settings if key not in settings]
-    return AlterTopic(topic.topic_id, settings, unset)
+    return AlterTopicCommand(topic.topic_id, settings, unset)
 
 
 API = KafkaApi(

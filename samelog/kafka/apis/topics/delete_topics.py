@@ -12,7 +12,7 @@ from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.checks import answer_each, denied, id_of, unknown
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
-from samelog.sequencer.state.commands import DeleteTopic
+from samelog.sequencer.state.commands import DeleteTopicCommand
 
 IDS_FROM = 6
 """From this version on a request may name topics by id."""
@@ -67,7 +67,7 @@ async def _delete(call: NodeCall, wanted: _WantedTopic) -> DeleteTopicsResponseT
         raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
     if topic is None:
         raise unknown(name or "")
-    await call.broker.propose(DeleteTopic(topic.topic_id))
+    await call.broker.propose(DeleteTopicCommand(topic.topic_id))
     return DeleteTopicsResponseTopic(topic.name, id_of(topic))
 
 

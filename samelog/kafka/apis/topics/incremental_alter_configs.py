@@ -10,7 +10,7 @@ from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.checks import check_settings
 from samelog.kafka.apis.topics.alter_configs import AlterConfigsResponse, alter_each
 from samelog.kafka.codec.errors import ApiError
-from samelog.sequencer.state.setting_commands import AlterTopic
+from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.topic_settings import KNOWN
 from samelog.sequencer.state.types import Topic
 
@@ -22,7 +22,7 @@ async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
     return await alter_each(call, request, _command)
 
 
-def _command(topic: Topic, resource: Any) -> AlterTopic:
+def _command(topic: Topic, resource: Any) -> AlterTopicCommand:
     """Raises ApiError."""
     names = [each.name for each in resource.configs]
     if len(set(names)) != len(names):
@@ -39,7 +39,7 @@ def _command(topic: Topic, resource: Any) -> AlterTopic:
         else:
             text = f"{each.name} is no list: it can only be set or deleted"
             raise ApiError(ErrorCode.invalid_config, text)
-    return AlterTopic(topic.topic_id, check_settings(given), unset)
+    return AlterTopicCommand(topic.topic_id, check_settings(given), unset)
 
 
 API = KafkaApi(

@@ -85,7 +85,7 @@ class Node:
         hello = make_hello(
             cluster=config.cluster, node=config.name, boot=record.boot, number=record.number
         )
-        links = Links(hello, given.tls, self, given.rng)
+        links = Links(hello, given.tls, self, given.rng, clock)
         self.group_replica = GroupReplica(given, directory, links, self)
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care

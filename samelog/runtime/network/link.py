@@ -95,12 +95,16 @@ class NodeLink:
             if not over.done():  # nobody waits any more when the link was cancelled
                 over.set_result(error)
 
+        def open_handler(connection: Connection) -> Handler:
+            self.connection = connection
+            return self._open_handler(connection, on_over)
+
         started = self._clock.now()
         try:
-            self.connection = await connect(
+            await connect(
                 target.address,
                 self._tls,
-                lambda connection: self._open_handler(connection, on_over),
+                open_handler,
                 expected_identity=None if target.node is None else NODE_PREFIX + target.node,
                 deadlines=self._deadlines,
             )

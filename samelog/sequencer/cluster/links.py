@@ -13,6 +13,7 @@ from typing import Any
 
 from samelog.config.tables.node import PeerConfig
 from samelog.runtime.backoff import Backoff
+from samelog.runtime.clock import Clock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
 from samelog.wire.messages import Hello
@@ -24,13 +25,19 @@ class Links:
     """All links of one node. Implements peers.PeerSender."""
 
     def __init__(
-        self, hello: Hello, tls: ReloadingContext, listener: PeerListener, rng: random.Random
+        self,
+        hello: Hello,
+        tls: ReloadingContext,
+        listener: PeerListener,
+        rng: random.Random,
+        clock: Clock,
     ) -> None:
         self.open: dict[int, PeerLink] = {}
         self._hello = hello
         self._tls = tls
         self._listener = listener
         self._rng = rng
+        self._clock = clock
         self._spawn: Spawn | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -47,18 +54,29 @@ class Links:
                 self._drop(number)
         for number, peer in wanted.items():
             if number not in self.open:
-                self.open[number] = PeerLink(number, peer, self._hello, self._tls, self._listener)
+                self.open[number] = self._link(number, peer)
                 self._dial(number)
+
+    def _link(self, number: int, peer: PeerConfig) -> PeerLink:
+        return PeerLink(
+            number,
+            peer,
+            self._hello,
+            self._listener,
+            tls=self._tls,
+            backoff=Backoff(self._rng),
+            clock=self._clock,
+        )
 
     def _dial(self, number: int) -> None:
         if self._spawn is not None:
-            self._tasks[number] = self._spawn(self.open[number].run(Backoff(self._rng)))
+            self._tasks[number] = self._spawn(self.open[number].run())
 
     def _drop(self, number: int) -> None:
-        link, task = self.open.pop(number), self._tasks.pop(number, None)
+        del self.open[number]
+        task = self._tasks.pop(number, None)
         if task is not None:
             task.cancel()
-        link.close()
 
     def send_raft(self, to: int, messages: Sequence[Any]) -> None:
         """Send Raft messages, or drop them."""

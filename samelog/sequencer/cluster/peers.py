@@ -11,7 +11,6 @@ misses Raft repeats, and reports are stated anew with every connection.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -21,9 +20,10 @@ from samelog.consensus import decode_messages, encode_messages
 from samelog.consensus.errors import MalformedMessage
 from samelog.format.positions import SessionPosition
 from samelog.runtime.backoff import Backoff
-from samelog.runtime.errors import ConnectFault
+from samelog.runtime.clock import Clock
+from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.runtime.network.transport import Connection, connect
+from samelog.runtime.network.transport import Connection
 from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -44,8 +44,6 @@ from samelog.wire.peer_messages import (
 PeerMessage = (
     Report | Cursors | Forward | Forwarded | RunEnded | MemberList | HistoryAsked | HistoryTold
 )
-
-log = logging.getLogger(__name__)
 
 
 class PeerListener(Protocol):
@@ -96,55 +94,37 @@ class PeerLink:
         number: int,
         peer: PeerConfig,
         hello: Hello,
-        tls: ReloadingContext,
         listener: PeerListener,
+        *,
+        tls: ReloadingContext,
+        backoff: Backoff,
+        clock: Clock,
     ) -> None:
-        self._number = number
         self.peer = peer
-        self._hello = hello
-        self._tls = tls
-        self._listener = listener
-        self._connection: Connection | None = None
-        self._welcomed = False
-        self._closed = asyncio.Event()
-        self.last_error: str | None = None
-
-    @property
-    def connected(self) -> bool:
+        self.connected = False
         """Whether the peer has accepted us."""
-        return self._welcomed
+        self._number = number
+        self._hello = hello
+        self._listener = listener
+        self._on_over: OnOver
+        self._link = NodeLink(
+            self._open,
+            tls=tls,
+            backoff=backoff,
+            clock=clock,
+            says="no connection to a peer",
+            level=logging.INFO,
+        )
 
-    async def run(self, backoff: Backoff) -> None:
-        """Keep the connection up until cancelled."""
-        while True:
-            self._closed.clear()
-            try:
-                self._connection = await connect(
-                    self.peer.address,
-                    self._tls,
-                    lambda connection: self,
-                    expected_identity=f"samelog://node/{self.peer.name}",
-                )
-                self._connection.send(self._hello)
-                await self._closed.wait()
-            except ConnectFault as fault:
-                self._failed(str(fault))
-            if self._welcomed:
-                backoff.reset()
-            self._welcomed = False
-            self._connection = None
-            await asyncio.sleep(backoff.next_delay_s())
+    async def run(self) -> None:
+        """Keep the connection up until cancelled; what was sent still goes out then."""
+        target = NodeAddress(self.peer.address, self.peer.name)
+        await self._link.keep_up(lambda: target, lambda error: None)
 
-    def close(self) -> None:
-        """Let go of the peer: it is no member any more. What was sent still goes out."""
-        self._welcomed = False
-        if self._connection is not None:
-            self._connection.close()
-
-    def _failed(self, reason: str) -> None:
-        if reason != self.last_error:
-            log.info("peer %s: %s", self.peer.name, reason)
-        self.last_error = reason
+    def _open(self, connection: Connection, on_over: OnOver) -> PeerLink:
+        self._on_over = on_over
+        connection.send(self._hello)
+        return self
 
     def send_raft(self, messages: Sequence[Any]) -> None:
         """Send Raft messages, or drop them."""
@@ -160,8 +140,8 @@ class PeerLink:
         return connection is not None
 
     def _ready(self) -> Connection | None:
-        connection = self._connection
-        if connection is None or not self._welcomed or not connection.writable:
+        connection = self._link.connection
+        if connection is None or not self.connected or not connection.writable:
             return None
         return connection
 
@@ -173,8 +153,8 @@ class PeerLink:
             if message.number != self._number:
                 reason = f"the peer is number {message.number}, not {self._number}"
                 raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
-            self._welcomed = True
-            self.last_error = None
+            self.connected = True
+            self._link.succeeded()
             self._listener.on_peer_connected(self._number)
         else:
             raise ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}", "")
@@ -191,10 +171,9 @@ class PeerLink:
         """Nothing is ever queued."""
 
     def on_closed(self, error: Exception | None) -> None:
-        """The connection is gone; `run` dials again."""
-        if error is not None:
-            self._failed(str(error))
-        self._closed.set()
+        """The connection is gone; the link dials again."""
+        self.connected = False
+        self._on_over(error)
 
 
 class PeerServer:

@@ -47,7 +47,7 @@ from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica, decode_body
 from samelog.sequencer.raft.snapshots import Snapshotter
@@ -169,7 +169,7 @@ class GroupReplica:
     def _raft_parts(self, replica: Replica, sessions: SessionStore, merging: Merging) -> RaftParts:
         """What decides, with the other nodes."""
         given, config, machine = self._given, self._given.config, replica.machine
-        group = Group(
+        group = RaftGroup(
             restored(self.store, self._directory.record, given.rng, now=given.clock.now()),
             self.store,
             syncer=self._owner.new_syncer(),

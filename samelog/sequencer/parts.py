@@ -32,7 +32,7 @@ from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
@@ -78,7 +78,7 @@ class LogParts:
 class RaftParts:
     """One replica's part in its Raft group."""
 
-    group: Group
+    group: RaftGroup
     replica: Replica
     proposer: Proposer
     coordinator: Coordinator

@@ -19,7 +19,7 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft import store as raft_store
-from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.types import Input
@@ -36,11 +36,11 @@ from tests.cluster_sim.files import SimFileSystem
 def saved_before_sync() -> Iterator[None]:
     """Raft is told that its log is durable as soon as it is written."""
 
-    def queue(self: Group, effects: Effects) -> None:
+    def queue(self: RaftGroup, effects: Effects) -> None:
         self.raft.saved(effects.token)
         self._send_all(effects.send_after_save)
 
-    with patch.object(Group, "_queue_save", queue):
+    with patch.object(RaftGroup, "_queue_save", queue):
         yield
 
 
@@ -48,11 +48,11 @@ def saved_before_sync() -> Iterator[None]:
 def forgive_failed_syncs() -> Iterator[None]:
     """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
 
-    async def sync_now(self: Group) -> None:
+    async def sync_now(self: RaftGroup) -> None:
         async with self._syncing:
             await self._sync()
 
-    with patch.object(Group, "sync_now", sync_now):
+    with patch.object(RaftGroup, "sync_now", sync_now):
         yield
 
 

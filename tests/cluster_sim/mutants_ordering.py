@@ -18,7 +18,7 @@ from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator, NodeView
-from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
@@ -58,7 +58,7 @@ def plan_what_the_leader_lacks() -> Iterator[None]:
 def plan_before_noop() -> Iterator[None]:
     """A new leader plans before it has applied what its predecessors committed."""
     leads = property(lambda self: self.raft.role is Role.LEADER and not self._is_broken)
-    with patch.object(Group, "is_leader", leads):
+    with patch.object(RaftGroup, "is_leader", leads):
         yield
 
 

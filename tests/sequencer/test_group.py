@@ -13,7 +13,7 @@ import pytest
 
 from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
-from samelog.sequencer.raft.group import Group
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
@@ -49,7 +49,7 @@ class Syncer:
             raise DiskFault("wal", "sync", errno.EIO)
 
 
-def make_group(path: Path, applied: Applied, syncer: Syncer) -> Group:
+def make_group(path: Path, applied: Applied, syncer: Syncer) -> RaftGroup:
     store = RaftStore.open(OsFileSystem(), str(path / "raft" / "0"), cluster="c", node=0)
     raft = Raft(
         0,
@@ -61,7 +61,7 @@ def make_group(path: Path, applied: Applied, syncer: Syncer) -> Group:
         entries=[],
         hard_state=HardState(0, None, 0),
     )
-    return Group(
+    return RaftGroup(
         raft,
         store,
         syncer=syncer,

@@ -13,7 +13,7 @@ from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup, forget_outcome
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
@@ -22,7 +22,7 @@ from samelog.wire.peer_messages import HistoryAsked, HistoryTold
 class GroupReplication:
     """The Raft group, as archiving sees it. Implements archiver.parts.Replication."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RaftGroup) -> None:
         self._group = group
 
     @property
@@ -102,7 +102,7 @@ class MemberViews:
 def archiver_parts(
     given: NodeResources,
     merging: Merging,
-    group: Group,
+    group: RaftGroup,
     cluster: MemberViews,
 ) -> ArchiverParts:
     """What archiving takes of a replica."""

@@ -24,7 +24,7 @@ from samelog.consensus.types import MAX_NODE_ID
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
-from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.wire.errors import FaultCode
 
@@ -61,7 +61,7 @@ class Changes:
         self,
         number: int,
         *,
-        group: Group,
+        group: RaftGroup,
         machine: StateMachine,
         members: Members,
         coordinator: Coordinator,

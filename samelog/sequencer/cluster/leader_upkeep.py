@@ -11,7 +11,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.staging import Staging
-from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup, forget_outcome
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
 from samelog.sequencer.state.expiry import due
@@ -27,7 +27,7 @@ class LeaderUpkeep:
         config: NodeConfig,
         directory: NodeDirectory,
         *,
-        group: Group,
+        group: RaftGroup,
         replica: Replica,
         staging: Staging,
         clock: Clock,

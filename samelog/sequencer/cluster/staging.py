@@ -27,7 +27,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.planner import SessionBytes
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
 from samelog.sequencer.state.machine import StateMachine
@@ -65,7 +65,7 @@ class Staging:
         machine: StateMachine,
         sessions: SessionStore,
         *,
-        group: Group,
+        group: RaftGroup,
         coordinator: Coordinator,
         proposer: Proposer,
         clock: Clock,

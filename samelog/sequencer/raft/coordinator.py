@@ -22,7 +22,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup, forget_outcome
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -62,7 +62,7 @@ class Coordinator:
         machine: StateMachine,
         planner: Planner,
         sessions: SessionStore,
-        group: Group,
+        group: RaftGroup,
         clock: Clock,
         events: CoordinatorEvents,
     ) -> None:

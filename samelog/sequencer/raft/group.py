@@ -56,7 +56,7 @@ class ProposalLost(Exception):
     """Leadership ended before the proposal was known to be committed: it may or may not be."""
 
 
-class Group:
+class RaftGroup:
     """Runs one Raft core on the event loop."""
 
     def __init__(

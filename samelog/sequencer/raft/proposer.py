@@ -15,7 +15,7 @@ from typing import Any
 
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
-from samelog.sequencer.raft.group import Group, ProposalLost
+from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -36,7 +36,7 @@ class Proposer:
 
     def __init__(
         self,
-        group: Group,
+        group: RaftGroup,
         replica: Replica,
         clock: Clock,
         send: Callable[[int, Forward | Forwarded], bool],

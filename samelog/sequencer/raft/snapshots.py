@@ -23,7 +23,7 @@ from samelog.format.errors import InvariantError
 from samelog.runtime.log import log_event
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import Group, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup, forget_outcome
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk.disk_errors import NoSpace
@@ -53,7 +53,7 @@ class Snapshotter:
 
     def __init__(
         self,
-        group: Group,
+        group: RaftGroup,
         replica: Replica,
         merging: Merging,
         store: RaftStore,

@@ -14,7 +14,7 @@ import msgspec
 from samelog.kafka.groups.outbox import Requester
 from samelog.kafka.groups.subscription import CONSUMER, subscribed_topics
 from samelog.sequencer.state.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
-from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.group_state import GroupState
 
 DEAD = "Dead"
 
@@ -61,7 +61,7 @@ class ClassicGroup:
     saved: dict[str, ClassicMember] = field(default_factory=dict)
 
     @classmethod
-    def restored(cls, group_id: str, state: Group) -> ClassicGroup:
+    def restored(cls, group_id: str, state: GroupState) -> ClassicGroup:
         """A group as the replicated state remembers it."""
         group = cls(
             group_id,

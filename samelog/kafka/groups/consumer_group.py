@@ -17,7 +17,7 @@ import msgspec
 
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.sequencer.state.group_commands import ConsumerMember, Phase, SaveConsumerGroup
-from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.group_state import GroupState
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member that will come back."""
@@ -36,7 +36,7 @@ class ConsumerGroup:
     saved: tuple[dict[str, ConsumerMember], dict[str, list[int]]] = ({}, {})
 
     @classmethod
-    def restored(cls, group_id: str, state: Group) -> ConsumerGroup:
+    def restored(cls, group_id: str, state: GroupState) -> ConsumerGroup:
         """A group as the replicated state remembers it."""
         group = cls(group_id, state.generation, state.since_ms)
         group.members, group.targets = dict(state.consumers), dict(state.targets)

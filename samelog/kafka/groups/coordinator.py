@@ -37,7 +37,7 @@ from samelog.kafka.groups.requests import (
     Synced,
 )
 from samelog.sequencer.state.group_commands import DeleteGroups, Phase
-from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
 
 GROUP_ID_CHARACTERS_MAX = 1024
@@ -144,7 +144,7 @@ class GroupCoordinator:
         """A group that is not known here, or was one of the other protocol; it may be about to end
         in the replicated state.
         """
-        remembered = self._state.groups.by_id.get(group_id, Group())
+        remembered = self._state.groups.by_id.get(group_id, GroupState())
         group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
         before = self._consumers.groups.pop(group_id, None)
         if before is not None:

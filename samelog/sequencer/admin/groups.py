@@ -26,7 +26,7 @@ from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import CommitOffsets, ConsumerMember, Offset
-from samelog.sequencer.state.group_state import Group
+from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
@@ -54,7 +54,7 @@ async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDe
     return _describe(node.logs, request.group)
 
 
-def group_lags(logs: LogParts, group: Group) -> Iterator[tuple[int, int]]:
+def group_lags(logs: LogParts, group: GroupState) -> Iterator[tuple[int, int]]:
     """(partition's number, records that are there and not committed)."""
     for number, known in group.offsets.items():
         partition = logs.machine.state.partitions.get(number)
@@ -64,11 +64,11 @@ def group_lags(logs: LogParts, group: Group) -> Iterator[tuple[int, int]]:
             yield number, max(0, partition.next_offset - begin)
 
 
-def _row(logs: LogParts, name: str, group: Group) -> GroupRow:
+def _row(logs: LogParts, name: str, group: GroupState) -> GroupRow:
     return GroupRow(*_facts(name, group), sum(lag for _, lag in group_lags(logs, group)))
 
 
-def _facts(name: str, group: Group) -> tuple[str, str, str, str, int, int]:
+def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
     """The fields of a GroupInfo."""
     return (
         name,

@@ -29,7 +29,7 @@ from samelog.sequencer.state.group_commands import (
 )
 
 
-class Group(msgspec.Struct):
+class GroupState(msgspec.Struct):
     """One consumer group. One that only ever committed offsets has no protocol type."""
 
     generation: int = 0
@@ -66,7 +66,7 @@ class Group(msgspec.Struct):
 class Groups(msgspec.Struct):
     """All consumer groups by their ids."""
 
-    by_id: dict[str, Group] = {}
+    by_id: dict[str, GroupState] = {}
 
     def forget_partitions(self, gone: Collection[int]) -> None:
         """A topic is deleted: what was committed in it means nothing any more."""
@@ -85,7 +85,7 @@ class Groups(msgspec.Struct):
         if group is not None and command.generation < group.generation:
             return f"generation {command.generation} after {group.generation}"
         if group is None:
-            group = self.by_id[command.group] = Group()
+            group = self.by_id[command.group] = GroupState()
         group.generation, group.phase = command.generation, command.phase
         group.protocol_type, group.protocol = command.protocol_type, command.protocol
         group.leader, group.since_ms = command.leader, command.at_ms
@@ -95,7 +95,7 @@ class Groups(msgspec.Struct):
         return None
 
     def _save_consumers(self, command: SaveConsumerGroup, living: Container[int]) -> str | None:
-        group = self.by_id.get(command.group, Group())
+        group = self.by_id.get(command.group, GroupState())
         if command.epoch < group.generation:
             return f"epoch {command.epoch} after {group.generation}"
         self.by_id[command.group] = group
@@ -117,7 +117,7 @@ class Groups(msgspec.Struct):
         for group_id, commits in command.commits:
             group = self.by_id.get(group_id)
             if group is None:
-                group = self.by_id[group_id] = Group()
+                group = self.by_id[group_id] = GroupState()
             group.offsets.update((number, new) for number, new in commits if number in living)
         return None
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from samelog.consensus.errors import MalformedMessage
-from samelog.consensus.types import Entry, Node
+from samelog.consensus.types import Entry, NodeNumber
 
 CONFIGURATION = b"\xc1"
 """First byte of a configuration entry; no MessagePack value, thus no other entry, begins so."""
@@ -25,8 +25,8 @@ CONFIGURATION = b"\xc1"
 class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Those who vote, and those who only receive."""
 
-    voters: tuple[Node, ...]
-    learners: tuple[Node, ...]
+    voters: tuple[NodeNumber, ...]
+    learners: tuple[NodeNumber, ...]
 
     def __contains__(self, node: int) -> bool:
         return node in self.voters or node in self.learners
@@ -35,8 +35,8 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Configuration(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The data of a configuration entry, behind its first byte."""
 
-    voters: tuple[Node, ...]
-    learners: tuple[Node, ...]
+    voters: tuple[NodeNumber, ...]
+    learners: tuple[NodeNumber, ...]
     context: bytes = b""
 
     @property

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from samelog.consensus.errors import MalformedMessage
-from samelog.consensus.types import Entry, Node, Number
+from samelog.consensus.types import Entry, NodeNumber, Number
 from samelog.format.numbers import Unsigned32
 
 FORMAT_VERSION = 1
@@ -130,8 +130,8 @@ class SnapshotChunk(Message, frozen=True, tag=11):
 
     last_index: Number
     last_term: Number
-    voters: tuple[Node, ...]
-    learners: tuple[Node, ...]
+    voters: tuple[NodeNumber, ...]
+    learners: tuple[NodeNumber, ...]
     offset: Number
     total_bytes: Number
     data: bytes

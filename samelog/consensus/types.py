@@ -28,7 +28,7 @@ ENTRY_OVERHEAD_BYTES = 32
 """What an entry is taken to cost beside its data, in messages and in memory."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-Node = Annotated[int, msgspec.Meta(ge=0, le=MAX_NODE_ID)]
+NodeNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_NODE_ID)]
 
 
 class Role(Enum):

@@ -17,7 +17,7 @@ from samelog.consensus.doubt import Doubt
 from samelog.consensus.effects import NOTHING, Addressed, Effects
 from samelog.consensus.log import RaftLog
 from samelog.consensus.membership import Membership, Memberships, configurations_in
-from samelog.consensus.messages import Append, Commit, Message
+from samelog.consensus.messages import Append, Commit, RaftMessage
 from samelog.consensus.progress import Progress
 from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
@@ -279,11 +279,11 @@ class Core:
 
     # --- outgoing ---------------------------------------------------------------------------------
 
-    def send(self, to: int, message: Message) -> None:
+    def send(self, to: int, message: RaftMessage) -> None:
         """A message that is true whatever the disk does."""
         self.send_queue.append((to, message))
 
-    def send_after_save(self, to: int, message: Message) -> None:
+    def send_after_save(self, to: int, message: RaftMessage) -> None:
         """A message that promises something which must be durable first."""
         self.send_after_save_queue.append((to, message))
 

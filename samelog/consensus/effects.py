@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from samelog.consensus.messages import Message
+from samelog.consensus.messages import RaftMessage
 from samelog.consensus.types import Entry, HardState, SaveToken, Snapshot
 
-Addressed = tuple[int, Message]
+Addressed = tuple[int, RaftMessage]
 
 
 class Effects(msgspec.Struct, frozen=True):

@@ -16,7 +16,14 @@ Invariant: one vote per term, durable before it is told to anybody, the candidat
 from __future__ import annotations
 
 from samelog.consensus.core import Core, Leadership
-from samelog.consensus.messages import Message, PreVote, PreVoteReply, TimeoutNow, Vote, VoteReply
+from samelog.consensus.messages import (
+    PreVote,
+    PreVoteReply,
+    RaftMessage,
+    TimeoutNow,
+    Vote,
+    VoteReply,
+)
 from samelog.consensus.quorum import Tally, tally
 from samelog.consensus.types import Entry, Role
 
@@ -163,7 +170,7 @@ def _ask(core: Core, *, transfer: bool) -> None:
     open_voters = [
         voter for voter in core.voters if voter != core.node_id and voter not in core.votes
     ]
-    message: Message
+    message: RaftMessage
     if core.role is Role.PRE_CANDIDATE:
         message = PreVote(core.term + 1, last_index, last_term)
         core.send_queue.extend((voter, message) for voter in open_voters)

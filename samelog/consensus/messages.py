@@ -21,27 +21,29 @@ from samelog.format.numbers import Unsigned32
 FORMAT_VERSION = 1
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+class RaftMessage(
+    msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True
+):
     """Base of all messages. `term` is the sender's, but for PreVote and a granted PreVoteReply."""
 
     term: Number
 
 
-class PreVote(Message, frozen=True, tag=1):
+class PreVote(RaftMessage, frozen=True, tag=1):
     """Would you vote for me in `term`? Nobody's term changes by asking."""
 
     last_index: Number
     last_term: Number
 
 
-class PreVoteReply(Message, frozen=True, tag=2):
+class PreVoteReply(RaftMessage, frozen=True, tag=2):
     """`term` is the asked one when granted, else the voter's own; `counts` as in VoteReply."""
 
     granted: bool
     counts: bool = True
 
 
-class Vote(Message, frozen=True, tag=3):
+class Vote(RaftMessage, frozen=True, tag=3):
     """Vote for me in `term`. `transfer`: the leader asked for this election, so leases don't hinder
     it.
     """
@@ -51,7 +53,7 @@ class Vote(Message, frozen=True, tag=3):
     transfer: bool
 
 
-class VoteReply(Message, frozen=True, tag=4):
+class VoteReply(RaftMessage, frozen=True, tag=4):
     """The answer to Vote, sent only once it is durable.
 
     `counts` is false when the sender may have lost entries that it once acknowledged: what it
@@ -62,7 +64,7 @@ class VoteReply(Message, frozen=True, tag=4):
     counts: bool = True
 
 
-class Append(Message, frozen=True, tag=5):
+class Append(RaftMessage, frozen=True, tag=5):
     """Entries that follow (prev_index, prev_term); `commit` is the leader's commit index.
 
     `stream` numbers the leader's attempts to feed this follower; answers repeat it.
@@ -75,7 +77,7 @@ class Append(Message, frozen=True, tag=5):
     commit: Number
 
 
-class AppendReply(Message, frozen=True, tag=6):
+class AppendReply(RaftMessage, frozen=True, tag=6):
     """The sender's log is durably equal to the leader's up to `match`.
 
     `counts` is false when the sender is no longer trusted to remember what it once acknowledged.
@@ -87,7 +89,7 @@ class AppendReply(Message, frozen=True, tag=6):
     counts: bool
 
 
-class AppendReject(Message, frozen=True, tag=7):
+class AppendReject(RaftMessage, frozen=True, tag=7):
     """The sender has no entry equal to (prev_index, prev_term).
 
     (hint_index, hint_term): its newest entry that may be in the leader's log too. `last_index`: its
@@ -101,14 +103,14 @@ class AppendReject(Message, frozen=True, tag=7):
     last_index: Number
 
 
-class Commit(Message, frozen=True, tag=8):
+class Commit(RaftMessage, frozen=True, tag=8):
     """Everything up to the entry (index, entry_term) is committed. Needs no answer."""
 
     index: Number
     entry_term: Number
 
 
-class Heartbeat(Message, frozen=True, tag=9):
+class Heartbeat(RaftMessage, frozen=True, tag=9):
     """I lead. `round` numbers the leader's proofs of leadership; (commit, commit_term) as in
     Commit.
     """
@@ -118,14 +120,14 @@ class Heartbeat(Message, frozen=True, tag=9):
     round: Number
 
 
-class HeartbeatReply(Message, frozen=True, tag=10):
+class HeartbeatReply(RaftMessage, frozen=True, tag=10):
     """You led when I got the heartbeat of `round`."""
 
     round: Number
     counts: bool
 
 
-class SnapshotChunk(Message, frozen=True, tag=11):
+class SnapshotChunk(RaftMessage, frozen=True, tag=11):
     """Bytes of a snapshot from `offset`; `total_bytes` is the size of the whole."""
 
     last_index: Number
@@ -137,7 +139,7 @@ class SnapshotChunk(Message, frozen=True, tag=11):
     data: bytes
 
 
-class SnapshotReply(Message, frozen=True, tag=12):
+class SnapshotReply(RaftMessage, frozen=True, tag=12):
     """The chunk at `offset` of the snapshot `last_index` came; go on at `next_offset`."""
 
     last_index: Number
@@ -145,11 +147,11 @@ class SnapshotReply(Message, frozen=True, tag=12):
     next_offset: Number
 
 
-class TimeoutNow(Message, frozen=True, tag=13):
+class TimeoutNow(RaftMessage, frozen=True, tag=13):
     """Become leader: campaign at once."""
 
 
-class ReadRequest(Message, frozen=True, tag=14):
+class ReadRequest(RaftMessage, frozen=True, tag=14):
     """From a follower: which index must I have applied to answer a read? `context` is its unique
     number.
     """
@@ -157,7 +159,7 @@ class ReadRequest(Message, frozen=True, tag=14):
     context: Number
 
 
-class ReadReply(Message, frozen=True, tag=15):
+class ReadReply(RaftMessage, frozen=True, tag=15):
     """The answer to ReadRequest."""
 
     context: Number
@@ -194,7 +196,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
 
 
-def encode_messages(messages: Sequence[Message], *, group: int = 0, replica: int = 0) -> bytes:
+def encode_messages(messages: Sequence[RaftMessage], *, group: int = 0, replica: int = 0) -> bytes:
     """The payload that carries `messages`, in order, from `replica` to another one of `group`."""
     return _encoder.encode((FORMAT_VERSION, group, replica, messages))
 

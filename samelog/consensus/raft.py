@@ -34,7 +34,7 @@ from samelog.format.errors import InvariantError
 if TYPE_CHECKING:
     from random import Random
 
-_HANDLERS: dict[type[wire.Message], Callable[[Core, int, Any], None]] = {
+_HANDLERS: dict[type[wire.RaftMessage], Callable[[Core, int, Any], None]] = {
     wire.PreVote: election.on_pre_vote,
     wire.PreVoteReply: election.on_pre_vote_reply,
     wire.Vote: election.on_vote,
@@ -115,7 +115,7 @@ class Raft(Core):
 
     # --- input ------------------------------------------------------------------------------------
 
-    def step(self, sender: int, message: wire.Message, now: float) -> None:
+    def step(self, sender: int, message: wire.RaftMessage, now: float) -> None:
         """Take a message; answers of nodes that are no members, and old terms, change nothing.
 
         Raises MalformedMessage for one that contradicts itself, InvariantError if Raft's promises
@@ -345,7 +345,7 @@ class Raft(Core):
     # --- terms ------------------------------------------------------------------------------------
 
     def _meet_other_term(
-        self, sender: int, message: wire.Message, kind: type[wire.Message]
+        self, sender: int, message: wire.RaftMessage, kind: type[wire.RaftMessage]
     ) -> bool:
         """Adopt a higher term, refuse a lower one; whether the message is still to be handled."""
         if isinstance(message, wire.PreVote) or (
@@ -360,7 +360,7 @@ class Raft(Core):
         self.become_follower(message.term, sender if kind in _FROM_LEADER else None)
         return True
 
-    def _refuse_old_term(self, sender: int, message: wire.Message) -> None:
+    def _refuse_old_term(self, sender: int, message: wire.RaftMessage) -> None:
         """Tell whoever still acts in an old term which one it is, so that it stops."""
         if isinstance(message, wire.Vote):
             self.send_after_save(sender, wire.VoteReply(self.term, granted=False))

@@ -21,7 +21,7 @@ from samelog.consensus import (
     decode_configuration,
     is_configuration,
 )
-from samelog.consensus.messages import Append, Message, SnapshotChunk
+from samelog.consensus.messages import Append, RaftMessage, SnapshotChunk
 
 CONFIG = RaftConfig()
 
@@ -69,9 +69,9 @@ class Group:
         self.config = config
         self.now = 100.0
         self.cuts: set[tuple[int, int]] = set()
-        self.queue: deque[tuple[int, int, Message]] = deque()
+        self.queue: deque[tuple[int, int, RaftMessage]] = deque()
         self.trace: list[str] = []
-        self.dropped: list[tuple[int, int, Message]] = []
+        self.dropped: list[tuple[int, int, RaftMessage]] = []
         self.timid = set(timid)
         self.doubtful: set[int] = set()
         self.nodes: list[Node] = []
@@ -249,7 +249,7 @@ class Group:
             doubtful=number in self.doubtful,
         )
 
-    def _deliver(self, sender: int, to: int, message: Message) -> None:
+    def _deliver(self, sender: int, to: int, message: RaftMessage) -> None:
         if (sender, to) in self.cuts or not self.nodes[to].up:
             self.dropped.append((sender, to, message))
             return
@@ -274,14 +274,14 @@ class Group:
         node.raft.saved(effects.token)
         self._send(number, effects.send_after_save)
 
-    def _send(self, number: int, messages: Sequence[tuple[int, Message]]) -> None:
+    def _send(self, number: int, messages: Sequence[tuple[int, RaftMessage]]) -> None:
         self.queue.extend((number, to, message) for to, message in messages)
 
 
 # --- traces ---------------------------------------------------------------------------------------
 
 
-def describe(message: Message) -> str:
+def describe(message: RaftMessage) -> str:
     """A message on one line."""
     fields = []
     for name in message.__struct_fields__:

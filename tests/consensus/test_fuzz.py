@@ -13,9 +13,9 @@ from samelog.consensus.messages import (
     Commit,
     Heartbeat,
     HeartbeatReply,
-    Message,
     PreVote,
     PreVoteReply,
+    RaftMessage,
     SnapshotChunk,
 )
 from tests.consensus.group import Group
@@ -45,7 +45,7 @@ def grown(role: int) -> tuple[Group, int]:
     st.integers(0, 2),
     st.lists(st.tuples(st.integers(0, 6), messages(SMALL) | messages(NUMBERS)), max_size=8),
 )
-def test_any_message_is_handled(role: int, script: list[tuple[int, Message]]) -> None:
+def test_any_message_is_handled(role: int, script: list[tuple[int, RaftMessage]]) -> None:
     group, number = grown(role)
     raft = group[number]
     for sender, message in script:
@@ -66,7 +66,9 @@ def test_any_message_is_handled(role: int, script: list[tuple[int, Message]]) ->
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2), st.lists(st.tuples(SMALL, messages(SMALL)), max_size=8))
-def test_messages_of_old_terms_change_nothing(role: int, script: list[tuple[int, Message]]) -> None:
+def test_messages_of_old_terms_change_nothing(
+    role: int, script: list[tuple[int, RaftMessage]]
+) -> None:
     group, number = grown(role)
     raft = group[number]
     group.drain()

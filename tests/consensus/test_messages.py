@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
-from samelog.consensus.messages import AnyMessage, Append, Commit, Message, TimeoutNow
+from samelog.consensus.messages import AnyMessage, Append, Commit, RaftMessage, TimeoutNow
 from samelog.consensus.types import MAX_NODE_ID, MAX_NUMBER
 
-KINDS: tuple[type[Message], ...] = get_args(AnyMessage)
+KINDS: tuple[type[RaftMessage], ...] = get_args(AnyMessage)
 U32 = st.integers(0, 2**32 - 1)
 NUMBERS = st.integers(0, MAX_NUMBER) | st.integers(0, 12)
 
 
 @st.composite
-def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Message:
+def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> RaftMessage:
     """Any message that can be decoded."""
     entries = st.builds(Entry, numbers, numbers, st.binary(max_size=20))
     values: dict[str, st.SearchStrategy[object]] = {
@@ -37,7 +37,7 @@ def messages(draw: st.DrawFn, numbers: st.SearchStrategy[int] = NUMBERS) -> Mess
 
 
 @given(st.lists(messages(), max_size=5), U32, U32)
-def test_round_trip(batch: list[Message], group: int, replica: int) -> None:
+def test_round_trip(batch: list[RaftMessage], group: int, replica: int) -> None:
     payload = encode_messages(batch, group=group, replica=replica)
     assert decode_messages(payload, group=group, replica=replica) == batch
 
@@ -52,7 +52,7 @@ def test_arbitrary_bytes_are_messages_or_a_typed_error(payload: bytes) -> None:
 
 @given(st.lists(messages(), min_size=1, max_size=3), st.data())
 def test_damaged_payloads_are_messages_or_a_typed_error(
-    batch: list[Message], data: st.DataObject
+    batch: list[RaftMessage], data: st.DataObject
 ) -> None:
     payload = bytearray(encode_messages(batch))
     for _ in range(data.draw(st.integers(1, 4))):

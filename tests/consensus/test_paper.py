@@ -21,8 +21,8 @@ from samelog.consensus.messages import (
     AppendReject,
     AppendReply,
     Heartbeat,
-    Message,
     PreVoteReply,
+    RaftMessage,
     Vote,
     VoteReply,
 )
@@ -64,7 +64,7 @@ def drain(raft: Raft) -> list[Effects]:
     return batches
 
 
-def replies(raft: Raft) -> list[Message]:
+def replies(raft: Raft) -> list[RaftMessage]:
     """All messages the node sends, once everything is saved."""
     return [
         message
@@ -246,7 +246,7 @@ def test_a_follower_campaigns_when_it_hears_nothing() -> None:
 
 
 @pytest.mark.parametrize("message", [Heartbeat(1, 0, 0, 0), Append(1, 1, 0, 0, (), 0)])
-def test_hearing_the_leader_restarts_the_timer(message: Message) -> None:
+def test_hearing_the_leader_restarts_the_timer(message: RaftMessage) -> None:
     raft = make()
     raft.step(1, message, NOW + 0.3)
     assert raft.next_deadline() >= NOW + 0.7

@@ -12,7 +12,7 @@ from pathlib import Path
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.consensus import Entry, HardState, Snapshot
-from samelog.consensus.messages import Append, Heartbeat, Message, PreVote, SnapshotChunk
+from samelog.consensus.messages import Append, Heartbeat, PreVote, RaftMessage, SnapshotChunk
 from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import SnapshotMark, WalEncoder, WalHeader, WalRecord
 from samelog.format import _kernels as kernels
@@ -90,7 +90,7 @@ def led_group() -> Group:
     return group
 
 
-def raft_messages() -> list[Message]:
+def raft_messages() -> list[RaftMessage]:
     """What members say to each other."""
     return [
         Append(1, 0, 4, 1, (Entry(5, 1, b"x" * 20),), 4),

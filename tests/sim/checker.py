@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Effects, Entry, Membership, Role
-from samelog.consensus.messages import Message, VoteReply
+from samelog.consensus.messages import RaftMessage, VoteReply
 from samelog.consensus.quorum import majority
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Checker:
         for entry in effects.entries:
             self._entry(node, entry)
 
-    def sent(self, node: SimNode, to: int, message: Message) -> None:
+    def sent(self, node: SimNode, to: int, message: RaftMessage) -> None:
         """A message leaves a node."""
         if isinstance(message, VoteReply) and message.granted:
             known = self._votes.setdefault((node.number, message.term), to)

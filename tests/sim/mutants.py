@@ -35,8 +35,8 @@ from samelog.consensus.messages import (
     AppendReject,
     AppendReply,
     HeartbeatReply,
-    Message,
     PreVoteReply,
+    RaftMessage,
     Vote,
     VoteReply,
 )
@@ -50,7 +50,7 @@ Handler = Callable[[Core, int, Any], None]
 
 
 @contextmanager
-def _handler(kind: type[Message], handler: Handler) -> Iterator[None]:
+def _handler(kind: type[RaftMessage], handler: Handler) -> Iterator[None]:
     with patch.dict(raft._HANDLERS, {kind: handler}):
         yield
 

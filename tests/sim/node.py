@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Configuration, Effects, Entry, Membership, Raft, Role, Snapshot
-from samelog.consensus.messages import Append, Message, VoteReply
+from samelog.consensus.messages import Append, RaftMessage, VoteReply
 from tests.sim.disk import Disk
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class SimNode:
 
     # --- input ------------------------------------------------------------------------------------
 
-    def receive(self, sender: int, boot: int, message: Message) -> None:
+    def receive(self, sender: int, boot: int, message: RaftMessage) -> None:
         """A message arrives. Before the first one of a life of its sender comes the word that it
         began anew; what is left of an older life may come later.
         """
@@ -246,7 +246,7 @@ class SimNode:
         if any(isinstance(message, VoteReply) for _, message in effects.send_after_save):
             self._crash_point(self.world.options.vote_crash_chance)
 
-    def _send(self, messages: list[tuple[int, Message]]) -> None:
+    def _send(self, messages: list[tuple[int, RaftMessage]]) -> None:
         for to, message in messages:
             self.world.checker.sent(self, to, message)
             self.world.send(self, to, message)

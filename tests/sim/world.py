@@ -23,7 +23,7 @@ from samelog.consensus import (
     decode_messages,
     encode_messages,
 )
-from samelog.consensus.messages import Message
+from samelog.consensus.messages import RaftMessage
 from samelog.consensus.quorum import majority
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
@@ -126,7 +126,7 @@ class World:
 
     # --- what nodes need --------------------------------------------------------------------------
 
-    def send(self, sender: SimNode, to: int, message: Message) -> None:
+    def send(self, sender: SimNode, to: int, message: RaftMessage) -> None:
         """Carry a message, or not, or twice, and in any order."""
         options, chance = self.options, self.chance
         if self.trace.is_verbose:
@@ -202,7 +202,7 @@ class World:
             return self.chance.uniform(0.0002, 0.004)
         return self.chance.uniform(0, self.options.slow_s)
 
-    def _deliver(self, sender: SimNode, boot: int, receiver: SimNode, message: Message) -> None:
+    def _deliver(self, sender: SimNode, boot: int, receiver: SimNode, message: RaftMessage) -> None:
         if not receiver.up or (not self.healed and (sender.number, receiver.number) in self._cuts):
             return
         if sender.wiped and boot != sender.boot:

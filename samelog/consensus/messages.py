@@ -166,7 +166,7 @@ class ReadReply(RaftMessage, frozen=True, tag=15):
     index: Number
 
 
-AnyMessage = (
+AnyRaftMessage = (
     PreVote
     | PreVoteReply
     | Vote
@@ -189,7 +189,7 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     version: int
     group: Unsigned32
     replica: Unsigned32
-    messages: list[AnyMessage]
+    messages: list[AnyRaftMessage]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -203,7 +203,7 @@ def encode_messages(messages: Sequence[RaftMessage], *, group: int = 0, replica:
 
 def decode_messages(
     payload: bytes | bytearray | memoryview, *, group: int = 0, replica: int = 0
-) -> list[AnyMessage]:
+) -> list[AnyRaftMessage]:
     """The messages of a payload from `replica` of `group`.
 
     Raises MalformedMessage for any other bytes, version, group or replica.

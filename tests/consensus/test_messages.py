@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.consensus import Entry, MalformedMessage, decode_messages, encode_messages
-from samelog.consensus.messages import AnyMessage, Append, Commit, RaftMessage, TimeoutNow
+from samelog.consensus.messages import AnyRaftMessage, Append, Commit, RaftMessage, TimeoutNow
 from samelog.consensus.types import MAX_NODE_ID, MAX_NUMBER
 
-KINDS: tuple[type[RaftMessage], ...] = get_args(AnyMessage)
+KINDS: tuple[type[RaftMessage], ...] = get_args(AnyRaftMessage)
 U32 = st.integers(0, 2**32 - 1)
 NUMBERS = st.integers(0, MAX_NUMBER) | st.integers(0, 12)
 

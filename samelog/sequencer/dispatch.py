@@ -17,7 +17,7 @@ from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.state.commands import Member
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, Hello, Role, Welcome
+from samelog.wire.messages import PROTOCOL_VERSION, AnyMessage, ConnectionRole, Hello, Welcome
 
 WINDOW_BYTES = 16 << 20
 
@@ -68,13 +68,13 @@ class Dispatcher:
     def _handler(self, hello: Hello) -> Handler:
         member, logs = self._gate.member, self._gate.logs
         match hello.role:
-            case Role.RAFT:
+            case ConnectionRole.RAFT:
                 return self._peer(hello)
-            case Role.PUSH:
+            case ConnectionRole.PUSH:
                 self._welcome()
                 server = PushServer(self._connection, hello, logs.intake, member.rights)
                 return member.connections.pushing(server)
-            case Role.PULL:
+            case ConnectionRole.PULL:
                 self._welcome()
                 reader = PullServer(self._connection, hello, logs.source, member.rights)
                 return member.connections.pulling(reader)

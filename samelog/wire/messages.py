@@ -58,7 +58,7 @@ NO_BATCH = -1
 
 
 @unique
-class Role(IntEnum):
+class ConnectionRole(IntEnum):
     """What a client wants of the connection it opens."""
 
     PUSH = 1
@@ -87,7 +87,7 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     add fields: those are skipped, so that a newer peer can be told which version is spoken here.
     """
 
-    role: Role
+    role: ConnectionRole
     version: Unsigned32 = PROTOCOL_VERSION
     cluster: str = ""
     session: str | None = None

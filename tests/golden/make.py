@@ -19,7 +19,7 @@ from samelog.runtime.network.connection import Connection
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.wire.frames import FrameType, encode_frame
-from samelog.wire.messages import Hello, Role
+from samelog.wire.messages import ConnectionRole, Hello
 from tests.golden.facts import facts
 from tests.golden.frames import FRAMES_KEPT, describe, split
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
@@ -57,7 +57,7 @@ class Transcripts:
         setattr(Connection, "_write", sent)  # noqa: B010 - types know no methods that change
         setattr(Connection, "_handle_frame", received)  # noqa: B010
 
-    def longest(self, role: Role) -> list[tuple[str, bytes]]:
+    def longest(self, role: ConnectionRole) -> list[tuple[str, bytes]]:
         """The longest conversation of a role, without its large frames."""
         found = []
         for frames in self.of.values():
@@ -133,7 +133,7 @@ def make(directory: Path) -> None:
             shutil.copytree(directory / name, Path(opened) / name)
         lines = [f"{line}\n" for line in facts(Path(opened))]
     (directory / "facts.txt").write_text("".join(lines))
-    for role in (Role.PUSH, Role.PULL, Role.RAFT):
+    for role in (ConnectionRole.PUSH, ConnectionRole.PULL, ConnectionRole.RAFT):
         text = "".join(describe(*frame) for frame in transcripts.longest(role))
         (directory / f"{role.name.lower()}.txt").write_text(text)
 

@@ -234,7 +234,7 @@ class PushReceiverScript(EndScript):
 
     def do_connect(self) -> None:
         """`connect`: a publisher has said Hello."""
-        hello = Hello(messages.Role.PUSH, cluster=CLUSTER, session="s", session_id="i")
+        hello = Hello(messages.ConnectionRole.PUSH, cluster=CLUSTER, session="s", session_id="i")
         rights = Rights((EVERYTHING,), ["n0"])
         self.dial("samelog://publisher/p")
         self.end = PushServer(self.connection, hello, self.intake, rights)
@@ -269,7 +269,7 @@ class PullSenderScript(EndScript):
 
     def do_connect(self, who: str = "samelog://publisher/p", window: str = "16777216") -> None:
         """`connect [IDENTITY] [WINDOW]`: somebody has said Hello."""
-        hello = Hello(messages.Role.PULL, cluster=CLUSTER)
+        hello = Hello(messages.ConnectionRole.PULL, cluster=CLUSTER)
         self.dial(who)
         self.end = PullServer(
             self.connection,

@@ -20,7 +20,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.store.disk.files import OsFileSystem
-from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.runtime.pki import Authority
 
@@ -79,7 +79,7 @@ class FakeNode:
         connection.send(
             Welcome(self.welcome_cluster, self.name, self.window_bytes, (1 << 20) + (64 << 10))
         )
-        if hello.role is Role.PUSH:
+        if hello.role is ConnectionRole.PUSH:
             return PushServer(connection, hello, self.intake, self.rights)
         if self.source is None:
             raise AssertionError("this node has no logs")

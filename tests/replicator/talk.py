@@ -6,14 +6,21 @@ from typing import TypeVar
 
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.wire.messages import AnyMessage, Hello, OpenInput, OpenRun, Role, SessionStartsAt
+from samelog.wire.messages import (
+    AnyMessage,
+    ConnectionRole,
+    Hello,
+    OpenInput,
+    OpenRun,
+    SessionStartsAt,
+)
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until
 
 M = TypeVar("M", bound=AnyMessage)
 
-PUSH = Hello(Role.PUSH, cluster=CLUSTER, session="s", session_id="id-1")
-PULL = Hello(Role.PULL, cluster=CLUSTER)
+PUSH = Hello(ConnectionRole.PUSH, cluster=CLUSTER, session="s", session_id="id-1")
+PULL = Hello(ConnectionRole.PULL, cluster=CLUSTER)
 
 
 class Talk(Recorder):

@@ -20,11 +20,11 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
+    ConnectionRole,
     EndRun,
     Hello,
     OpenInput,
     OpenRun,
-    Role,
     RollSealed,
     RunClosed,
     RunOpened,
@@ -257,8 +257,8 @@ def test_rights_are_asked_for_session_topic_and_dedup_id(tmp_path: Path) -> None
         node = FakeNode("n0", made.authority, made.cluster, grants=(NARROW,))
         made.nodes.append(node)
         await node.start()
-        other = Hello(Role.PUSH, cluster=CLUSTER, session="t", session_id="id-2")
-        nameless = Hello(Role.PUSH, cluster=CLUSTER)
+        other = Hello(ConnectionRole.PUSH, cluster=CLUSTER, session="t", session_id="id-2")
+        nameless = Hello(ConnectionRole.PUSH, cluster=CLUSTER)
         assert await fault_of(await talk(made, node, other)) is FaultCode.NOT_AUTHORISED
         assert await fault_of(await talk(made, node, PUSH, "q")) is FaultCode.NOT_AUTHORISED
         assert await fault_of(await talk(made, node, nameless)) is FaultCode.PROTOCOL

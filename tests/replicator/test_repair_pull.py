@@ -21,7 +21,7 @@ from samelog.replicator.pull.repair_pull import (
 from samelog.runtime.errors import ConnectFault, RuntimeFault
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.errors import FaultCode
-from samelog.wire.messages import Hello, Role
+from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.receiver import ResumePoint
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.replicator.fake_source import FakeSource
@@ -88,7 +88,7 @@ def repair_of(world: World, node: FakeNode, name: str) -> RepairPull:
         node.address,
         ReloadingContext(world.authority.node(name)),
         identity="samelog://node/n0",
-        hello=Hello(Role.PULL, cluster=CLUSTER, node=name, boot=1),
+        hello=Hello(ConnectionRole.PULL, cluster=CLUSTER, node=name, boot=1),
     )
 
 

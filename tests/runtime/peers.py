@@ -23,12 +23,12 @@ from samelog.runtime.network.transport import (
     connect,
     serve,
 )
-from samelog.wire.messages import AnyMessage, Hello, Role, decode_message
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, decode_message
 from tests.patience import PATIENCE_S
 from tests.runtime.pki import Authority
 from tests.wire.frame_decoder import FrameDecoder
 
-HELLO = Hello(Role.PUSH, session="s", session_id="a1")
+HELLO = Hello(ConnectionRole.PUSH, session="s", session_id="a1")
 QUICK = Deadlines(
     connect_s=2.0,
     handshake_s=0.4,

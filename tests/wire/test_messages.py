@@ -17,11 +17,11 @@ from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
 from samelog.wire.messages import (
     AnyMessage,
+    ConnectionRole,
     Fault,
     Hello,
     OpenInput,
     OpenSession,
-    Role,
     RunClosed,
     decode_message,
     encode_message,
@@ -117,7 +117,7 @@ def test_every_fault_code_is_documented(code: FaultCode) -> None:
 
 
 def test_the_bytes_of_some_messages() -> None:
-    hello = Hello(Role.PUSH, cluster="demo", session="ewr", session_id="a1")
+    hello = Hello(ConnectionRole.PUSH, cluster="demo", session="ewr", session_id="a1")
     assert encode_message(hello) == bytes.fromhex(
         "00000013 01 01 0000 00000000 99 01 01 01 a464656d6f a3657772 a26131 c0 00 c0"
     )
@@ -221,7 +221,7 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
     hello = [1, 1, 2, "demo", None, None, None, 0, None, "something", {"new": True}]
-    assert decode_message(msgspec.msgpack.encode(hello)) == Hello(Role.PUSH, 2, "demo")
+    assert decode_message(msgspec.msgpack.encode(hello)) == Hello(ConnectionRole.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]
     message = decode_message(msgspec.msgpack.encode(fault))
     assert message == Fault(FaultCode.UNSUPPORTED_VERSION, "m", "r")

@@ -46,7 +46,7 @@ from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.partition_file import find_partition_directories
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
-from samelog.wire.messages import Hello, Role
+from samelog.wire.messages import ConnectionRole, Hello
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class PullClient:
         return nodes[(nodes.index(self._address) + 1) % len(nodes)]
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
-        connection.send(Hello(role=Role.PULL, cluster=self._config.cluster))
+        connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster))
         self._conversation = PullConversation(
             connection,
             self,

@@ -26,12 +26,12 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
+    ConnectionRole,
     Hello,
     LogArchived,
     MergedStartsAt,
     OpenMerged,
     Refused,
-    Role,
     SegmentSealed,
     Start,
     TopicGone,
@@ -79,7 +79,7 @@ class RangePull(ReplicatorHandler):
         made: list[RangePull] = []
 
         def open_handler(connection: Connection) -> RangePull:
-            connection.send(Hello(role=Role.PULL, cluster=cluster))
+            connection.send(Hello(role=ConnectionRole.PULL, cluster=cluster))
             made.append(cls(connection))
             return made[0]
 

@@ -34,7 +34,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.messages import Hello, Role
+from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,10 @@ class PushClient:
     def _hello(self) -> Hello:
         name, session_id = self._session.identity or (None, None)
         return Hello(
-            role=Role.PUSH, cluster=self._config.cluster, session=name, session_id=session_id
+            role=ConnectionRole.PUSH,
+            cluster=self._config.cluster,
+            session=name,
+            session_id=session_id,
         )
 
     def _connect(self) -> None:

@@ -27,7 +27,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage, Hello, Role, Welcome
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -213,7 +213,7 @@ class PeerServer:
 
 def make_hello(*, cluster: str, node: str, boot: int, number: int | None) -> Hello:
     """The first message to a peer."""
-    return Hello(role=Role.RAFT, cluster=cluster, node=node, boot=boot, number=number)
+    return Hello(role=ConnectionRole.RAFT, cluster=cluster, node=node, boot=boot, number=number)
 
 
 def make_report(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.wire.messages import Hello, Role
+from samelog.wire.messages import ConnectionRole, Hello
 
 
 class PeerPulls:
@@ -18,7 +18,9 @@ class PeerPulls:
 
     def __init__(self, config: NodeConfig, tls: ReloadingContext, boot: int) -> None:
         self._tls = tls
-        self._hello = Hello(role=Role.PULL, cluster=config.cluster, node=config.name, boot=boot)
+        self._hello = Hello(
+            role=ConnectionRole.PULL, cluster=config.cluster, node=config.name, boot=boot
+        )
         self._pulls: dict[int, RepairPull] = {}
         self._peers: dict[int, PeerConfig] = {}
 

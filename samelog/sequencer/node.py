@@ -33,7 +33,7 @@ from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
 from samelog.sequencer.measures import Measures
-from samelog.sequencer.parts import MemberParts, NodeStatus, PeerParts
+from samelog.sequencer.parts import MemberParts, MemberStatus, PeerParts
 from samelog.sequencer.startup import come_up
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
@@ -80,7 +80,7 @@ class Node:
             Rights(config.grants, ()),
             measures,
             Connections(measures),
-            NodeStatus(),
+            MemberStatus(),
         )
         hello = make_hello(
             cluster=config.cluster, node=config.name, boot=record.boot, number=record.number

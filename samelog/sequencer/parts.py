@@ -40,7 +40,7 @@ from samelog.sequencer.state.machine import StateMachine
 
 
 @dataclass(slots=True)
-class NodeStatus:
+class MemberStatus:
     """What a node says of itself first."""
 
     state: NodeState = NodeState.INITIALIZING
@@ -58,7 +58,7 @@ class MemberParts:
     rights: Rights
     measures: Measures
     connections: Connections
-    status: NodeStatus
+    status: MemberStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.group_commands import (
     ClassicMember,
     CommitOffsets,
+    CommittedOffset,
     ConsumerMember,
     DeleteGroups,
     DropOffsets,
-    Offset,
     Phase,
     SaveConsumerGroup,
     SaveGroup,
@@ -59,7 +59,7 @@ def save(
 
 
 def commit(group: str, partition: int, offset: int, at_ms: int = 1) -> CommitOffsets:
-    return CommitOffsets([(group, [(partition, Offset(offset, -1, "", at_ms))])])
+    return CommitOffsets([(group, [(partition, CommittedOffset(offset, -1, "", at_ms))])])
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_an_offset_that_was_committed_again_does_not_expire(machine: StateMachin
 
 
 def test_an_administrator_sets_only_groups_without_members(machine: StateMachine) -> None:
-    reset = CommitOffsets([("g", [(1, Offset(3, -1, "", 9))])], only_empty=True)
+    reset = CommitOffsets([("g", [(1, CommittedOffset(3, -1, "", 9))])], only_empty=True)
     assert not isinstance(machine.apply(reset), Rejection)
     machine.apply(save(1, member("m1")))
     machine.apply(commit("g", 1, 7))
@@ -156,7 +156,9 @@ def test_a_snapshot_from_before_groups_has_none(machine: StateMachine) -> None:
 
 names = st.sampled_from(["g", "h", "i"])
 numbers = st.integers(1, 4)
-offsets = st.builds(Offset, st.integers(0, 9), st.just(-1), st.text(max_size=3), st.integers(0, 3))
+offsets = st.builds(
+    CommittedOffset, st.integers(0, 9), st.just(-1), st.text(max_size=3), st.integers(0, 3)
+)
 ids = st.sampled_from(["m1", "m2", "m3"])
 commands = st.one_of(
     st.builds(

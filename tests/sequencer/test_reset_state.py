@@ -17,7 +17,7 @@ from samelog.sequencer.state.commands import (
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.group_commands import CommitOffsets, Offset
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.reset_state import EPOCH_STEP
@@ -35,7 +35,7 @@ def machine() -> StateMachine:
     machine.apply(OpenRunCommand("ewr", "d1", "i", 0, "run", None, None))
     machine.apply(OpenInputCommand("ewr", "a" * 32, 0))
     machine.apply(merge(1, 0, 0, 10))
-    machine.apply(CommitOffsets([("g", [(1, Offset(1, 3, "", 9))])]))
+    machine.apply(CommitOffsets([("g", [(1, CommittedOffset(1, 3, "", 9))])]))
     return machine
 
 
@@ -80,7 +80,7 @@ def test_dedup_is_remembered_and_offsets_are_not(machine: StateMachine) -> None:
     assert machine.state.producers == {42: {4: [Sequence5(42, 0, 0, 0, -1)]}}
     assert machine.state.watermarks == {"twin": {4: 5}}
     assert machine.state.groups.by_id["g"].offsets == {}
-    machine.apply(CommitOffsets([("g", [(1, Offset(1, 3, "", 9))])]))
+    machine.apply(CommitOffsets([("g", [(1, CommittedOffset(1, 3, "", 9))])]))
     assert machine.state.groups.by_id["g"].offsets == {}
 
 

@@ -16,7 +16,7 @@ from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_group import ConsumerGroup
 from samelog.kafka.groups.outbox import Outbox
 from samelog.kafka.groups.requests import OffsetCommit
-from samelog.sequencer.state.group_commands import DropOffsets, Offset, Phase
+from samelog.sequencer.state.group_commands import CommittedOffset, DropOffsets, Phase
 from samelog.sequencer.state.types import State
 
 AnyGroup = ClassicGroup | ConsumerGroup
@@ -36,7 +36,9 @@ class OffsetKeeper:
         taken = [
             (
                 commit.partition,
-                Offset(commit.offset, commit.leader_epoch, commit.metadata, self._outbox.wall_ms),
+                CommittedOffset(
+                    commit.offset, commit.leader_epoch, commit.metadata, self._outbox.wall_ms
+                ),
             )
             for commit, error in zip(commits, errors, strict=True)
             if not error and commit.partition is not None
@@ -90,7 +92,7 @@ class OffsetKeeper:
             self._outbox.propose(DropOffsets(drops))
         return unused
 
-    def _is_old(self, group: AnyGroup, number: int, known: Offset) -> bool:
+    def _is_old(self, group: AnyGroup, number: int, known: CommittedOffset) -> bool:
         limit_ms = self._outbox.wall_ms - self._limits.offsets_retention_ms
         if known.at_ms > limit_ms:
             return False

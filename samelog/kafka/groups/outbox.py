@@ -15,7 +15,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from samelog.kafka.groups.requests import AnyAnswer
-from samelog.sequencer.state.group_commands import CommitOffsets, GroupCommand, Offset
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, GroupCommand
 
 COMMIT_OFFSETS = 200
 """At most so many in one command, so that it fits into an entry whatever their metadata."""
@@ -98,13 +98,13 @@ class Outbox:
         """Have a command committed."""
         self._round.commands.append(command)
 
-    def commit(self, group: str, offsets: list[tuple[int, Offset]]) -> None:
+    def commit(self, group: str, offsets: list[tuple[int, CommittedOffset]]) -> None:
         """Have offsets committed, together with those that were given just before."""
         for first in range(0, len(offsets), COMMIT_OFFSETS):
             piece = offsets[first : first + COMMIT_OFFSETS]
             self._commits_with_room(len(piece)).append((group, piece))
 
-    def _commits_with_room(self, count: int) -> list[tuple[str, list[tuple[int, Offset]]]]:
+    def _commits_with_room(self, count: int) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
         commands = self._round.commands
         last = commands[-1] if commands else None
         commits = last.commits if isinstance(last, CommitOffsets) else None

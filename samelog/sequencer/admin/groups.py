@@ -25,7 +25,7 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import find_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.group_commands import CommitOffsets, ConsumerMember, Offset
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
@@ -108,7 +108,7 @@ def _consumer(machine: StateMachine, member: ConsumerMember) -> GroupMemberInfo:
     )
 
 
-def _partition(logs: LogParts, number: int, known: Offset) -> GroupPartition:
+def _partition(logs: LogParts, number: int, known: CommittedOffset) -> GroupPartition:
     state = logs.machine.state
     partition = state.partitions[number]
     begin, end = _span(logs, number)
@@ -148,7 +148,9 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
         raise ChangeRefused(FaultCode.GROUP_IN_USE, outcome.message, "stop its consumers first")
 
 
-def _target(logs: LogParts, number: int, request: requests.ResetGroup, now_ms: int) -> Offset:
+def _target(
+    logs: LogParts, number: int, request: requests.ResetGroup, now_ms: int
+) -> CommittedOffset:
     begin, end = _span(logs, number)
     asked = 0 if request.offset is UNSET else request.offset
     match request.to:
@@ -168,7 +170,7 @@ def _target(logs: LogParts, number: int, request: requests.ResetGroup, now_ms: i
         name = f"partition {_index(logs, number)}"
         message = f"{name} has the offsets {begin} to {end}, not {offset}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
-    return Offset(offset, -1, "", now_ms)
+    return CommittedOffset(offset, -1, "", now_ms)
 
 
 def _index(logs: LogParts, number: int) -> int:

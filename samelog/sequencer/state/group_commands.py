@@ -69,7 +69,7 @@ class SaveGroup(Command, frozen=True, tag=40):
     at_ms: int
 
 
-class Offset(msgspec.Struct, frozen=True, array_like=True):
+class CommittedOffset(msgspec.Struct, frozen=True, array_like=True):
     """A committed offset; `leader_epoch` is -1 if the consumer did not say, `at_ms` when it was
     committed.
     """
@@ -87,7 +87,7 @@ class CommitOffsets(Command, frozen=True, tag=41):
     over. `only_empty`: nothing is done if one of the groups has members.
     """
 
-    commits: list[tuple[str, list[tuple[int, Offset]]]]
+    commits: list[tuple[str, list[tuple[int, CommittedOffset]]]]
     only_empty: bool = False
 
 

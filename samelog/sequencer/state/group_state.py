@@ -18,11 +18,11 @@ from samelog.sequencer.state.group_commands import (
     STATE_NAMES,
     ClassicMember,
     CommitOffsets,
+    CommittedOffset,
     ConsumerMember,
     DeleteGroups,
     DropOffsets,
     GroupCommand,
-    Offset,
     Phase,
     SaveConsumerGroup,
     SaveGroup,
@@ -39,7 +39,7 @@ class GroupState(msgspec.Struct):
     leader: str | None = None
     members: dict[str, ClassicMember] = {}
     since_ms: int = 0
-    offsets: dict[int, Offset] = {}
+    offsets: dict[int, CommittedOffset] = {}
     """Partition number -> what was committed last."""
     consumers: dict[str, ConsumerMember] = {}
     """Members by the consumer protocol; then there are none by the classic one."""

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.commands import DeleteTopicCommand
-from samelog.sequencer.state.group_commands import CommitOffsets, Offset
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from tests.kafka.groups.group_client import Bench
 
 WEEK_S = 7 * 24 * 3600.0
@@ -127,7 +127,9 @@ def test_a_group_that_commits_again_after_it_was_forgotten_goes_on(bench: Bench)
 
 
 def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
-    bench.machine.apply(CommitOffsets([("made", [(1, Offset(5, -1, "", 0))])], only_empty=True))
+    bench.machine.apply(
+        CommitOffsets([("made", [(1, CommittedOffset(5, -1, "", 0))])], only_empty=True)
+    )
     assert bench.state("made") == "Empty"
     listed = bench.answer(bench.coordinator.list_groups)
     assert [each.group for each in listed] == ["made"]

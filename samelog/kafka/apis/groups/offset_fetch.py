@@ -11,7 +11,7 @@ from samelog.kafka.api import KafkaApi, NodeCall
 from samelog.kafka.apis.groups.answering import by_topic, check_group
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Caller
-from samelog.sequencer.state.group_commands import Offset
+from samelog.sequencer.state.group_commands import CommittedOffset
 
 MANY_FROM = 8
 """From this version on a request may ask about many groups."""
@@ -75,7 +75,7 @@ def _group(
     call: NodeCall, group_id: str, topics: Any, error: ErrorCode
 ) -> OffsetFetchResponseGroup:
     asked = () if topics is None else _named(topics)
-    offsets: Mapping[int, Offset] = {}
+    offsets: Mapping[int, CommittedOffset] = {}
     error = check_group(call, group_id) or error
     if error is ErrorCode.none:
         group = call.broker.machine.state.groups.by_id.get(group_id)
@@ -92,7 +92,7 @@ def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
     return ((topic.name, index) for topic in topics for index in topic.partition_indexes)
 
 
-def _all(call: NodeCall, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, int]]:
+def _all(call: NodeCall, offsets: Mapping[int, CommittedOffset]) -> Iterator[tuple[str, int]]:
     state = call.broker.machine.state
     for number in offsets:
         partition = state.partitions[number]
@@ -102,7 +102,7 @@ def _all(call: NodeCall, offsets: Mapping[int, Offset]) -> Iterator[tuple[str, i
 
 
 def _partition(
-    call: NodeCall, topic: str, index: int, offsets: Mapping[int, Offset], error: ErrorCode
+    call: NodeCall, topic: str, index: int, offsets: Mapping[int, CommittedOffset], error: ErrorCode
 ) -> OffsetFetchResponsePartition:
     if error is ErrorCode.none and not call.broker.may_read(call.client, topic):
         error = ErrorCode.topic_authorization_failed

@@ -156,7 +156,7 @@ def _describe(found: Finding) -> None:
 # --- records that no node has any more ------------------------------------------------------------
 
 
-class PartitionCopy(NamedTuple):
+class NodeCopy(NamedTuple):
     """One node's copy of the partition: where it ends, and up to where it misses records for good
     (0: it misses none).
     """
@@ -203,11 +203,9 @@ def void(config: ClientConfig, as_json: bool, **options: Any) -> None:
         talk(f"{lost} are given up; samelog status keeps the event")
 
 
-def _copies(
-    answers: Sequence[Status | AdminError], topic: str, partition: int
-) -> list[PartitionCopy]:
+def _copies(answers: Sequence[Status | AdminError], topic: str, partition: int) -> list[NodeCopy]:
     copies = [
-        PartitionCopy(answer.node, info.end_offset, info.wanted_offset)
+        NodeCopy(answer.node, info.end_offset, info.wanted_offset)
         for answer in answers
         if isinstance(answer, Status)
         for info in answer.partitions
@@ -219,7 +217,7 @@ def _copies(
     return copies
 
 
-def _gap(copies: Sequence[PartitionCopy], name: str) -> tuple[int, int]:
+def _gap(copies: Sequence[NodeCopy], name: str) -> tuple[int, int]:
     """The offsets that all copies miss: some may hold records behind a damaged batch."""
     ends = {copy.end_offset for copy in copies}
     behind = min(copy.wanted_offset for copy in copies)
@@ -229,13 +227,13 @@ def _gap(copies: Sequence[PartitionCopy], name: str) -> tuple[int, int]:
     return copies[0].end_offset, behind
 
 
-def _describe_copy(copy: PartitionCopy) -> str:
+def _describe_copy(copy: NodeCopy) -> str:
     misses = f"misses those up to {copy.wanted_offset}" if copy.wanted_offset else "misses none"
     return f"{copy.node} has offsets up to {copy.end_offset} and {misses}"
 
 
 def _void_answer(
-    copies: Sequence[PartitionCopy], first: int, behind: int, *, done: bool
+    copies: Sequence[NodeCopy], first: int, behind: int, *, done: bool
 ) -> dict[str, Any]:
     rows = [copy._asdict() for copy in copies]
     return {"first_offset": first, "next_offset": behind, "copies": rows, "done": done}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RollByte
-from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, Progress
+from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, SessionProgress
 
 A: InputName = ("a", 0)
 B: InputName = ("b", 1)
@@ -20,7 +20,7 @@ SAYINGS = st.tuples(st.integers(0, 2), st.sampled_from([A, B]), st.tuples(PLACES
 def test_positions_are_the_highest_that_were_said(
     sayings: list[tuple[int, InputName, tuple[RollByte, RollByte, RollByte]]],
 ) -> None:
-    progress = Progress()
+    progress = SessionProgress()
     said: dict[InputName, tuple[list[SessionPosition], ...]] = {}
     for run, name, places in sayings:
         before = progress.inputs.get(name, InputProgress())
@@ -35,7 +35,7 @@ def test_positions_are_the_highest_that_were_said(
 
 
 def test_a_new_run_says_nothing_of_the_one_before() -> None:
-    progress = Progress()
+    progress = SessionProgress()
     progress.reached(0, A, ((0, 9), (0, 9), (0, 5)))
     progress.reached(1, A, ((0, 0), (0, 0), (0, 0)))
     assert progress.inputs[A].merged == (0, 0, 5)
@@ -46,7 +46,7 @@ def test_a_new_run_says_nothing_of_the_one_before() -> None:
 
 
 def test_a_closed_run_is_acknowledged_to_its_end_but_not_merged() -> None:
-    progress = Progress()
+    progress = SessionProgress()
     assert progress.close_run(0, {A: (1, 4)})
     assert not progress.close_run(0, {A: (9, 9)})
     assert progress.inputs[A].acknowledged == (0, 1, 4)
@@ -56,7 +56,7 @@ def test_a_closed_run_is_acknowledged_to_its_end_but_not_merged() -> None:
 
 
 def test_what_is_gone_or_lost_is_so_for_its_run() -> None:
-    progress = Progress()
+    progress = SessionProgress()
     assert progress.let_go(0, A)
     assert not progress.let_go(0, A)
     assert progress.let_go(2, A)

@@ -10,7 +10,7 @@ import pytest
 
 from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import LostRange, Progress
+from samelog.replicator.push.progress import LostRange, SessionProgress
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import OsFileSystem
@@ -26,7 +26,7 @@ class Publisher:
     def __init__(self, path: Path) -> None:
         self.files = SessionFiles(path / "s")
         self.session = LocalSession(OsFileSystem(), str(self.files.path), lambda: None)
-        self.progress = Progress()
+        self.progress = SessionProgress()
 
     def write(self, name: InputName, rolls: int) -> RollByte:
         """`rolls` sealed files and one that is not, with a batch in each; where they end."""

@@ -23,7 +23,7 @@ from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import InputProgress, LostRange, Progress
+from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
@@ -90,7 +90,7 @@ class PushClient:
         self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
-        self._progress = Progress()
+        self._progress = SessionProgress()
         self._links = [self._make_link(*each) for each in _nodes_of(config)]
         self._poller: asyncio.Task[None] | None = None
         self._shippers: dict[PushLink, asyncio.Task[None]] = {}

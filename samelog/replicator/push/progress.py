@@ -51,7 +51,7 @@ class LostRange:
     stop: RollByte
 
 
-class Progress:
+class SessionProgress:
     """The positions of one session."""
 
     def __init__(self) -> None:

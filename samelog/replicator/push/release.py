@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from samelog.format.file_names import data_name, from_name, sealed_name
 from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import LostRange, Progress
+from samelog.replicator.push.progress import LostRange, SessionProgress
 from samelog.replicator.push.session_tail import RunTail
 from samelog.store.disk.files import FileSystem, NoSuchFile
 
@@ -34,7 +34,7 @@ class Removal:
     """Path -> identity of those that the files are in."""
 
 
-def plan_removal(session: LocalSession, progress: Progress) -> Removal:
+def plan_removal(session: LocalSession, progress: SessionProgress) -> Removal:
     """What may go now: nothing while another directory has taken this one's place, because its
     files have the same names, and other bytes.
     """
@@ -93,7 +93,7 @@ def _remove(fs: FileSystem, removal: Removal) -> None:
             continue
 
 
-def _is_done(session: LocalSession, progress: Progress, run: int, name: InputName) -> bool:
+def _is_done(session: LocalSession, progress: SessionProgress, run: int, name: InputName) -> bool:
     """Whether nothing of an input's closed run is needed any more."""
     if progress.is_gone(run, name):
         return True
@@ -105,7 +105,7 @@ def _is_done(session: LocalSession, progress: Progress, run: int, name: InputNam
     return tail.normal(progress.merged(run, name)) >= end
 
 
-def _first_kept(tail: RunTail, progress: Progress, run: int, name: InputName) -> int:
+def _first_kept(tail: RunTail, progress: SessionProgress, run: int, name: InputName) -> int:
     """The lowest roll that is still needed; the newest file always is, and one that is merged to
     its end until something behind it is: a node that never heard where it ends asks again.
     """

@@ -16,7 +16,7 @@ from samelog.replicator.pull.repair_pull import (
     MergedName,
     PullRefused,
     RepairPull,
-    SessionName,
+    SessionRunName,
 )
 from samelog.runtime.errors import ConnectFault, RuntimeFault
 from samelog.runtime.network.tls import ReloadingContext
@@ -29,7 +29,7 @@ from tests.replicator.session_files import batch, random_batches
 from tests.runtime.peers import in_loop, until
 
 MERGED = MergedName("flights", "topic-1", 0)
-SESSION = SessionName("s", "flights", "topic-1", 0, 5)
+SESSION = SessionRunName("s", "flights", "topic-1", 0, 5)
 START = ResumePoint(0, 0)
 
 

@@ -65,7 +65,7 @@ class MergedName(NamedTuple):
     partition: int
 
 
-class SessionName(NamedTuple):
+class SessionRunName(NamedTuple):
     """One run of an input, by the cluster's number of the run."""
 
     session: str
@@ -128,11 +128,11 @@ class RepairPull:
             lambda handle: OpenMerged(handle, *name, Start.POSITION, 0, *start), start, sink
         )
 
-    async def session(self, name: SessionName, start: ResumePoint, sink: PullSink) -> bool:
+    async def session(self, name: SessionRunName, start: ResumePoint, sink: PullSink) -> bool:
         """Pull one run of an input; all else as `merged`."""
         return await self._pull(lambda handle: OpenSession(handle, *name, *start), start, sink)
 
-    async def follow(self, name: SessionName, start: ResumePoint, sink: PullSink) -> None:
+    async def follow(self, name: SessionRunName, start: ResumePoint, sink: PullSink) -> None:
         """As `session`, but go on for as long as the peer sends what is new."""
         await self._pull(
             lambda handle: OpenSession(handle, *name, *start), start, sink, goes_on=True

@@ -22,7 +22,7 @@ from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.format.segment import Segment
-from samelog.replicator.pull.repair_pull import MergedName, PullRefused, SessionName
+from samelog.replicator.pull.repair_pull import MergedName, PullRefused, SessionRunName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -174,7 +174,9 @@ class Repair:
         names = self._machine.state
         partition = names.partitions[entry.partition]
         topic = names.topics[partition.topic_id]
-        stream = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
+        stream = SessionRunName(
+            entry.session, topic.name, topic.topic_id, partition.index, entry.run
+        )
         sink = _SessionSink(self._intake, self._sessions, entry, goal)
         start = ResumePoint(*self._intake.position(entry))
         try:

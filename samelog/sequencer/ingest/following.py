@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.repair_pull import PullRefused, SessionName
+from samelog.replicator.pull.repair_pull import PullRefused, SessionRunName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
@@ -101,7 +101,7 @@ class Following:
         state = self._machine.state
         partition = state.partitions[entry.partition]
         topic = state.topics[partition.topic_id]
-        name = SessionName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
+        name = SessionRunName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
         start = ResumePoint(*self._intake.position(entry))
         pull = self._pulls.get(node)
         if pull is not None:

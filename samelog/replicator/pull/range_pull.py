@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Handle:
+class _ReadHandle:
     """One open handle. `pieces`: what came and was not taken yet."""
 
     position: asyncio.Future[MergedStartsAt]
@@ -68,7 +68,7 @@ class RangePull(ReplicatorHandler):
         self.connection = connection
         self._receiver = Receiver()
         self._acknowledger = Acknowledger(connection)
-        self._handles: dict[int, _Handle] = {}
+        self._handles: dict[int, _ReadHandle] = {}
         self._next_handle = 0
 
     @classmethod
@@ -98,7 +98,7 @@ class RangePull(ReplicatorHandler):
 
     async def _open(self, wanted: Wanted, *, reads: bool) -> tuple[int, MergedStartsAt]:
         number, self._next_handle = self._next_handle, self._next_handle + 1
-        handle = _Handle(asyncio.get_running_loop().create_future(), reads)
+        handle = _ReadHandle(asyncio.get_running_loop().create_future(), reads)
         self._handles[number] = handle
         self.connection.send(OpenMerged(number, *wanted))
         try:
@@ -186,7 +186,7 @@ class RangePull(ReplicatorHandler):
             _fail(handle, refusal)
 
 
-def _fail(handle: _Handle, error: Exception) -> None:
+def _fail(handle: _ReadHandle, error: Exception) -> None:
     handle.fault = error
     handle.news.set()
     if not handle.position.done():

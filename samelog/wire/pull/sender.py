@@ -71,7 +71,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Handle:
+class _SentHandle:
     """One open handle. `offered`: the file that is being sent, and how far it reaches."""
 
     number: int
@@ -98,7 +98,7 @@ class PullSender:
         self.effects: list[PullEffect] = []
         """To be carried out in this order; whoever does takes them off."""
         self._sender = Sender(window_bytes=window_bytes, read_bytes=READ_BYTES)
-        self._handles: dict[int, _Handle] = {}
+        self._handles: dict[int, _SentHandle] = {}
         self._sent_to: set[int] = set()
         """Handles that may have caught up since that was told last."""
 
@@ -125,7 +125,7 @@ class PullSender:
         skips: bool = False,
     ) -> None:
         """Send a log from `at` on; `opened` says so. `skips`: the reader's end is archived here."""
-        handle = self._handles[number] = _Handle(number, log)
+        handle = self._handles[number] = _SentHandle(number, log)
         if skips:
             self._tell_start(handle)
         self.effects.append(Send(opened))
@@ -162,14 +162,14 @@ class PullSender:
             self._sent_to.add(number)
             self.effects.append(SendMore())
 
-    def _follow_start(self, handle: _Handle) -> None:
+    def _follow_start(self, handle: _SentHandle) -> None:
         """What is archived is sent no more; the other side archives it too."""
         segment = self._tell_start(handle)
         if self._sender.position(handle.number) < (segment, 0):
             self._sender.jump(handle.number, segment, 0)
             handle.offered = (-1, 0)
 
-    def _tell_start(self, handle: _Handle) -> int:
+    def _tell_start(self, handle: _SentHandle) -> int:
         """Tell the other side where the log starts now; the segment."""
         start = handle.told_start = handle.log.log_start()
         offset, segment, checksum = start
@@ -177,7 +177,7 @@ class PullSender:
             self.effects.append(Send(LogArchived(handle.number, segment, offset, checksum)))
         return segment
 
-    def _offer(self, handle: _Handle) -> bool:
+    def _offer(self, handle: _SentHandle) -> bool:
         """Tell the sender how far the file reaches that it is sending; False: the handle ended."""
         number = handle.number
         stream = self._sender.streams[number]

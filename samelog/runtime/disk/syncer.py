@@ -37,7 +37,7 @@ class Syncer(Protocol):
         """Return when all that was written to `files` before is durable. Raises DiskFault."""
 
 
-class _Request(NamedTuple):
+class _SyncRequest(NamedTuple):
     files: Sequence[File]
     done: asyncio.Future[None]
 
@@ -58,8 +58,8 @@ class GroupSync:
         self.durations = Histogram(FAST_S)
         """Of each call, in seconds."""
         self._is_attached = False
-        self._waiting: list[_Request] = []
-        self._round: list[_Request] = []
+        self._waiting: list[_SyncRequest] = []
+        self._round: list[_SyncRequest] = []
         self._under_way: dict[int, Callable[[int], None]] = {}
         """Number of a call -> what to do with its errno."""
         self._next_number = 0
@@ -77,7 +77,7 @@ class GroupSync:
             self._sync_here(wanted)
             return
         loop = asyncio.get_running_loop()
-        request = _Request(wanted, loop.create_future())
+        request = _SyncRequest(wanted, loop.create_future())
         if not self._is_attached:
             self._disk.attach(loop, self._answered)
             self._is_attached = True

@@ -115,7 +115,7 @@ class IntakeListener(Protocol):
         """The input's topic was deleted."""
 
 
-class Intake(Protocol):
+class SessionIntake(Protocol):
     """Takes session bytes in. The sequencer implements it."""
 
     async def open_run(

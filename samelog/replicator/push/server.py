@@ -18,13 +18,13 @@ from typing import Any
 from samelog.config.authorisation import Rights
 from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpected
 from samelog.replicator.interfaces import (
-    Intake,
     OpenedInput,
     OpenedRun,
     Refused,
     ResumePoint,
     RollByte,
     RunEnds,
+    SessionIntake,
 )
 from samelog.replicator.push.requests import Requests
 from samelog.runtime.faults import make_fault
@@ -80,7 +80,7 @@ class PushServer(ReplicatorHandler):
     """One push connection. Implements transport.Handler and interfaces.IntakeListener."""
 
     def __init__(
-        self, connection: Connection, hello: Hello, intake: Intake, rights: Rights
+        self, connection: Connection, hello: Hello, intake: SessionIntake, rights: Rights
     ) -> None:
         """Raises ProtocolFault when the peer may not push this session."""
         if hello.session is None or hello.session_id is None:

@@ -45,7 +45,7 @@ class AppendResult(msgspec.Struct, frozen=True):
     append_ms: int = -1
 
 
-class MergedStream(Protocol):
+class WatchedLog(Protocol):
     """One partition's merged log here, and who is told when it has grown."""
 
     @property
@@ -152,7 +152,7 @@ class AnyBroker(ABC):
         """A topic by its name or its id."""
 
     @abstractmethod
-    def partition(self, topic: Topic, index: int) -> MergedStream | None:
+    def partition(self, topic: Topic, index: int) -> WatchedLog | None:
         """A partition as it is here; None if there is none of that index."""
 
     @abstractmethod

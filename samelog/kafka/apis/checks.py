@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.format.names import check_topic_name
-from samelog.kafka.any_broker import AnyBroker, MergedStream
+from samelog.kafka.any_broker import AnyBroker, WatchedLog
 from samelog.kafka.api import AnyCall
 from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
@@ -147,7 +147,7 @@ class Readable(msgspec.Struct, frozen=True):
     """A partition that a client may read. Offsets below `committed` exist, here or soon."""
 
     topic: Topic
-    stream: MergedStream
+    stream: WatchedLog
     committed: int
 
 
@@ -187,7 +187,7 @@ def _of_fault(code: FaultCode, message: str) -> ApiError:
     return ApiError(error, message)
 
 
-async def until_executed(stream: MergedStream, offset: int, deadline: float) -> None:
+async def until_executed(stream: WatchedLog, offset: int, deadline: float) -> None:
     """Wait until the records below an offset are in this node's log. Raises ApiError."""
     if stream.log.next_offset >= offset:
         return

@@ -16,7 +16,7 @@ from uuid import UUID
 from samelog.config.tables.client import PublisherKafka
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
-from samelog.kafka.any_broker import MergedStream
+from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.client import KafkaClient
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.session_log import SidecarLog
@@ -54,7 +54,7 @@ class PublisherBroker(SidecarBroker):
         count = self._config.partitions.get(name, self._config.num_partitions)
         return Topic(NO_ID, name, {}, 0, list(range(count)))
 
-    def partition(self, topic: Topic, index: int) -> MergedStream | None:
+    def partition(self, topic: Topic, index: int) -> WatchedLog | None:
         """There is nothing to read."""
         return None
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from samelog.config.values import Address
-from samelog.kafka.any_broker import AppendResult, BatchLog, MergedStream
+from samelog.kafka.any_broker import AppendResult, BatchLog, WatchedLog
 from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
@@ -128,7 +128,7 @@ class SubscriberBroker(SidecarBroker):
                 self._by_id[topic.topic_id] = topic
             topic.partition_numbers.extend(range(topic.partitions, index + 1))
 
-    def partition(self, topic: Topic, index: int) -> MergedStream | None:
+    def partition(self, topic: Topic, index: int) -> WatchedLog | None:
         """A copy, once it is settled where it begins."""
         copy = self._copies.get((topic.name, index))
         if copy is None or not copy.is_begun:

@@ -21,7 +21,7 @@ import msgspec
 from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import LogFormatError
-from samelog.kafka.any_broker import MergedStream
+from samelog.kafka.any_broker import WatchedLog
 from samelog.kafka.api import AnyCall, KafkaApi, MaybeResponse, Reply
 from samelog.kafka.apis.checks import readable
 from samelog.kafka.clients.fetch_sessions import FetchContext
@@ -61,7 +61,7 @@ class _PartitionRead(msgspec.Struct):
 
     key: TopicKey
     asked: FetchPartition
-    stream: MergedStream | None = None
+    stream: WatchedLog | None = None
     error: ErrorCode = ErrorCode.none
     place: tuple[int, int] | None = None
     """Where the wanted offset lies, once it was looked up."""

@@ -1,7 +1,7 @@
 """What the replicator's servers ask of the node they run in.
 
-`Intake` takes session bytes in (push); `LogSource` gives logs out (pull). Both are called in the
-event loop only. The `async` calls may wait for the cluster; all others answer at once and never
+`SessionIntake` takes session bytes in (push); `LogSource` gives logs out (pull). Both are called in
+the event loop only. The `async` calls may wait for the cluster; all others answer at once and never
 block. Progress comes back through listeners, in the event loop, never from within a call that the
 listener's owner makes to `watch` or `add_listener`.
 
@@ -24,7 +24,6 @@ from samelog.wire.receiver import ResumePoint
 __all__ = [
     "FilePosition",
     "InputName",
-    "Intake",
     "IntakeListener",
     "LogSource",
     "MergedReading",
@@ -36,6 +35,7 @@ __all__ = [
     "RollByte",
     "RunEnds",
     "SegmentView",
+    "SessionIntake",
     "SessionReading",
     "SessionStream",
     "StreamListener",

@@ -127,7 +127,7 @@ class FakeCluster:
 
 
 class FakeIntake:
-    """One node. Implements replicator.interfaces.Intake."""
+    """One node. Implements replicator.interfaces.SessionIntake."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
@@ -157,7 +157,7 @@ class FakeIntake:
         self._moving = False
         self.cluster.move()
 
-    # --- Intake -------------------------------------------------------------------------------
+    # --- SessionIntake ------------------------------------------------------------------------
 
     async def open_run(
         self,

@@ -65,7 +65,7 @@ class IntakeSettings:
 
 
 class Intake(RunIntake):
-    """Implements replicator.interfaces.Intake over the node's session store."""
+    """Implements replicator.interfaces.SessionIntake over the node's session store."""
 
     def __init__(
         self,

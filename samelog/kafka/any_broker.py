@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.client import KafkaClient
 from samelog.kafka.clients.fetch_sessions import FetchSessions
 from samelog.kafka.codec.errors import ApiError
-from samelog.replicator.interfaces import Refused, StreamListener
+from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.reader import MergedReader
@@ -53,7 +53,7 @@ class WatchedLog(Protocol):
         """What is there."""
 
     @property
-    def fault(self) -> Refused | None:
+    def fault(self) -> RequestRefused | None:
         """Why it can not be read any more."""
 
     def add_listener(self, listener: StreamListener) -> None:

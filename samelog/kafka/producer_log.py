@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.record_check import check_crc
-from samelog.replicator.interfaces import Refused, RollByte
+from samelog.replicator.interfaces import RequestRefused, RollByte
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
@@ -113,7 +113,7 @@ class ProducerLog:
                         return
                     run = self._run or await self._open_run()
                     await self._open_input(run, topic, index)
-            except Refused as refused:
+            except RequestRefused as refused:
                 raise _api_error(refused) from refused
         raise ApiError(ErrorCode.not_leader_or_follower, "this node cannot take records now")
 
@@ -165,7 +165,7 @@ class ProducerLog:
                 intake.seal(number, run.number, roll, byte)
                 roll, byte = roll + 1, 0
             intake.append(number, run.number, roll, byte, data)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code is FaultCode.INVALID_BATCH:
                 check_crc(data)
             raise _api_error(refused) from refused
@@ -225,6 +225,6 @@ def _answer(batch: _Waiting, outcome: AppendResult) -> None:
         batch.outcome.set_result(outcome)
 
 
-def _api_error(refused: Refused) -> ApiError:
+def _api_error(refused: RequestRefused) -> ApiError:
     code = _REFUSED.get(refused.code, ErrorCode.not_leader_or_follower)
     return ApiError(code, refused.message)

@@ -5,8 +5,8 @@ the event loop only. The `async` calls may wait for the cluster; all others answ
 block. Progress comes back through listeners, in the event loop, never from within a call that the
 listener's owner makes to `watch` or `add_listener`.
 
-Invariant: whatever a node refuses, it refuses with `Refused`; any other exception is a bug of the
-node and ends the connection.
+Invariant: whatever a node refuses, it refuses with `RequestRefused`; any other exception is a bug
+of the node and ends the connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "MergedStream",
     "OpenedInput",
     "OpenedRun",
-    "Refused",
+    "RequestRefused",
     "ResumePoint",
     "RollByte",
     "RunEnds",
@@ -44,7 +44,7 @@ __all__ = [
 StreamListener = Callable[[], None]
 
 
-class Refused(ProtocolFault):
+class RequestRefused(ProtocolFault):
     """The node will not do what was asked; the code decides whether asking again makes sense.
 
     Out of `open_*` it answers the request. Out of the other calls it ends the connection, after
@@ -130,7 +130,7 @@ class SessionIntake(Protocol):
         dedup_base: int | None,
         stage: str | None = None,
     ) -> OpenedRun:
-        """Claim or find a run; an older run of the session is ended first. Raises Refused."""
+        """Claim or find a run; an older one is ended first. Raises RequestRefused."""
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
@@ -138,7 +138,7 @@ class SessionIntake(Protocol):
         """One partition of a run, open or closed; listeners soon hear its positions as they are.
 
         Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
-        Raises Refused.
+        Raises RequestRefused.
         """
 
     def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
@@ -149,14 +149,17 @@ class SessionIntake(Protocol):
     ) -> None:
         """Take batches for a position; validates them, and skips what is held already.
 
-        `data` is valid during the call only. Raises Refused (GAP, INVALID_BATCH, DISK_FULL, ...).
+        `data` is valid during the call only. Raises RequestRefused (GAP, INVALID_BATCH, DISK_FULL
+        and others).
         """
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
-        """The sender's file ends at `length`. Raises Refused."""
+        """The sender's file ends at `length`. Raises RequestRefused."""
 
     def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
-        """The sender has nothing below. Raises Refused(OUT_OF_RANGE) unless that is all merged."""
+        """The sender has nothing below. Raises RequestRefused (OUT_OF_RANGE) unless that is all
+        merged.
+        """
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has sent all of a run, or all it has of it."""
@@ -241,7 +244,7 @@ class MergedStream(Protocol):
         """The bytes."""
 
     @property
-    def fault(self) -> Refused | None:
+    def fault(self) -> RequestRefused | None:
         """Why nothing can be read any more: TOPIC_GONE, or the partition is halted."""
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -286,7 +289,7 @@ class SessionStream(Protocol):
         """The bytes."""
 
     @property
-    def fault(self) -> Refused | None:
+    def fault(self) -> RequestRefused | None:
         """Why nothing can be read any more."""
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -302,12 +305,11 @@ class LogSource(Protocol):
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition, by name, and by id if the client knows it already.
 
-        Raises:
-            Refused: TOPIC_GONE (the id is not that of the topic any more), UNKNOWN_TOPIC (no such
-            topic or partition), NOT_READY.
+        Raises RequestRefused: TOPIC_GONE (the id is not that of the topic any more), UNKNOWN_TOPIC
+        (no such topic or partition), NOT_READY.
         """
 
     def open_session(
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
-        """One run of an input. Raises Refused, as `open_merged`."""
+        """One run of an input. Raises RequestRefused, as `open_merged`."""

@@ -15,7 +15,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.publisher import NotMerged, ShippingStopped, TopicPartition
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import Trouble
@@ -88,7 +88,9 @@ def test_without_a_node_appends_go_on_and_waiting_says_why(
 
 def test_a_refusal_is_told_by_the_one_who_waits(tmp_path: Path) -> None:
     with running(tmp_path) as nodes:
-        nodes.world.nodes[0].intake.refusal = Refused(FaultCode.NOT_AUTHORISED, "not for you")
+        nodes.world.nodes[0].intake.refusal = RequestRefused(
+            FaultCode.NOT_AUTHORISED, "not for you"
+        )
         publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
         publisher.append(b"a")
         wait_for(lambda: "refuses t-0: " in not_merged(publisher), "the refusal")

@@ -14,7 +14,7 @@ from typing import Any, cast
 from samelog.config.authorisation import Rights
 from samelog.format import _kernels as kernels
 from samelog.format.errors import InvariantError
-from samelog.replicator.interfaces import Refused as IntakeRefused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import EARLIEST, Copy, make_copy
 from samelog.replicator.pull.server import PullServer
@@ -252,7 +252,7 @@ class PushReceiverScript(EndScript):
 
     def do_refuse(self, code: str) -> None:
         """`refuse CODE`: inputs are opened no more."""
-        self.intake.refusal = IntakeRefused(FaultCode[code], "not now")
+        self.intake.refusal = RequestRefused(FaultCode[code], "not now")
 
     def do_held(self) -> None:
         """`held`: what came."""

@@ -16,7 +16,7 @@ from samelog.replicator.interfaces import (
     IntakeListener,
     OpenedInput,
     OpenedRun,
-    Refused,
+    RequestRefused,
     ResumePoint,
     RollByte,
     RunEnds,
@@ -135,7 +135,7 @@ class FakeIntake:
         self.listeners: list[IntakeListener] = []
         self.opened_runs: list[str] = []
         self.appends = 0
-        self.refusal: Refused | None = None
+        self.refusal: RequestRefused | None = None
         """What opening an input is answered with."""
         self._moving = False
         cluster.intakes.append(self)
@@ -174,12 +174,12 @@ class FakeIntake:
         """Claim or find it."""
         await asyncio.sleep(0)
         if self.cluster.session_ids.setdefault(session, session_id) != session_id:
-            raise Refused(FaultCode.SESSION_CONFLICT, "another directory has this session")
+            raise RequestRefused(FaultCode.SESSION_CONFLICT, "another directory has this session")
         runs = self.cluster.runs[session]
         if run_id not in runs:
             open_runs = [known for known in runs.values() if not known.closed]
             if open_runs:
-                raise Refused(FaultCode.NOT_READY, "another run is open")
+                raise RequestRefused(FaultCode.NOT_READY, "another run is open")
             numbers = {known.number for known in runs.values()}
             runs[run_id] = KnownRun(run if run not in numbers else max(numbers) + 1)
         known = runs[run_id]
@@ -219,13 +219,13 @@ class FakeIntake:
         held = self.held[number, run_number]
         scan = kernels.scan(data)
         if scan.end != len(data):
-            raise Refused(FaultCode.INVALID_BATCH, scan.error or "cut")
+            raise RequestRefused(FaultCode.INVALID_BATCH, scan.error or "cut")
         end = held.end
         skip = end[1] - byte if roll == end[0] else 0
         if roll < end[0] or skip >= len(data) > 0:
             return
         if (roll, byte + skip) != end or skip < 0:
-            raise Refused(FaultCode.GAP, f"bytes for {(roll, byte)}, held is {end}")
+            raise RequestRefused(FaultCode.GAP, f"bytes for {(roll, byte)}, held is {end}")
         held.files[roll] += memoryview(data)[skip:]
         self.move_soon()
 
@@ -235,7 +235,7 @@ class FakeIntake:
         if roll < held.end[0]:
             return
         if (roll, length) != held.end:
-            raise Refused(FaultCode.GAP, f"sealed at {(roll, length)}, held is {held.end}")
+            raise RequestRefused(FaultCode.GAP, f"sealed at {(roll, length)}, held is {held.end}")
         held.sealed[roll] = length
         held.files[roll + 1] = bytearray()
         self.move_soon()
@@ -245,7 +245,7 @@ class FakeIntake:
         key = number, run_number
         merged = self.cluster.merged.get(key, (0, 0))
         if (roll, byte) > merged:
-            raise Refused(FaultCode.OUT_OF_RANGE, f"merged is {merged}, not {(roll, byte)}")
+            raise RequestRefused(FaultCode.OUT_OF_RANGE, f"merged is {merged}, not {(roll, byte)}")
         if self.held[key].end < merged:
             self.held[key] = HeldRun({merged[0]: bytearray()}, {merged[0]: merged[1]})
         self.move_soon()

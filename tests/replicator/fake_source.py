@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from samelog.replicator.interfaces import MergedStream, Refused, SessionStream, StreamListener
+from samelog.replicator.interfaces import (
+    MergedStream,
+    RequestRefused,
+    SessionStream,
+    StreamListener,
+)
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
@@ -22,7 +27,7 @@ class _Listeners:
     def __init__(self) -> None:
         self.topic_id = "topic-1"
         self.partitions = 2
-        self.fault: Refused | None = None
+        self.fault: RequestRefused | None = None
         self.listeners: list[StreamListener] = []
 
     def add_listener(self, listener: StreamListener) -> None:
@@ -116,7 +121,7 @@ class FakeSource:
         path.mkdir(parents=True, exist_ok=True)
         self.merged = [FakeMerged(path / f"flights-{n}", n) for n in range(partitions)]
         self.session = FakeSession(path / "session")
-        self.refusal: Refused | None = None
+        self.refusal: RequestRefused | None = None
         self._renumber()
 
     def _renumber(self) -> None:
@@ -133,10 +138,10 @@ class FakeSource:
         if self.refusal is not None:
             raise self.refusal
         if topic != "flights" or partition >= len(self.merged):
-            raise Refused(FaultCode.UNKNOWN_TOPIC, f"no {topic}-{partition}")
+            raise RequestRefused(FaultCode.UNKNOWN_TOPIC, f"no {topic}-{partition}")
         stream = self.merged[partition]
         if topic_id not in (None, stream.topic_id):
-            raise Refused(FaultCode.TOPIC_GONE, "deleted")
+            raise RequestRefused(FaultCode.TOPIC_GONE, "deleted")
         if stream.fault is not None:
             raise stream.fault
         return stream
@@ -150,7 +155,7 @@ class FakeSource:
     def delete(self) -> None:
         """The topic is gone."""
         for stream in self.merged:
-            stream.fault = Refused(FaultCode.TOPIC_GONE, "deleted")
+            stream.fault = RequestRefused(FaultCode.TOPIC_GONE, "deleted")
             stream.changed()
 
 

@@ -14,7 +14,7 @@ from samelog.config.tables.client import SubscriberConfig
 from samelog.config.tables.node import Grant
 from samelog.config.values import Address
 from samelog.format.errors import DirectoryInUse
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, CopyState, FindStart, StartAt
 from samelog.runtime.clock import SystemClock
@@ -301,7 +301,7 @@ def test_topics_come_grow_and_go(tmp_path: Path) -> None:
     async def main() -> None:
         async with pulling(tmp_path) as made:
             [source] = made.sources
-            source.refusal = Refused(FaultCode.UNKNOWN_TOPIC, "no such topic")
+            source.refusal = RequestRefused(FaultCode.UNKNOWN_TOPIC, "no such topic")
             async with made.client() as client:
                 await until(lambda: "flights" in client.status.problems)
                 source.refusal = None

@@ -12,7 +12,7 @@ import pytest
 
 from samelog.config.tables.node import Grant
 from samelog.format.errors import CorruptLog
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     NO_BATCH,
@@ -24,11 +24,11 @@ from samelog.wire.messages import (
     OpenMerged,
     OpenSession,
     Received,
+    Refused,
     SegmentSealed,
     Start,
     TopicGone,
 )
-from samelog.wire.messages import Refused as RefusedAnswer
 from tests.replicator.fake_nodes import EVERYTHING, FakeNode, World
 from tests.replicator.fake_source import FakeMerged, FakeSource
 from tests.replicator.session_files import batch, random_batches
@@ -157,7 +157,7 @@ def test_a_copy_goes_on_only_where_both_have_the_same(
             position = await client.next(MergedStartsAt)
             assert position.byte == changes.get("byte", stream.log.end()[1])
         else:
-            assert (await client.next(RefusedAnswer)).code is code
+            assert (await client.next(Refused)).code is code
 
     with_server(tmp_path, script)
 
@@ -167,11 +167,11 @@ def test_offsets_that_are_not_there_are_refused(tmp_path: Path) -> None:
         client.connection.send(open_at(Start.OFFSET, 1))
         client.connection.send(open_at(Start.OFFSET, -1))
         for count in (1, 2):
-            assert (await client.next(RefusedAnswer, count)).code is FaultCode.OUT_OF_RANGE
+            assert (await client.next(Refused, count)).code is FaultCode.OUT_OF_RANGE
         client.connection.send(open_at(Start.EARLIEST, topic_id="older"))
         await client.next(TopicGone)
         client.connection.send(OpenMerged(3, "flights", None, 9, Start.EARLIEST))
-        assert (await client.next(RefusedAnswer, 3)).code is FaultCode.UNKNOWN_TOPIC
+        assert (await client.next(Refused, 3)).code is FaultCode.UNKNOWN_TOPIC
         client.connection.send(open_at(Start.EARLIEST))  # the handle is free
         await client.next(MergedStartsAt)
 
@@ -186,7 +186,7 @@ def test_session_logs_are_for_peers_only_and_topics_for_whom_they_are_granted(
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         client.connection.send(open_at(Start.EARLIEST))
         client.connection.send(OpenSession(1, "s", "flights", "topic-1", 0, 0, 0, 0))
-        codes = [(await client.next(RefusedAnswer, count)).code for count in (1, 2)]
+        codes = [(await client.next(Refused, count)).code for count in (1, 2)]
         assert codes == [FaultCode.NOT_AUTHORISED] * 2
 
     with_server(tmp_path, script, grant)
@@ -277,10 +277,10 @@ def test_a_topic_that_goes_and_a_partition_that_halts_end_their_handles(tmp_path
         client.connection.send(open_at(Start.EARLIEST))
         client.connection.send(OpenMerged(1, "flights", None, 1, Start.EARLIEST))
         await client.next(CaughtUp, 2)
-        source.merged[0].fault = Refused(FaultCode.NOT_READY, "halted", "see the node's log")
+        source.merged[0].fault = RequestRefused(FaultCode.NOT_READY, "halted", "see the node's log")
         source.merged[0].changed()
-        refused = await client.next(RefusedAnswer)
-        assert refused == RefusedAnswer(0, FaultCode.NOT_READY, "halted", "see the node's log")
+        refused = await client.next(Refused)
+        assert refused == Refused(0, FaultCode.NOT_READY, "halted", "see the node's log")
         source.delete()
         assert await client.next(TopicGone) == TopicGone(1)
 
@@ -296,7 +296,7 @@ def test_a_log_that_was_cut_is_not_sent_on(tmp_path: Path) -> None:
         await client.next(CaughtUp)
         stream.lose_everything()
         stream.changed()
-        assert "was cut" in (await client.next(RefusedAnswer)).message
+        assert "was cut" in (await client.next(Refused)).message
 
     with_server(tmp_path, script)
 
@@ -311,7 +311,7 @@ def test_what_cannot_be_read_is_refused_not_skipped(tmp_path: Path) -> None:
 
         stream.log.read = fail  # type: ignore[method-assign]
         client.connection.send(open_at(Start.EARLIEST))
-        refused = await client.next(RefusedAnswer)
+        refused = await client.next(Refused)
         assert refused.code is FaultCode.NOT_READY
         assert "is rotten" in refused.message
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import PushPhase
 from tests.replicator.cutting import CuttingProxy
@@ -298,7 +298,7 @@ def test_an_intake_that_refuses_bytes_ends_the_connection_only(tmp_path: Path) -
         append = node.intake.append
 
         def refuse(*args: object) -> None:
-            raise Refused(FaultCode.DISK_FULL, "no space", "free some")
+            raise RequestRefused(FaultCode.DISK_FULL, "no space", "free some")
 
         node.intake.append = refuse  # type: ignore[method-assign, assignment]
         client = made.push(files.path)
@@ -321,7 +321,7 @@ def test_a_quota_holds_up_one_input_only(tmp_path: Path) -> None:
         append = node.intake.append
 
         def refuse(*args: object) -> None:
-            raise Refused(FaultCode.TOO_MANY, "too many bytes that are not merged")
+            raise RequestRefused(FaultCode.TOO_MANY, "too many bytes that are not merged")
 
         node.intake.append = refuse  # type: ignore[method-assign, assignment]
         client = made.push(files.path)

@@ -9,7 +9,7 @@ import pytest
 
 from samelog.config.tables.node import Grant
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.client import PushClient
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import inputs as push_inputs
@@ -286,7 +286,7 @@ def test_a_refused_input_is_tried_again_and_others_go_on(tmp_path: Path) -> None
         files.begin()
         end = files.append(batch(b"a"))
         async with world(tmp_path) as made:
-            made.nodes[0].intake.refusal = Refused(FaultCode.NOT_READY, "no leader")
+            made.nodes[0].intake.refusal = RequestRefused(FaultCode.NOT_READY, "no leader")
             client = made.push(files.path)
             await until(lambda: client.status.nodes[0].problems)
             assert client.status.nodes[0].problems == {FLIGHTS: "NOT_READY: no leader"}
@@ -358,7 +358,7 @@ def test_a_bad_batch_is_left_behind_though_its_end_was_told(
 
         def choose(number: int, run: int, roll: int, byte: int, data: bytes) -> None:
             if run == 0:
-                raise Refused(FaultCode.INVALID_BATCH, "bad")
+                raise RequestRefused(FaultCode.INVALID_BATCH, "bad")
             append(number, run, roll, byte, data)
 
         node.intake.append = choose  # type: ignore[method-assign, assignment]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from samelog.config.tables.node import Grant
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.server import MAX_HANDLES
 from samelog.runtime.errors import PeerFault
 from samelog.wire.bounds import RunEnd
@@ -25,6 +25,7 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
+    Refused,
     RollSealed,
     RunClosed,
     RunOpened,
@@ -32,7 +33,6 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
-from samelog.wire.messages import Refused as RefusedAnswer
 from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
 from tests.replicator.talk import PUSH, Talk, talk
@@ -156,7 +156,7 @@ def test_a_closed_run_tells_its_ends_and_lets_its_progress_be_watched(tmp_path: 
         assert await client.next(SessionStartsAt, 2) == SessionStartsAt(
             7, "topic-1", 4, 0, len(data)
         )
-        refused = await client.next(RefusedAnswer)
+        refused = await client.next(Refused)
         assert (refused.handle, refused.code) == (8, FaultCode.OUT_OF_RANGE)
         await until(lambda: client.all(Ack)[-1].handle == 7)
         assert client.all(Ack)[-1].merged_byte == len(data)
@@ -184,7 +184,7 @@ def test_what_was_released_is_skipped_only_if_it_is_merged(tmp_path: Path) -> No
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
         client.connection.send(SessionReleased(0, 3, 0))
-        refused = await client.next(RefusedAnswer)
+        refused = await client.next(Refused)
         assert (refused.handle, refused.code) == (0, FaultCode.OUT_OF_RANGE)
         client.connection.send_data(0, 3, 0, batch(b"under way"))
         node.intake.cluster.merged[0, 0] = (3, 50)
@@ -234,7 +234,7 @@ def test_a_bad_batch_ends_its_handle_only(tmp_path: Path) -> None:
         data = bytearray(batch(b"a"))
         data[-1] ^= 1
         client.connection.send_data(0, 0, 0, bytes(data))
-        refused = await client.next(RefusedAnswer)
+        refused = await client.next(Refused)
         assert (refused.handle, refused.code) == (0, FaultCode.INVALID_BATCH)
         assert node.intake.run("s", FLIGHTS).end == (0, 0)
         await client.open_input(handle=1)
@@ -266,7 +266,7 @@ def test_rights_are_asked_for_session_topic_and_dedup_id(tmp_path: Path) -> None
         client.connection.send(OpenRun(0, "run-0", "mine", 0))
         client.connection.send(OpenInput(0, "weather", 0, "run-0"))
         client.connection.send(OpenInput(1, "flights", 0, "run-0"))
-        refused = await client.next(RefusedAnswer)
+        refused = await client.next(Refused)
         assert (refused.handle, refused.code) == (0, FaultCode.NOT_AUTHORISED)
         await client.next(SessionStartsAt)
         assert list(made.cluster.topics) == ["flights"]
@@ -308,7 +308,7 @@ def test_requests_wait_in_order_and_are_dropped_with_the_connection(tmp_path: Pa
 def test_a_cluster_that_does_not_open_a_run_is_told(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         async def refuse(**asked: Any) -> Any:
-            raise Refused(FaultCode.NOT_READY, "an older run is not closed", "retry")
+            raise RequestRefused(FaultCode.NOT_READY, "an older run is not closed", "retry")
 
         node.intake.open_run = refuse  # type: ignore[method-assign]
         client.connection.send(OpenRun(0, "run-0"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.repair_pull import (
     MergedName,
     PullRefused,
@@ -198,7 +198,7 @@ def test_refusals_come_out_as_such(tmp_path: Path) -> None:
             with pytest.raises(PullRefused) as gone:
                 await pull.merged(MERGED._replace(topic_id="older"), START, Sink())
             assert gone.value.code is FaultCode.TOPIC_GONE
-            source.refusal = Refused(FaultCode.NOT_READY, "halted")
+            source.refusal = RequestRefused(FaultCode.NOT_READY, "halted")
             with pytest.raises(PullRefused, match="halted"):
                 await pull.merged(MERGED, START, Sink())
 

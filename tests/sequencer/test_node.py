@@ -14,7 +14,7 @@ import pytest
 
 from samelog.config.tables.shared import TlsFiles
 from samelog.format import _kernels as kernels
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.network import tls
 from samelog.sequencer.admin.status import trouble
@@ -191,7 +191,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
         intake, session = nodes[0].logs.intake, Session("s")
         with monkeypatch.context() as patch:
             patch.setattr(InputLog, "open", fail)
-            with pytest.raises(Refused, match="marks"):
+            with pytest.raises(RequestRefused, match="marks"):
                 await session.open(nodes[0])
             (entry,) = nodes[0].raft.replica.machine.inputs_of("s")
             assert intake.vouched(entry) == entry.place
@@ -208,10 +208,10 @@ def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
         session, good, bad = Session("s"), batch(b"good"), bytearray(batch(b"bad"))
         bad[-1] ^= 1
         opened = await session.open(nodes[0])
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             nodes[0].logs.intake.append(opened.input, 0, 0, 0, good + bytes(bad) + good)
         assert refused.value.code is FaultCode.INVALID_BATCH
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             nodes[0].logs.intake.append(opened.input, 0, 0, len(good), bytes(bad))
         await until(lambda: offset(nodes[0]) == 1, "the good one is merged")
 
@@ -221,7 +221,7 @@ def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
 def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").open(nodes[0])
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await Session("a").open(nodes[0])
         assert refused.value.code is FaultCode.SESSION_CONFLICT
 
@@ -248,7 +248,7 @@ def test_bad_batches_are_refused_and_nothing_is_written(
         opened = await session.open(nodes[0])
         data = spoil(batch(b"good"))  # type: ignore[operator]
         if code is not None:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestRefused) as refused:
                 nodes[0].logs.intake.append(opened.input, 0, 0, 0, data)
             assert refused.value.code is code
         entry = nodes[0].raft.replica.machine.state.inputs[opened.input]
@@ -263,7 +263,7 @@ def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         opened = await Session("a").open(nodes[0])
         data = batch(b"1")
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             nodes[0].logs.intake.append(opened.input, 0, 0, 5, data)
         assert refused.value.code is FaultCode.GAP
         nodes[0].logs.intake.append(opened.input, 0, 0, 0, data)

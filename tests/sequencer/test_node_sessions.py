@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.node_sessions import (
     GONE_S,
     RunKeeper,
@@ -26,7 +26,7 @@ def test_names_say_which_node() -> None:
 def test_publishers_may_not_claim_them() -> None:
     check_owner("samelog://node/n0", "kafka-0")
     check_owner("samelog://publisher/p", "kafka-x")
-    with pytest.raises(Refused, match="for what Kafka clients write"):
+    with pytest.raises(RequestRefused, match="for what Kafka clients write"):
         check_owner("samelog://publisher/p", "kafka-0")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samelog.config.tables.node import Quotas
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, offset, run_with, until
@@ -24,7 +24,9 @@ def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:
         first = Session("a")
         await first.open(nodes[0])
         await Session("b").open(nodes[0])
-        with pytest.raises(Refused, match=r"publisher/x has 2 sessions, of at most 2") as refused:
+        with pytest.raises(
+            RequestRefused, match=r"publisher/x has 2 sessions, of at most 2"
+        ) as refused:
             await Session("c").open(nodes[0])
         assert refused.value.code is FaultCode.TOO_MANY
         await first.open(nodes[0])
@@ -37,7 +39,7 @@ def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path) -> None:
         limit(nodes[0], Quotas(partitions=1))
         first = Session("a")
         await first.open(nodes[0])
-        with pytest.raises(Refused, match=r"has 1 partitions in its sessions, of at most 1"):
+        with pytest.raises(RequestRefused, match=r"has 1 partitions in its sessions, of at most 1"):
             await Session("b").open(nodes[0])
         await first.open(nodes[0])
 
@@ -54,7 +56,9 @@ def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(tmp_p
         limit(nodes[0], Quotas(unmerged_bytes=3 * size))
         for place in range(3):
             nodes[0].logs.intake.append(number, 0, 0, place * size, data)
-        with pytest.raises(Refused, match=r"bytes that are not merged, of at most") as refused:
+        with pytest.raises(
+            RequestRefused, match=r"bytes that are not merged, of at most"
+        ) as refused:
             nodes[0].logs.intake.append(number, 0, 0, 3 * size, data)
         assert refused.value.code is FaultCode.TOO_MANY
         nodes[0].logs.intake.restore(number, 0, 0, 3 * size, data)

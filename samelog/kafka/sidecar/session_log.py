@@ -29,7 +29,7 @@ from samelog.kafka.record_check import check_crc
 from samelog.kafka.sidecar.sequences import Sequences
 from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.loop import spawn
 from samelog.sequencer.ingest.batch_check import check_batches
 from samelog.sequencer.state.types import Topic
@@ -105,7 +105,7 @@ class SidecarLog:
             check_batches(data, batch_bytes=self._batch_bytes, producer_id=None)
             writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
-        except Refused as refused:
+        except RequestRefused as refused:
             check_crc(data)
             raise ApiError(ErrorCode.invalid_record, refused.message) from refused
         except (PublisherError, LogFormatError) as error:

@@ -18,7 +18,7 @@ from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import GroupForwarder
-from samelog.replicator.interfaces import InputName, Refused
+from samelog.replicator.interfaces import InputName, RequestRefused
 from samelog.replicator.pull.copy import Copy, CopyState
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
@@ -45,10 +45,10 @@ class CopyStream(Listening):
         return self.copy.log
 
     @property
-    def fault(self) -> Refused | None:
+    def fault(self) -> RequestRefused | None:
         """Why it does not grow any more."""
         found = _FAULTS.get(self.copy.state)
-        return None if found is None else Refused(*found)
+        return None if found is None else RequestRefused(*found)
 
 
 class NothingTaken:

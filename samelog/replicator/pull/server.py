@@ -17,7 +17,7 @@ from functools import partial
 from samelog.config.authorisation import Rights
 from samelog.format.errors import LogFormatError
 from samelog.replicator.handler import ReplicatorHandler, fail, unexpected
-from samelog.replicator.interfaces import FilePosition, LogSource, Refused, StreamListener
+from samelog.replicator.interfaces import FilePosition, LogSource, RequestRefused, StreamListener
 from samelog.replicator.pull.streams import Served, ServedMerged, ServedSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock, SystemClock
@@ -179,9 +179,11 @@ class PullServer(ReplicatorHandler):
         self._served[number] = served, listener
         self._sender.open(number, served, opened, place, skips=skips)
 
-    def _denied(self, what: str) -> Refused:
+    def _denied(self, what: str) -> RequestRefused:
         text = f"{self._identity} may not {what}"
-        return Refused(FaultCode.NOT_AUTHORISED, text, "grant it in the nodes' configuration")
+        return RequestRefused(
+            FaultCode.NOT_AUTHORISED, text, "grant it in the nodes' configuration"
+        )
 
     def _let_go(self, number: int) -> None:
         served, listener = self._served.pop(number)
@@ -274,6 +276,6 @@ def _unreadable(error: LogFormatError) -> Refusal:
 def _refusal(fault: ProtocolFault) -> Refusal:
     """What a fault tells the reader: as the end of a connection would, within its bounds."""
     said = make_fault(fault.code, fault.message, fault.remedy)
-    if isinstance(fault, Refused):
+    if isinstance(fault, RequestRefused):
         return Refusal(said.code, said.message, said.remedy, fault.earliest, fault.successor)
     return Refusal(said.code, said.message, said.remedy)

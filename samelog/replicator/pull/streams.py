@@ -15,7 +15,7 @@ from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import (
     FilePosition,
     MergedStream,
-    Refused,
+    RequestRefused,
     SessionReading,
     SessionStream,
 )
@@ -54,14 +54,14 @@ class ServedMerged:
 
     def start(self, message: OpenMerged) -> tuple[int, FilePosition]:
         """(offset, place) where DATA starts: for a copy that ends in what is archived, behind that.
-        Raises Refused (OUT_OF_RANGE, NOT_READY, FORK).
+        Raises RequestRefused (OUT_OF_RANGE, NOT_READY, FORK).
         """
         if message.start is Start.POSITION:
             return 0, self._client_place(message)
         offset = self._first_offset(message)
         log = self.stream.log
         if not log.start_offset <= offset <= log.next_offset:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.OUT_OF_RANGE,
                 f"offset {offset} is not in [{log.start_offset}, {log.next_offset}]",
                 "start at an offset that there is, or at earliest or latest",
@@ -139,7 +139,7 @@ class ServedSession:
         self._run = run
 
     def start(self, message: OpenSession) -> FilePosition:
-        """Where DATA starts: where the client's bytes end. Raises Refused."""
+        """Where DATA starts: where the client's bytes end. Raises RequestRefused."""
         place = message.roll, message.byte
         log = self.stream.log
         if place < log.start(self._run):
@@ -221,16 +221,16 @@ def _batch_at(served: Served, file: int, start: int) -> tuple[int, int] | None:
     return (start + scan.end, scan.last_crc) if scan.batches else None
 
 
-def _behind(place: FilePosition, end: FilePosition) -> Refused:
+def _behind(place: FilePosition, end: FilePosition) -> RequestRefused:
     text = f"this node holds up to {end}, you are at {place}"
-    return Refused(FaultCode.NOT_READY, text, "retry, or ask another node")
+    return RequestRefused(FaultCode.NOT_READY, text, "retry, or ask another node")
 
 
-def _no_longer(place: FilePosition, start: FilePosition) -> Refused:
+def _no_longer(place: FilePosition, start: FilePosition) -> RequestRefused:
     text = f"bytes at {place} are not held any more; they begin at {start}"
-    return Refused(FaultCode.OUT_OF_RANGE, text, "start anew from there")
+    return RequestRefused(FaultCode.OUT_OF_RANGE, text, "start anew from there")
 
 
-def _fork(handle: int, place: FilePosition) -> Refused:
+def _fork(handle: int, place: FilePosition) -> RequestRefused:
     text = f"handle {handle}: no batch ends at {place} here"
-    return Refused(FaultCode.FORK, text, "compare the logs with samelog verify")
+    return RequestRefused(FaultCode.FORK, text, "compare the logs with samelog verify")

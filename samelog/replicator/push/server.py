@@ -20,7 +20,7 @@ from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpec
 from samelog.replicator.interfaces import (
     OpenedInput,
     OpenedRun,
-    Refused,
+    RequestRefused,
     ResumePoint,
     RollByte,
     RunEnds,
@@ -40,6 +40,7 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
+    Refused,
     RollSealed,
     RunClosed,
     RunOpened,
@@ -47,7 +48,6 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
-from samelog.wire.messages import Refused as RefusedAnswer
 from samelog.wire.push.effects import ProgressTold
 
 MAX_HANDLES = 1 << 16
@@ -146,7 +146,7 @@ class PushServer(ReplicatorHandler):
             return
         try:
             self._intake.append(held.number, held.run_number, file, byte, data)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refused_bytes(handle, refused)
 
     def on_closed(self, error: Exception | None) -> None:
@@ -213,13 +213,13 @@ class PushServer(ReplicatorHandler):
         self._opening.add(handle)
         return self._open_at_intake(message)
 
-    def _refusal(self, message: OpenInput, run: OpenedRun) -> Refused | None:
+    def _refusal(self, message: OpenInput, run: OpenedRun) -> RequestRefused | None:
         topic = message.topic
         if not self._rights.may_publish(self._identity, self._session, topic):
             return self._denied(f"publish to topic {topic!r} in session {self._session!r}")
         if run.closed and (topic, message.partition) not in run.ends:
             text = f"the run is closed, and has nothing in {topic}-{message.partition}"
-            return Refused(FaultCode.OUT_OF_RANGE, text)
+            return RequestRefused(FaultCode.OUT_OF_RANGE, text)
         return None
 
     async def _open_at_intake(self, message: OpenInput) -> None:
@@ -231,7 +231,7 @@ class PushServer(ReplicatorHandler):
                 topic=message.topic,
                 partition=message.partition,
             )
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(message.handle, refused)
         else:
             if self._connection.is_open:
@@ -264,7 +264,7 @@ class PushServer(ReplicatorHandler):
         self._let_go.add(handle)
         self._news.discard(handle)
 
-    def _refuse(self, handle: int, refused: Refused) -> None:
+    def _refuse(self, handle: int, refused: RequestRefused) -> None:
         """Say no to one handle; the others go on."""
         self._let_go.add(handle)
         if refused.code is FaultCode.TOPIC_GONE:
@@ -288,7 +288,7 @@ class PushServer(ReplicatorHandler):
             return
         try:
             self._intake.seal(held.number, held.run_number, message.roll, message.length)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refused_bytes(message.handle, refused)
 
     def _start_at(self, message: SessionReleased) -> None:
@@ -298,13 +298,13 @@ class PushServer(ReplicatorHandler):
             return
         try:
             self._intake.start_at(held.number, held.run_number, message.roll, message.byte)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code not in (FaultCode.OUT_OF_RANGE, FaultCode.TOPIC_GONE):
                 raise
             self._forget(message.handle)
             self._refuse(message.handle, refused)
 
-    def _refused_bytes(self, handle: int, refused: Refused) -> None:
+    def _refused_bytes(self, handle: int, refused: RequestRefused) -> None:
         """What is about one input ends its handle; anything else the connection."""
         if refused.code not in (FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY):
             raise refused
@@ -347,7 +347,7 @@ class PushServer(ReplicatorHandler):
         """The handles of the topic's inputs end."""
         for handle in tuple(self._handles.get(number, ())):
             self._forget(handle)
-            self._refuse(handle, Refused(FaultCode.TOPIC_GONE, "the topic was deleted"))
+            self._refuse(handle, RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted"))
 
     # --- acknowledgements ---------------------------------------------------------------------
 
@@ -382,8 +382,8 @@ class PushServer(ReplicatorHandler):
                 (durable, acknowledged, merged) = held.reached
                 self._connection.send(Ack(handle, *durable, *acknowledged, *merged))
 
-    def _denied(self, what: str) -> Refused:
-        return Refused(
+    def _denied(self, what: str) -> RequestRefused:
+        return RequestRefused(
             FaultCode.NOT_AUTHORISED,
             f"{self._identity} may not {what}",
             "grant it in the nodes' configuration",
@@ -395,10 +395,10 @@ def run_ends(ends: RunEnds) -> tuple[RunEnd, ...]:
     return tuple(RunEnd(*name, *place) for name, place in sorted(ends.items()))
 
 
-def refusal_of(handle: int, refused: Refused) -> RefusedAnswer:
+def refusal_of(handle: int, refused: RequestRefused) -> Refused:
     """The message that ends one handle."""
     fault = make_fault(refused.code, refused.message, refused.remedy)
-    return RefusedAnswer(handle, fault.code, fault.message, fault.remedy)
+    return Refused(handle, fault.code, fault.message, fault.remedy)
 
 
 def make_position(handle: int, opened: OpenedInput, position: ResumePoint) -> SessionStartsAt:

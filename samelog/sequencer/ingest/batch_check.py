@@ -16,7 +16,7 @@ from samelog.format.batch import HELD_BATCH_BYTES, Attribute
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.errors import LogFormatError
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
@@ -33,7 +33,7 @@ class Taken(NamedTuple):
 
     data: memoryview
     records: int
-    refusal: Refused | None
+    refusal: RequestRefused | None
 
 
 def whole_batches(data: memoryview) -> Taken:
@@ -45,7 +45,7 @@ def whole_batches(data: memoryview) -> Taken:
     return Taken(data[: scan.end], scan.records, refusal)
 
 
-def _not_whole(scan: kernels.Scan) -> Refused:
+def _not_whole(scan: kernels.Scan) -> RequestRefused:
     reason = scan.error or "the last batch is cut"
     message = f"batch at byte {scan.end} of the frame: {reason}"
     return _refused(message, "the sender resumes behind the last whole batch")
@@ -53,7 +53,7 @@ def _not_whole(scan: kernels.Scan) -> Refused:
 
 def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> int:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them (ANY_PRODUCER: whichever): the number of records. Raises Refused (INVALID_BATCH).
+    them (ANY_PRODUCER: whichever): the number of records. Raises RequestRefused (INVALID_BATCH).
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
@@ -82,7 +82,7 @@ def sound_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
     """Whole batches up to the first one that cannot be taken."""
     try:
         records = check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
-    except Refused:
+    except RequestRefused:
         return _up_to_first_bad(data, batch_bytes, producer_id)
     return Taken(data, records, None)
 
@@ -94,7 +94,7 @@ def _up_to_first_bad(data: memoryview, batch_bytes: int, producer_id: int | None
         batch = data[end : end + one.end] if one.end else data[end:]
         try:
             records += check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
-        except Refused as refused:
+        except RequestRefused as refused:
             return Taken(data[:end], records, refused)
         end += len(batch)
     return Taken(data, records, None)
@@ -106,5 +106,5 @@ def _check_producers(data: memoryview, own: int | None) -> None:
             raise _refused(f"producer id {header[6]} does not belong to this session")
 
 
-def _refused(message: str, remedy: str = "send what can be read") -> Refused:
-    return Refused(FaultCode.INVALID_BATCH, message, remedy)
+def _refused(message: str, remedy: str = "send what can be read") -> RequestRefused:
+    return RequestRefused(FaultCode.INVALID_BATCH, message, remedy)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import IntakeListener, Refused, ResumePoint, RunEnds
+from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
 from samelog.sequencer.ingest.batch_check import Taken, own_producer, sound_batches, whole_batches
@@ -103,9 +103,9 @@ class Intake(RunIntake):
         return released is not None and released >= SessionPosition(run_number, *end)
 
     def position(self, entry: Input) -> ResumePoint:
-        """Where the sender resumes: behind what is written here (at the start of a file no batch
-        is before that in it). If nothing is, where the first byte is needed: what is merged, but
-        for committed instructions that wait for bytes that a publisher may have. Raises Refused.
+        """Where the sender resumes: behind what is written here (at the start of a file no batch is
+        before that in it). If nothing is, where the first byte is needed: what is merged, but for
+        committed instructions that wait for bytes that a publisher may have. Raises RequestRefused.
         """
         held = self._log(entry.number)
         roll, byte = held.end(entry.run)
@@ -122,7 +122,7 @@ class Intake(RunIntake):
     def append(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
-        """Take a publisher's whole batches, but those held already. Raises Refused."""
+        """Take a publisher's whole batches, but those held already. Raises RequestRefused."""
         entry = self._open_entry(number, run_number)
         self._quotas.take(entry.session, len(data))
         held = self._log(number)
@@ -137,7 +137,7 @@ class Intake(RunIntake):
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
     ) -> None:
         """As `append`, from a peer, which has looked into the records, whatever the publisher's
-        quota. Raises Refused.
+        quota. Raises RequestRefused.
         """
         entry = self._open_entry(number, run_number)
         held = self._log(number)
@@ -147,8 +147,8 @@ class Intake(RunIntake):
             self._write(entry, held, at, whole_batches(fresh))
 
     def _write(self, entry: Input, held: InputLog, at: tuple[int, int], taken: Taken) -> None:
-        """Write what passed the checks at the end of the input. Raises Refused, also for what did
-        not pass.
+        """Write what passed the checks at the end of the input. Raises RequestRefused, also for
+        what did not pass.
         """
         fresh, records, refusal = taken
         if fresh:
@@ -164,7 +164,7 @@ class Intake(RunIntake):
             raise refusal
 
     def _log(self, number: int) -> InputLog:
-        """An input's files. Raises Refused."""
+        """An input's files. Raises RequestRefused."""
         try:
             return self._sessions.log(number)
         except (DiskFault, NoSuchFile) as fault:
@@ -172,27 +172,27 @@ class Intake(RunIntake):
 
     def _open_entry(self, number: int, run_number: int) -> Input:
         if self.room.stopped is not None:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
         entry = self._machine.state.inputs.get(number)
         if entry is None:
-            raise Refused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+            raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         if entry.run != run_number:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, f"run {run_number} is not the open one", "reconnect"
             )
         return entry
 
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
-        """The sender's file ends at `length`. Raises Refused."""
+        """The sender's file ends at `length`. Raises RequestRefused."""
         entry = self._open_entry(number, run_number)
         held = self._sessions.log(number)
         at = held.end(entry.run)
         if roll < at[0]:
             return
         if (roll, length) != at:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.GAP, f"file {roll} ends at {length}, held up to {at}", "resume there"
             )
         try:
@@ -202,13 +202,13 @@ class Intake(RunIntake):
         self.mark_dirty(number)
 
     def start_at(self, number: int, run_number: int, roll: int, byte: int) -> None:
-        """The sender has nothing below this position any more. Raises Refused unless it is all
-        merged.
+        """The sender has nothing below this position any more. Raises RequestRefused unless it is
+        all merged.
         """
         entry = self._open_entry(number, run_number)
         if SessionPosition(entry.run, roll, byte) > entry.place:
             message = f"bytes up to {(roll, byte)} are needed, merged is {(entry.roll, entry.byte)}"
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers"
             )
         if self._sessions.log(number).end(entry.run) < (roll, byte):
@@ -219,10 +219,10 @@ class Intake(RunIntake):
                 raise self._stopped_by(fault) from fault
             self.mark_dirty(number)
 
-    def _stopped_by(self, fault: DiskFault | NoSuchFile) -> Refused:
+    def _stopped_by(self, fault: DiskFault | NoSuchFile) -> RequestRefused:
         """The disk is full, fails, or is not there any more: nothing more is taken in."""
         self.room.stop(str(fault), for_good=not isinstance(fault, NoSpace))
-        return Refused(FaultCode.DISK_FULL, str(fault), FREE_SPACE)
+        return RequestRefused(FaultCode.DISK_FULL, str(fault), FREE_SPACE)
 
     # --- durability -------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ def _behind(
     at: tuple[int, int], place: tuple[int, int], data: bytes | memoryview
 ) -> memoryview | None:
     """What of `data`, which belongs at `place`, is behind the end `at` of what is held; None if
-    nothing is. Raises Refused if something is missing in between.
+    nothing is. Raises RequestRefused if something is missing in between.
     """
     roll, byte = place
     skip = at[1] - byte if place < at and roll == at[0] else 0
@@ -385,5 +385,5 @@ def _behind(
         return None
     if (roll, byte + skip) != at:
         text = f"bytes for {place}, this node holds up to {at}"
-        raise Refused(FaultCode.GAP, text, "resume there")
+        raise RequestRefused(FaultCode.GAP, text, "resume there")
     return memoryview(data)[skip:]

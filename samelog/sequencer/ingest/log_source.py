@@ -7,7 +7,7 @@ opened. Implements replicator.interfaces.LogSource.
 
 from __future__ import annotations
 
-from samelog.replicator.interfaces import MergedStream, Refused, SessionStream
+from samelog.replicator.interfaces import MergedStream, RequestRefused, SessionStream
 from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merging import Merging, gone_log
@@ -26,7 +26,7 @@ class SessionLog(Listening):
         self.topic_id = topic.topic_id
         self.partitions = topic.partitions
         self.log = log
-        self.fault: Refused | None = None
+        self.fault: RequestRefused | None = None
 
 
 class NodeLogSource:
@@ -47,7 +47,7 @@ class NodeLogSource:
         self._session_logs: dict[int, SessionLog] = {}
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
-        """A merged partition. Raises Refused."""
+        """A merged partition. Raises RequestRefused."""
         found = self._machine.topic_named(topic)
         if topic_id is not None and (found is None or found.log_id != topic_id):
             raise self._not_here(topic, found, topic_id)
@@ -60,14 +60,14 @@ class NodeLogSource:
     def open_session(
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
-        """One run of an input. Raises Refused."""
+        """One run of an input. Raises RequestRefused."""
         found = self._machine.topic_named(topic)
         if found is None or found.topic_id != topic_id:
             raise gone_log(topic, None)
         known = self._partition(topic, found, partition)
         entry = self._machine.input_of(session, known.number)
         if entry is None or entry.run != run:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, f"run {run} of session {session!r} is not open here"
             )
         stream = self._session_logs.get(entry.number)
@@ -76,18 +76,18 @@ class NodeLogSource:
             self._session_logs[entry.number] = stream
         return stream
 
-    def _not_here(self, name: str, found: Topic | None, log_id: str) -> Refused:
+    def _not_here(self, name: str, found: Topic | None, log_id: str) -> RequestRefused:
         if found is not None and log_id in found.former_logs:
             return gone_log(name, found)
         if self._unknown.is_gone(log_id):
             return gone_log(name, None)
         text = f"this node does not know log {log_id} of topic {name!r}, and asks the others"
-        return Refused(FaultCode.NOT_READY, text, "ask again")
+        return RequestRefused(FaultCode.NOT_READY, text, "ask again")
 
     def _partition(self, name: str, topic: Topic | None, index: int) -> Partition:
         partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)
         if partition is None:
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.UNKNOWN_TOPIC,
                 f"there is no partition {index} of a topic {name!r}",
                 f"samelog topic create {name}, or publish to it",
@@ -104,5 +104,7 @@ class NodeLogSource:
         """An input's topic was deleted."""
         stream = self._session_logs.pop(number, None)
         if stream is not None:
-            stream.fault = Refused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+            stream.fault = RequestRefused(
+                FaultCode.TOPIC_GONE, "the topic was deleted", "let it go"
+            )
             stream.changed()

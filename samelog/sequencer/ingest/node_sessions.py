@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.events import Ends
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
@@ -36,10 +36,10 @@ def node_of(session: str) -> int | None:
 
 
 def check_owner(identity: str, session: str) -> None:
-    """Raises Refused if a publisher claims a node's session."""
+    """Raises RequestRefused if a publisher claims a node's session."""
     if node_of(session) is not None and not identity.startswith(NODE_PREFIX):
         text = f"session names like {session!r} are for what Kafka clients write"
-        raise Refused(FaultCode.NOT_AUTHORISED, text, "choose another name")
+        raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "choose another name")
 
 
 class RunKeeper:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from samelog.config.tables.node import Quotas
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
@@ -50,7 +50,7 @@ class QuotaKeeper:
             self._unmerged[identity] += self._sessions.unmerged_bytes(entry)
 
     def take(self, session: str, size: int) -> None:
-        """Accept bytes from a publisher. Raises Refused."""
+        """Accept bytes from a publisher. Raises RequestRefused."""
         identity = self._machine.state.sessions[session].identity
         limit = self._unmerged_limit
         if limit and self._unmerged[identity] + size > limit:
@@ -61,7 +61,7 @@ class QuotaKeeper:
         self._unmerged[identity] += size
 
     def check_session(self, identity: str, session: str) -> None:
-        """Whether the identity may begin a session of that name. Raises Refused."""
+        """Whether the identity may begin a session of that name. Raises RequestRefused."""
         sessions = self._machine.state.sessions
         if session in sessions and sessions[session].runs:
             return
@@ -70,7 +70,7 @@ class QuotaKeeper:
             raise _too_many(identity, f"{count} sessions, of at most {self._quotas.sessions}")
 
     def check_partition(self, session: str) -> None:
-        """Whether the session's identity may begin to publish to one more. Raises Refused."""
+        """Whether the session's identity may begin to publish to another. Raises RequestRefused."""
         sessions = self._machine.state.sessions
         known = sessions.get(session)
         if known is None:
@@ -82,5 +82,5 @@ class QuotaKeeper:
             raise _too_many(known.identity, text)
 
 
-def _too_many(identity: str, what: str) -> Refused:
-    return Refused(FaultCode.TOO_MANY, f"{identity} has {what}", REMEDY)
+def _too_many(identity: str, what: str) -> RequestRefused:
+    return RequestRefused(FaultCode.TOO_MANY, f"{identity} has {what}", REMEDY)

@@ -1,6 +1,7 @@
 """What a publisher is told when the cluster rejects or does not answer.
 
-Invariant: every rejection of the state machine becomes a Refused with a remedy that can help.
+Invariant: every rejection of the state machine becomes a RequestRefused with a remedy that can
+help.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -24,17 +25,17 @@ _REMEDIES = {
 }
 
 
-def refused(rejection: Rejection) -> Refused:
+def refused(rejection: Rejection) -> RequestRefused:
     """A rejection, as publishers are told it."""
     code = _CODES.get(rejection.code, FaultCode.NOT_READY)
-    return Refused(code, rejection.message, _REMEDIES.get(rejection.code, "retry"))
+    return RequestRefused(code, rejection.message, _REMEDIES.get(rejection.code, "retry"))
 
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Raises Refused (NOT_READY) when the cluster does not answer."""
+    """Raises RequestRefused (NOT_READY) when the cluster does not answer."""
     try:
         yield
     except TimeoutError as error:
         message = f"the cluster does not answer: {error}"
-        raise Refused(FaultCode.NOT_READY, message, "retry") from error
+        raise RequestRefused(FaultCode.NOT_READY, message, "retry") from error

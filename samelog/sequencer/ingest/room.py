@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.wire.errors import FaultCode
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,10 @@ class Room:
             self.stopped = None
 
     def use(self, size: int) -> None:
-        """What is accepted is written twice: here, and to the merged log. Raises Refused."""
+        """What is accepted is written twice: here, and to the merged log. Raises RequestRefused."""
         self._bytes -= 2 * size
         if self._bytes <= 0:
             self.stop(_FULL)
-            raise Refused(FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", FREE_SPACE)
+            raise RequestRefused(
+                FaultCode.DISK_FULL, f"intake is stopped: {self.stopped}", FREE_SPACE
+            )

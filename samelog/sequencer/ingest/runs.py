@@ -14,7 +14,7 @@ from samelog.format.names import check_session_name, check_topic_name
 from samelog.replicator.interfaces import (
     OpenedInput,
     OpenedRun,
-    Refused,
+    RequestRefused,
     ResumePoint,
     RunEnds,
 )
@@ -59,7 +59,7 @@ class RunIntake(ABC):
 
     @abstractmethod
     def position(self, entry: Input) -> ResumePoint:
-        """Where the sender of an input resumes. Raises Refused."""
+        """Where the sender of an input resumes. Raises RequestRefused."""
 
     @abstractmethod
     def _tell(self, numbers: Sequence[int]) -> None:
@@ -77,7 +77,7 @@ class RunIntake(ABC):
         dedup_base: int | None,
         stage: str | None = None,
     ) -> OpenedRun:
-        """Claim or find a run. An older run of the session is ended first. Raises Refused."""
+        """Claim or find a run. An older one is ended first. Raises RequestRefused."""
         check_owner(identity, check_session_name(session))
         command = OpenRunCommand(
             session, session_id, identity, run, run_id, dedup_id, dedup_base, stage
@@ -107,7 +107,9 @@ class RunIntake(ABC):
     def _known_run(self, session: str, run_id: str) -> Run:
         run = self._machine.run_of(session, run_id)
         if run is None:
-            raise Refused(FaultCode.NOT_READY, f"run {run_id} is not known here yet", "retry")
+            raise RequestRefused(
+                FaultCode.NOT_READY, f"run {run_id} is not known here yet", "retry"
+            )
         return run
 
     def _opened(self, run: Run) -> OpenedRun:
@@ -140,18 +142,20 @@ class RunIntake(ABC):
                 await future
         except TimeoutError:
             message = f"run {run.number} of session {session!r} is not closed yet"
-            raise Refused(
+            raise RequestRefused(
                 FaultCode.NOT_READY, message, "retry: it closes once it is merged"
             ) from None
 
     async def open_input(
         self, *, identity: str, session: str, run_id: str, topic: str, partition: int
     ) -> OpenedInput:
-        """One partition of a run, the topic created if it may be. Raises Refused."""
+        """One partition of a run, the topic created if it may be. Raises RequestRefused."""
         known = await self._topic(check_topic_name(topic), partition)
         if not 0 <= partition < known.partitions:
             message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
-            raise Refused(FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition")
+            raise RequestRefused(
+                FaultCode.UNKNOWN_TOPIC, message, "publish to an existing partition"
+            )
         entry = self._find_entry(session, run_id, known.topic_id, partition)
         run = self._known_run(session, run_id)
         if entry is None and not run.closed:
@@ -161,7 +165,7 @@ class RunIntake(ABC):
                 raise refused(outcome)
             entry = self._find_entry(session, run_id, known.topic_id, partition)
         if entry is None:
-            raise Refused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+            raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
         asyncio.get_running_loop().call_soon(self._tell, [entry.number])
         return OpenedInput(
             input=entry.number,
@@ -185,7 +189,7 @@ class RunIntake(ABC):
             topic = self._machine.topic_named(name)
         if topic is None:
             message = f"there is no topic {name!r}, and topics are not created by publishing"
-            raise Refused(FaultCode.UNKNOWN_TOPIC, message, f"samelog topic create {name}")
+            raise RequestRefused(FaultCode.UNKNOWN_TOPIC, message, f"samelog topic create {name}")
         return topic
 
     def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:

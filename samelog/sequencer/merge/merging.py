@@ -20,7 +20,7 @@ from collections.abc import Container, Sequence
 from samelog.format.batch import HEADER_BYTES
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.format.void_batch import is_void
-from samelog.replicator.interfaces import Refused
+from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
@@ -56,7 +56,7 @@ class MergedPartition(Listening):
         self.index = index
         self.log = log
         self.merger = merger
-        self.fault: Refused | None = None
+        self.fault: RequestRefused | None = None
         """Why it can neither be executed nor read any more."""
         self.waits_for_room = False
         self.is_suspect = False
@@ -263,7 +263,7 @@ class Merging:
     def _close(self, number: int, old: MergedPartition, why: str) -> None:
         self._dirty.discard(number)
         self._ready.pop(number, None)
-        old.fault = Refused(FaultCode.NOT_READY, why, "read from another node meanwhile")
+        old.fault = RequestRefused(FaultCode.NOT_READY, why, "read from another node meanwhile")
         old.changed()
         old.log.close()
 
@@ -278,7 +278,7 @@ class Merging:
         """Stop executing and serving a partition; its files stay as they are."""
         partition = self.partitions[number]
         if partition.fault is None:
-            partition.fault = Refused(
+            partition.fault = RequestRefused(
                 FaultCode.NOT_READY, f"halted on this node: {reason}", "read from another node"
             )
             log.critical("partition %d of %s halted: %s", partition.index, partition.topic, reason)
@@ -357,12 +357,12 @@ class Merging:
             partition.log.close()
 
 
-def gone_log(name: str, successor: Topic | None) -> Refused:
+def gone_log(name: str, successor: Topic | None) -> RequestRefused:
     """Why a log that somebody reads is not there any more."""
     if successor is None:
-        return Refused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
+        return RequestRefused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
     text = f"the log of topic {name!r} was begun anew by a hard reset"
-    return Refused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
+    return RequestRefused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
 
 
 def _agrees(log: MergedLog, void: VoidRecordsCommand) -> bool:

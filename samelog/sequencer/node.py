@@ -17,7 +17,7 @@ from typing import Any
 
 from samelog.admin.answers import NodeState
 from samelog.config.authorisation import Rights
-from samelog.config.tables.node import Fsync, NodeConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
@@ -26,7 +26,7 @@ from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members, NotAMember
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, place_in
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
 from samelog.sequencer.cluster.peers import PeerMessage, make_hello
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.dispatch import Dispatcher, Gate
@@ -50,8 +50,8 @@ class Node:
     def __init__(
         self, given: NodeResources, *, bootstrap: bool, place: NodePlace | None = None
     ) -> None:
-        """`place`: what the cluster says of this node; None: what the configuration does, which is
-        right for a cluster that is made from it.
+        """`place`: what the cluster says of a node without a directory; None: what the
+        configuration does, which is right for a cluster that is made from it.
         """
         config, clock = given.config, given.clock
         self._given = given
@@ -64,12 +64,11 @@ class Node:
         """What else it offers once it knows what the cluster knows."""
         directory = NodeDirectory.open(
             given.fs,
-            config.data,
-            place or place_in(config),
+            config,
+            place,
             bootstrap=bootstrap,
             wall_s=clock.wall_ms() // 1000,
             host_boot=given.host.boot(),
-            at_risk=config.fsync is Fsync.INTERVAL,
         )
         record = directory.record
         measures = Measures(clock)

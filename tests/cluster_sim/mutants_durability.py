@@ -253,8 +253,8 @@ def forget_unclean_ends() -> Iterator[None]:
     """With fsync=interval, a node does not notice that its host went down under it."""
     original = NodeDirectory._begin_boot
 
-    def begin(fs: Any, path: str, first: Any, host_boot: str, at_risk: str) -> Any:
-        return original(fs, path, first, "", "")
+    def begin(fs: Any, config: Any, record: Any, host_boot: str) -> Any:
+        return original(fs, config, record, "")
 
     with patch.object(NodeDirectory, "_begin_boot", staticmethod(begin)):
         yield

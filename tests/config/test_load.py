@@ -126,7 +126,6 @@ def change(old: str, new: str) -> str:
         (change("host1:7000", "host1:0"), "peers[1].address: 'host1:0' is not"),
         (change("host1:7000", "host0:7000"), "peers: 'host0:7000' is there twice"),
         (change('"n1"', '"n0"'), "peers: 'n0' is there twice"),
-        (NODE + '[[peers]]\nname = "n3"\naddress = "d:1"\n', "peers: 4 voters; a cluster has 1, 3"),
         (change("ca.pem", "no.pem"), "no.pem' is not an existing file"),
         (change("[tls]", 'fsync = "allways"\n[tls]'), "; did you mean 'always'?"),
         (change("[tls]", "fsync_interval_ms = 5\n[tls]"), 'no meaning without fsync = "interval"'),

@@ -59,7 +59,7 @@ CASES = {
     "an even number of voters": (
         "rt-sequencer-0",
         in_config(PEER_2, PEER_2.replace("-2", "-4") + '\naddress = "a:1"\n\n' + PEER_2),
-        "peers: 4 voters; a cluster has 1, 3, 5 or 7",
+        "4 peers: a new cluster has 1, 3, 5 or 7 voters",
     ),
     "a voter twice": (
         "rt-sequencer-0",

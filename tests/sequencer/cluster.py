@@ -13,7 +13,9 @@ from typing import Any
 from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
-from samelog.config.tables.node import NodeConfig
+from samelog.config.tables.node import NodeConfig, PeerConfig
+from samelog.config.tables.shared import TlsFiles
+from samelog.config.values import Address
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import dedup_producer_id
 from samelog.runtime.clock import SystemClock
@@ -62,18 +64,35 @@ def make_node(path: Path, count: int, number: int, *, bootstrap: bool = True) ->
     return Node(resources(config, number), bootstrap=bootstrap)
 
 
+def plain_config(
+    path: Path, *, cluster: str = "c", node: str = "n", peers: int = 1, **changes: Any
+) -> NodeConfig:
+    """Of a node that is never started; it is the first of so many peers."""
+    names = [node, *(f"p{number}" for number in range(1, peers))][:peers]
+    return NodeConfig(
+        name=node,
+        cluster=cluster,
+        data=str(path),
+        listen=Address("a", 1),
+        advertise=Address("a", 1),
+        tls=TlsFiles(ca="", cert="", key=""),
+        peers=tuple(PeerConfig(name=name, address=Address(name, 1)) for name in names),
+        **changes,
+    )
+
+
 def resources(config: NodeConfig, seed: int) -> NodeResources:
     """What a node of this process is given."""
     tls = ReloadingContext(config.tls)
     return NodeResources(config, OsFileSystem(), SystemClock(), tls, random.Random(seed))
 
 
-async def join(path: Path, node: Node) -> Node:
+async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
     """One more node, started with an empty directory, and added at the leader `node`."""
     cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
     cluster.prepare()
     config = load_node(cluster.join().config_file)
-    await node.peers.changes.add(config.name, str(config.listen))
+    await node.peers.changes.add(config.name, str(config.listen), promote=promote)
     given = resources(config, 99)
     async with asyncio.timeout(PATIENCE_S):
         place = await find_place(config, given.tls)

@@ -6,26 +6,22 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from samelog.config.tables.node import Fsync
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
-from tests.sequencer.cluster import run_with, until
-
-PLACE = NodePlace(cluster="c", node="n", number=0, members=[])
+from tests.sequencer.cluster import plain_config, run_with, until
 
 
-def boot(path: Path, host_boot: str, *, at_risk: bool = True, clean: bool = False) -> bool:
+def begin(path: Path, host_boot: str, fsync: Fsync = Fsync.INTERVAL) -> NodeDirectory:
+    config = plain_config(path, fsync=fsync)
+    return NodeDirectory.open(OsFileSystem(), config, bootstrap=True, wall_s=1, host_boot=host_boot)
+
+
+def boot(path: Path, host_boot: str, *, fsync: Fsync = Fsync.INTERVAL, clean: bool = False) -> bool:
     """One life of a node: whether it began in doubt."""
-    directory = NodeDirectory.open(
-        OsFileSystem(),
-        str(path),
-        PLACE,
-        bootstrap=True,
-        wall_s=1,
-        host_boot=host_boot,
-        at_risk=at_risk,
-    )
+    directory = begin(path, host_boot, fsync)
     doubtful = directory.record.doubtful
     if clean:
         directory.stopped_cleanly()
@@ -44,15 +40,15 @@ def test_doubt_lasts_until_it_is_over(tmp_path: Path) -> None:
     boot(tmp_path, "a")
     assert boot(tmp_path, "b", clean=True)
     assert boot(tmp_path, "b", clean=True)
-    directory = NodeDirectory.open(OsFileSystem(), str(tmp_path), PLACE, bootstrap=True, wall_s=1)
+    directory = begin(tmp_path, "", Fsync.ALWAYS)
     directory.is_whole_again()
     directory.close()
     assert not boot(tmp_path, "b")
 
 
 def test_what_is_synced_before_it_is_acknowledged_is_never_in_doubt(tmp_path: Path) -> None:
-    boot(tmp_path, "a", at_risk=False)
-    assert not boot(tmp_path, "b", at_risk=False)
+    boot(tmp_path, "a", fsync=Fsync.ALWAYS)
+    assert not boot(tmp_path, "b", fsync=Fsync.ALWAYS)
 
 
 def lose_power(path: Path, numbers: Iterable[int]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from samelog.admin.answers import NodeState
+from samelog.config.tables.node import NodeConfig, PeerConfig
+from samelog.config.values import Address, parse_address
 from samelog.consensus.errors import NotLeader
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
@@ -21,6 +24,7 @@ from tests.sequencer.cluster import (
     leader_of,
     merged,
     offset,
+    resources,
     run_with,
     until,
 )
@@ -153,5 +157,52 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: P
         states = {info.name: info.state for info in cluster_status(leader, GetStatus()).nodes}
         assert states.pop(old.member.config.name) is NodeState.MAINTENANCE
         assert set(states.values()) == {NodeState.LIVE}
+
+    run_with(tmp_path, 3, body)
+
+
+WHERE_TO_LOOK = ("old", "new", "empty", "wrong")
+
+
+def looking(node: Node, old: NodeConfig, kind: str) -> NodeConfig:
+    """A configuration whose peers are those of the cluster that it joined, the present members,
+    nobody, or nodes that were never there.
+    """
+    address = Address("127.0.0.1", 1)
+    members = node.raft.replica.machine.state.members.values()
+    present = [
+        PeerConfig(name=member.name, address=parse_address(member.address) or address)
+        for member in members
+    ]
+    wrong = [PeerConfig(name=f"gone-{number}", address=address) for number in range(4)]
+    peers = {"old": list(old.peers), "new": present, "empty": [], "wrong": wrong}[kind]
+    return replace(old, peers=tuple(peers))
+
+
+@pytest.mark.parametrize("promote", [True, False])
+def test_a_node_that_joined_starts_again_whatever_its_peers_say(
+    tmp_path: Path, promote: bool
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        leader = await leader_of(nodes)
+        joined = await join(tmp_path, leader, promote=promote)
+        config = joined.member.config
+        if promote:
+            await until(lambda: is_voter(leader, 3), "the new node votes")
+        for number, kind in enumerate(WHERE_TO_LOOK, 1):
+            await joined.stop()
+            given = resources(looking(leader, config, kind), number)
+            joined = Node(given, bootstrap=False)
+            await joined.start()
+            try:
+                await session.send([*nodes, joined], batch(b"1"))
+                await until(lambda n=number, j=joined: offset(j) == n, f"records, peers {kind}")  # type: ignore[misc]
+            except BaseException:
+                await joined.stop()
+                raise
+        assert joined.peers.number == 3
+        assert is_voter(joined, 3) is promote
+        await joined.stop()
 
     run_with(tmp_path, 3, body)

@@ -311,8 +311,6 @@ class NodeConfig(ConfigTable):
             check_distinct(str(peer.address) for peer in self.peers)
         except BadValue as error:
             raise KeyProblem("peers", str(error)) from error
-        if self.name in names and len(names) not in VOTER_COUNTS:
-            raise KeyProblem("peers", f"{len(names)} voters; a cluster has 1, 3, 5 or 7")
         copies = self.archive.copy_to
         if copies and not is_url(copies) and PurePath(copies).is_relative_to(self.data):
             reason = f"{copies} is in the data directory, {self.data}"

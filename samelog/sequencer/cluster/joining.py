@@ -21,7 +21,13 @@ from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.sequencer.cluster.node_dir import NodePlace, NodeRecord, read_record, write_record
+from samelog.sequencer.cluster.node_dir import (
+    NodeDirectoryError,
+    NodePlace,
+    NodeRecord,
+    read_record,
+    write_record,
+)
 from samelog.sequencer.cluster.peers import make_hello
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.files import FileSystem
@@ -88,7 +94,14 @@ class _Question:
 
 
 async def find_place(config: NodeConfig, tls: ReloadingContext) -> NodePlace:
-    """This node's place, as soon as some member knows it."""
+    """This node's place, as soon as some member knows it. Raises NodeDirectoryError if there is
+    nobody to ask.
+    """
+    if {peer.name for peer in config.peers} <= {config.name}:
+        raise NodeDirectoryError(
+            "there are no other peers to ask for this node's place in a cluster; "
+            "a new cluster begins with --bootstrap"
+        )
     said = ""
     while True:
         reasons = []

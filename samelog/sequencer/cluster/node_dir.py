@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from samelog.config.tables.node import NodeConfig
+from samelog.config.tables.node import VOTER_COUNTS, Fsync, NodeConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.members import members_of
@@ -86,41 +86,36 @@ class NodeDirectory:
     def open(
         cls,
         fs: FileSystem,
-        path: str,
-        place: NodePlace,
+        config: NodeConfig,
+        place: NodePlace | None = None,
         *,
         bootstrap: bool,
         wall_s: int,
         host_boot: str = "",
-        at_risk: bool = False,
     ) -> NodeDirectory:
         """Lock the directory and begin a new boot. Raises NodeDirectoryError.
 
-        `place` is what a new directory is made for. One that is not bootstrapped may vote only if
-        nobody has ever heard of its number: then nothing was promised under it.
+        `place` is what a new directory is made for; None: a cluster made from the configuration.
+        Nothing is asked of either once there is a directory. One that is not bootstrapped may vote
+        only if nobody has ever heard of its number: then nothing was promised under it.
 
         A new directory's boots are counted from the time of day: so they are later than those of
         any directory that this node had and lost, and an old copy's are not.
 
-        `host_boot` identifies the host's present boot; `at_risk`: the node acknowledges what may
-        not survive its end.
+        `host_boot` identifies the host's present boot.
         """
+        path = config.data
         fs.make_directory(path)
         lock = _lock(fs, os.path.join(path, "node.lock"))
-        voters = [member.number for member in place.members if member.voter]
-        first = NodeRecord(
-            FORMAT_VERSION,
-            place.cluster,
-            place.node,
-            max(1, wall_s),
-            may_vote=bootstrap or place.is_fresh,
-            number=place.number,
-            members=list(place.members),
-            members_version=place.members_version,
-            voters=voters if bootstrap else [],
-        )
         try:
-            record = cls._begin_boot(fs, path, first, host_boot, host_boot if at_risk else "")
+            if fs.exists(os.path.join(path, "node.json")):
+                known = read_record(fs, path)
+                _check(known, config)
+                record = msgspec.structs.replace(known, boot=known.boot + 1)
+            else:
+                _check_is_empty(fs, path)
+                record = _first_record(place or place_in(config), wall_s, bootstrap=bootstrap)
+            record = cls._begin_boot(fs, config, record, host_boot)
         except BaseException:
             lock.close()
             raise
@@ -128,27 +123,16 @@ class NodeDirectory:
 
     @staticmethod
     def _begin_boot(
-        fs: FileSystem, path: str, first: NodeRecord, host_boot: str, at_risk: str
+        fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str
     ) -> NodeRecord:
-        """The record of this boot; made from `first` if there was none before."""
-        file = os.path.join(path, "node.json")
-        if fs.exists(file):
-            known = read_record(fs, path)
-            _check(known, path, first.cluster, first.node)
-            record = msgspec.structs.replace(known, boot=known.boot + 1)
-        else:
-            others = [name for name in fs.list_directory(path) if name not in PASSED_OVER]
-            if others:
-                raise NodeDirectoryError(
-                    f"{path} holds {others[0]!r} but no node.json: not a node's directory; "
-                    "choose an empty one, or restore node.json"
-                )
-            record = first
+        """What is on disk before the boot begins."""
         is_lost = record.at_risk not in ("", host_boot)
         record = msgspec.structs.replace(
-            record, at_risk=at_risk, doubtful=record.doubtful or is_lost
+            record,
+            at_risk=host_boot if config.fsync is Fsync.INTERVAL else "",
+            doubtful=record.doubtful or is_lost,
         )
-        write_record(fs, path, record)
+        write_record(fs, config.data, record)
         return record
 
     def check_is_there(self) -> None:
@@ -189,13 +173,39 @@ def place_in(config: NodeConfig) -> NodePlace:
             f"{config.name} is not among the peers {', '.join(names)}: it can join their cluster, "
             "but not begin one"
         )
-    members = members_of(config.peers)
+    if len(names) not in VOTER_COUNTS:
+        counts = "1, 3, 5 or 7"
+        raise NodeDirectoryError(f"{len(names)} peers: a new cluster has {counts} voters")
     return NodePlace(
         cluster=config.cluster,
         node=config.name,
         number=names.index(config.name),
-        members=members,
+        members=members_of(config.peers),
     )
+
+
+def _first_record(place: NodePlace, wall_s: int, *, bootstrap: bool) -> NodeRecord:
+    voters = [member.number for member in place.members if member.voter]
+    return NodeRecord(
+        FORMAT_VERSION,
+        place.cluster,
+        place.node,
+        max(1, wall_s),
+        may_vote=bootstrap or place.is_fresh,
+        number=place.number,
+        members=list(place.members),
+        members_version=place.members_version,
+        voters=voters if bootstrap else [],
+    )
+
+
+def _check_is_empty(fs: FileSystem, path: str) -> None:
+    others = [name for name in fs.list_directory(path) if name not in PASSED_OVER]
+    if others:
+        raise NodeDirectoryError(
+            f"{path} holds {others[0]!r} but no node.json: not a node's directory; "
+            "choose an empty one, or restore node.json"
+        )
 
 
 def _lock(fs: FileSystem, path: str) -> File:
@@ -226,12 +236,14 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
 
-def _check(known: NodeRecord, path: str, cluster: str, node: str) -> None:
-    if known.cluster != cluster:
+def _check(known: NodeRecord, config: NodeConfig) -> None:
+    path = config.data
+    if known.cluster != config.cluster:
         raise NodeDirectoryError(
-            f"{path} belongs to cluster {known.cluster!r}, the configuration says {cluster!r}"
+            f"{path} belongs to cluster {known.cluster!r}, the configuration says "
+            f"{config.cluster!r}"
         )
-    if known.node != node:
+    if known.node != config.name:
         raise NodeDirectoryError(
-            f"{path} belongs to node {known.node!r}, the configuration says {node!r}"
+            f"{path} belongs to node {known.node!r}, the configuration says {config.name!r}"
         )

@@ -19,13 +19,14 @@ from typing import Any, Protocol
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.node_archive import NodeArchive
-from samelog.config.tables.node import Fsync, PeerConfig
+from samelog.config.tables.node import Fsync
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
+from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
 from samelog.sequencer.cluster.repair import Repair
@@ -304,7 +305,7 @@ class GroupReplica:
         self.logs.sessions.close()
         self.store.close()
 
-    def set_peers(self, peers: Mapping[int, PeerConfig], members: Container[int]) -> None:
+    def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
         """These are the other members now, and the numbers of all."""
         self._pulls[0].set_peers(peers)
         self._pulls[1].set_peers(peers)

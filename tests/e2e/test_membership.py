@@ -104,3 +104,19 @@ def test_a_rolling_restart_costs_no_write(world: World) -> None:
             node.start()
             world.wait_live(node)
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
+
+
+def test_a_node_that_joined_is_restarted_with_the_file_it_joined_with(world: World) -> None:
+    cluster = world.cluster
+    joined = cluster.join()
+    joined.start()
+    samelog(world, "node", "add", joined.name, str(joined.address), "--wait", "60")
+    world.wait_live(joined)
+    with world.publisher("a") as publisher:
+        for number, end in enumerate((joined.stop, joined.kill), 1):
+            end()
+            publisher.append(b"%07d" % (number - 1))
+            joined.start()
+            world.wait_live(joined)
+        publisher.wait_merged(timeout=PATIENCE_S)
+    assert_nothing_lost_doubled_or_reordered(world, 2)

@@ -85,7 +85,7 @@ async def peer(path: Path) -> AsyncIterator[tuple[Peer, FakeSource, RepairPull]]
 def repair_of(world: World, node: FakeNode, name: str) -> RepairPull:
     """What the node `name` pulls from `node` with."""
     return RepairPull(
-        node.address,
+        node,
         ReloadingContext(world.authority.node(name)),
         identity="samelog://node/n0",
         hello=Hello(ConnectionRole.PULL, cluster=CLUSTER, node=name, boot=1),

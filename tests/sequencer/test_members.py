@@ -6,7 +6,7 @@ import pytest
 
 from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address
-from samelog.sequencer.cluster.members import Members, NotAMember, members_of
+from samelog.sequencer.cluster.members import Members, NotAMember, PeerPlace, members_of
 from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine
 
@@ -41,14 +41,19 @@ def test_a_newer_list_of_a_peer_counts_until_the_state_has_caught_up() -> None:
     assert members.named("n3") is None
 
 
-def test_the_configuration_says_where_its_peers_are_the_list_where_others_are() -> None:
+def test_peers_are_looked_for_where_the_configuration_says_then_where_the_list_says() -> None:
     machine = StateMachine()
     machine.apply(SetMembers([member(0, "n0"), member(1, "n1", 1), member(3, "n3", 9003)]))
     members = Members(machine, (), configured=PEERS)
-    assert members.peers(0) == {
-        1: PEERS[1],
-        3: PeerConfig(name="n3", address=Address("127.0.0.1", 9003)),
+    listed, third = Address("127.0.0.1", 1), Address("127.0.0.1", 9003)
+    found = members.peers(0)
+    assert found == {
+        1: PeerPlace("n1", (PEERS[1].address, listed)),
+        3: PeerPlace("n3", (third,)),
     }
+    for where in (listed, PEERS[1].address):
+        found[1].failed()
+        assert members.peers(0)[1].address == where
 
 
 def test_who_is_missing_or_has_another_number_hears_of_it_but_not_from_older_lists() -> None:

@@ -161,12 +161,12 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: P
     run_with(tmp_path, 3, body)
 
 
-WHERE_TO_LOOK = ("old", "new", "empty", "wrong")
+WHERE_TO_LOOK = ("old", "new", "empty", "gone", "moved")
 
 
 def looking(node: Node, old: NodeConfig, kind: str) -> NodeConfig:
     """A configuration whose peers are those of the cluster that it joined, the present members,
-    nobody, or nodes that were never there.
+    nobody, nodes that were never there, or members where they are not.
     """
     address = Address("127.0.0.1", 1)
     members = node.raft.replica.machine.state.members.values()
@@ -174,9 +174,14 @@ def looking(node: Node, old: NodeConfig, kind: str) -> NodeConfig:
         PeerConfig(name=member.name, address=parse_address(member.address) or address)
         for member in members
     ]
-    wrong = [PeerConfig(name=f"gone-{number}", address=address) for number in range(4)]
-    peers = {"old": list(old.peers), "new": present, "empty": [], "wrong": wrong}[kind]
-    return replace(old, peers=tuple(peers))
+    peers = {
+        "old": list(old.peers),
+        "new": present,
+        "empty": [],
+        "gone": [PeerConfig(name=f"gone-{number}", address=address) for number in range(4)],
+        "moved": [PeerConfig(name=peer.name, address=address) for peer in old.peers],
+    }
+    return replace(old, peers=tuple(peers[kind]))
 
 
 @pytest.mark.parametrize("promote", [True, False])

@@ -230,7 +230,7 @@ class NodeConfig(ConfigTable):
 
     `peers` are all voters of the cluster that is made from this configuration, the node included;
     or, if it is not among them, the nodes of the cluster that it joins. Once the node has a
-    directory, only what the cluster has agreed on counts.
+    directory, they are only where it looks for other members first.
     """
 
     name: Annotated[str, "The node's name, as in its certificate's URI", _NAME, _NODE]
@@ -274,7 +274,7 @@ class NodeConfig(ConfigTable):
         tuple[PeerConfig, ...],
         Subtable(
             "The voters of a new cluster, this node included; of a node that joins, the nodes of "
-            "the cluster. Once there is a directory, what the cluster agreed on counts"
+            "the cluster. Once there is a directory, they are only where the node looks first"
         ),
     ]
     grants: Annotated[

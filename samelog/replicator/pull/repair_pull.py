@@ -100,14 +100,22 @@ class _Request:
     """It does not end when the peer has no more for now."""
 
 
+class Dialled(Protocol):
+    """A node that may be at one address now, and at another one later."""
+
+    @property
+    def address(self) -> Address:
+        """Where to dial it now."""
+
+
 class RepairPull:
     """Pulls from one peer."""
 
     def __init__(
-        self, address: Address, tls: ReloadingContext, *, identity: str, hello: Hello
+        self, peer: Dialled, tls: ReloadingContext, *, identity: str, hello: Hello
     ) -> None:
         """`identity` is the one the peer must have; `hello` introduces this node (role PULL)."""
-        self._address = address
+        self._peer = peer
         self._tls = tls
         self._identity = identity
         self._hello = hello
@@ -166,7 +174,7 @@ class RepairPull:
             pullers.append(_Puller(connection))
             return pullers[0]
 
-        await connect(self._address, self._tls, open_handler, expected_identity=self._identity)
+        await connect(self._peer.address, self._tls, open_handler, expected_identity=self._identity)
         return pullers[0]
 
 

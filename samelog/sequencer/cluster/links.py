@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from samelog.config.tables.node import PeerConfig
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.tls import ReloadingContext
+from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
 from samelog.wire.messages import Hello
 
@@ -47,17 +47,17 @@ class Links:
         for number in self.open:
             self._dial(number)
 
-    def follow(self, wanted: Mapping[int, PeerConfig]) -> None:
+    def follow(self, wanted: Mapping[int, PeerPlace]) -> None:
         """These are the other members now."""
         for number, link in list(self.open.items()):
-            if wanted.get(number) != link.peer:
+            if wanted.get(number) is not link.peer:
                 self._drop(number)
         for number, peer in wanted.items():
             if number not in self.open:
                 self.open[number] = self._link(number, peer)
                 self._dial(number)
 
-    def _link(self, number: int, peer: PeerConfig) -> PeerLink:
+    def _link(self, number: int, peer: PeerPlace) -> PeerLink:
         return PeerLink(
             number,
             peer,

@@ -11,6 +11,7 @@ Invariant: which nodes vote is never decided here but by the Raft log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.node import PeerConfig
@@ -29,14 +30,33 @@ class NotAMember(Exception):
         """The number that the node has been given instead; None if it was removed."""
 
 
+@dataclass(slots=True)
+class PeerPlace:
+    """Where to dial another member: addresses, each tried when the one before it failed."""
+
+    name: str
+    addresses: tuple[Address, ...]
+    tried: int = 0
+
+    @property
+    def address(self) -> Address:
+        """The one to try now."""
+        return self.addresses[self.tried % len(self.addresses)]
+
+    def failed(self) -> None:
+        """That member was not there."""
+        self.tried += 1
+
+
 class Members:
     """The member list of one node."""
 
     def __init__(
         self, machine: StateMachine, first: Iterable[Member], *, configured: Iterable[PeerConfig]
     ) -> None:
-        """`configured`: where this node finds the peers that its own configuration names."""
-        self._configured = {peer.name: peer for peer in configured}
+        """`configured`: where this node looks first for peers that its own configuration names."""
+        self._configured = {peer.name: peer.address for peer in configured}
+        self._places: dict[int, PeerPlace] = {}
         self._machine = machine
         self._first = {member.number: member for member in first}
         self._heard: dict[int, Member] = {}
@@ -55,16 +75,23 @@ class Members:
             return self._heard
         return state.members or self._first
 
-    def peers(self, own: int) -> dict[int, PeerConfig]:
-        """Where to dial the other members: where this node's configuration says, if it names them,
-        else where the list says; those addresses were checked when they were added.
+    def peers(self, own: int) -> dict[int, PeerPlace]:
+        """Where to dial the other members: first where this node's configuration says, if it names
+        them, then where the list says; those addresses were checked when they were added.
         """
-        return {
-            number: self._configured.get(member.name)
-            or PeerConfig(name=member.name, address=parse_address(member.address) or Address("", 0))
-            for number, member in self.all.items()
-            if number != own
+        others = {number: self._place(member) for number, member in self.all.items()}
+        others.pop(own, None)
+        self._places = {
+            number: known if known is not None and known.addresses == place.addresses else place
+            for number, place in others.items()
+            for known in [self._places.get(number)]
         }
+        return self._places
+
+    def _place(self, member: Member) -> PeerPlace:
+        listed = parse_address(member.address) or Address("", 0)
+        first = self._configured.get(member.name, listed)
+        return PeerPlace(member.name, (first,) if first == listed else (first, listed))
 
     def hear(self, told: MemberList) -> bool:
         """A peer tells its list; whether it is newer than what was known."""

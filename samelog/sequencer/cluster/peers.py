@@ -15,7 +15,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from samelog.config.tables.node import PeerConfig
 from samelog.consensus import decode_messages, encode_messages
 from samelog.consensus.errors import MalformedMessage
 from samelog.format.positions import SessionPosition
@@ -24,6 +23,7 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
+from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -92,7 +92,7 @@ class PeerLink:
     def __init__(
         self,
         number: int,
-        peer: PeerConfig,
+        peer: PeerPlace,
         hello: Hello,
         listener: PeerListener,
         *,
@@ -103,6 +103,8 @@ class PeerLink:
         self.peer = peer
         self.connected = False
         """Whether the peer has accepted us."""
+        self._was_accepted = False
+        """On the newest connection."""
         self._number = number
         self._hello = hello
         self._listener = listener
@@ -118,8 +120,13 @@ class PeerLink:
 
     async def run(self) -> None:
         """Keep the connection up until cancelled; what was sent still goes out then."""
-        target = NodeAddress(self.peer.address, self.peer.name)
-        await self._link.keep_up(lambda: target, lambda error: None)
+        peer = self.peer
+        await self._link.keep_up(lambda: NodeAddress(peer.address, peer.name), self._on_ended)
+
+    def _on_ended(self, error: Exception | None) -> None:
+        if not self._was_accepted:
+            self.peer.failed()
+        self._was_accepted = False
 
     def _open(self, connection: Connection, on_over: OnOver) -> PeerLink:
         self._on_over = on_over
@@ -153,7 +160,7 @@ class PeerLink:
             if message.number != self._number:
                 reason = f"the peer is number {message.number}, not {self._number}"
                 raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
-            self.connected = True
+            self.connected = self._was_accepted = True
             self._link.succeeded()
             self._listener.on_peer_connected(self._number)
         else:

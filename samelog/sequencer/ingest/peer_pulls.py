@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samelog.config.tables.node import NodeConfig, PeerConfig
+from samelog.config.tables.node import NodeConfig
 from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
+from samelog.sequencer.cluster.members import PeerPlace
 from samelog.wire.messages import ConnectionRole, Hello
 
 
@@ -22,16 +23,16 @@ class PeerPulls:
             role=ConnectionRole.PULL, cluster=config.cluster, node=config.name, boot=boot
         )
         self._pulls: dict[int, RepairPull] = {}
-        self._peers: dict[int, PeerConfig] = {}
+        self._peers: dict[int, PeerPlace] = {}
 
-    def set_peers(self, wanted: Mapping[int, PeerConfig]) -> None:
+    def set_peers(self, wanted: Mapping[int, PeerPlace]) -> None:
         """These are the other members now."""
-        for number in [n for n, peer in self._peers.items() if wanted.get(n) != peer]:
+        for number in [n for n, peer in self._peers.items() if wanted.get(n) is not peer]:
             self._pulls.pop(number).close()
         for number, peer in wanted.items():
             if number not in self._pulls:
                 self._pulls[number] = RepairPull(
-                    peer.address, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
+                    peer, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
                 )
         self._peers = dict(wanted)
 

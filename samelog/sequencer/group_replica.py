@@ -20,13 +20,12 @@ from typing import Any, Protocol
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.node_archive import NodeArchive
 from samelog.config.tables.node import Fsync
-from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
+from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
-from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
 from samelog.sequencer.cluster.repair import Repair
@@ -37,7 +36,7 @@ from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.following import Following
-from samelog.sequencer.ingest.intake import Intake, IntakeSettings
+from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
@@ -70,8 +69,6 @@ from samelog.wire.peer_messages import (
 )
 
 log = logging.getLogger(__name__)
-
-BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
 
 class ReplicaOwner(Protocol):

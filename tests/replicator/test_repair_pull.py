@@ -19,6 +19,7 @@ from samelog.replicator.pull.repair_pull import (
     SessionRunName,
 )
 from samelog.runtime.errors import ConnectFault, RuntimeFault
+from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import ConnectionRole, Hello
@@ -85,9 +86,8 @@ async def peer(path: Path) -> AsyncIterator[tuple[Peer, FakeSource, RepairPull]]
 def repair_of(world: World, node: FakeNode, name: str) -> RepairPull:
     """What the node `name` pulls from `node` with."""
     return RepairPull(
-        node,
+        PeerPlace("n0", (node.address,)),
         ReloadingContext(world.authority.node(name)),
-        identity="samelog://node/n0",
         hello=Hello(ConnectionRole.PULL, cluster=CLUSTER, node=name, boot=1),
     )
 

@@ -6,7 +6,8 @@ import pytest
 
 from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address
-from samelog.sequencer.cluster.members import Members, NotAMember, PeerPlace, members_of
+from samelog.runtime.network.link import PeerPlace
+from samelog.sequencer.cluster.members import Members, NotAMember, members_of
 from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from samelog.config.values import Address
 from samelog.replicator.handler import ReplicatorHandler, unexpected
 from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.runtime.errors import ConnectionLost, DeadlinePassed, RuntimeFault
-from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.network.link import PeerPlace
+from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
@@ -100,24 +100,13 @@ class _Request:
     """It does not end when the peer has no more for now."""
 
 
-class Dialled(Protocol):
-    """A node that may be at one address now, and at another one later."""
-
-    @property
-    def address(self) -> Address:
-        """Where to dial it now."""
-
-
 class RepairPull:
     """Pulls from one peer."""
 
-    def __init__(
-        self, peer: Dialled, tls: ReloadingContext, *, identity: str, hello: Hello
-    ) -> None:
-        """`identity` is the one the peer must have; `hello` introduces this node (role PULL)."""
+    def __init__(self, peer: PeerPlace, tls: ReloadingContext, *, hello: Hello) -> None:
+        """`hello` introduces this node (role PULL)."""
         self._peer = peer
         self._tls = tls
-        self._identity = identity
         self._hello = hello
         self._connecting = asyncio.Lock()
         self._puller: _Puller | None = None
@@ -174,7 +163,12 @@ class RepairPull:
             pullers.append(_Puller(connection))
             return pullers[0]
 
-        await connect(self._peer.address, self._tls, open_handler, expected_identity=self._identity)
+        await connect(
+            self._peer.address,
+            self._tls,
+            open_handler,
+            expected_identity=NODE_PREFIX + self._peer.name,
+        )
         return pullers[0]
 
 

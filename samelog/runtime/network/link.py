@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from samelog.config.values import Address
@@ -39,6 +40,24 @@ class NodeAddress(NamedTuple):
 
     address: Address
     node: str | None
+
+
+@dataclass(slots=True)
+class PeerPlace:
+    """Where to dial a node: addresses, each tried when the one before it failed."""
+
+    name: str
+    addresses: tuple[Address, ...]
+    tried: int = 0
+
+    @property
+    def address(self) -> Address:
+        """The one to try now."""
+        return self.addresses[self.tried % len(self.addresses)]
+
+    def failed(self) -> None:
+        """That node was not there."""
+        self.tried += 1
 
 
 class NodeLink:

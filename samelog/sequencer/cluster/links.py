@@ -13,8 +13,8 @@ from typing import Any
 
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
+from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.cluster.peers import PeerLink, PeerListener, PeerMessage
 from samelog.wire.messages import Hello
 

@@ -11,11 +11,11 @@ Invariant: which nodes vote is never decided here but by the Raft log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address, parse_address
+from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.peer_messages import MemberList, PeerMember
@@ -28,24 +28,6 @@ class NotAMember(Exception):
         super().__init__(message)
         self.number = number
         """The number that the node has been given instead; None if it was removed."""
-
-
-@dataclass(slots=True)
-class PeerPlace:
-    """Where to dial another member: addresses, each tried when the one before it failed."""
-
-    name: str
-    addresses: tuple[Address, ...]
-    tried: int = 0
-
-    @property
-    def address(self) -> Address:
-        """The one to try now."""
-        return self.addresses[self.tried % len(self.addresses)]
-
-    def failed(self) -> None:
-        """That member was not there."""
-        self.tried += 1
 
 
 class Members:

@@ -20,10 +20,9 @@ from samelog.consensus.errors import MalformedMessage
 from samelog.format.positions import SessionPosition
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
-from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
+from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver, PeerPlace
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
-from samelog.sequencer.cluster.members import PeerPlace
 from samelog.sequencer.events import Ends
 from samelog.wire.bounds import Health, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault

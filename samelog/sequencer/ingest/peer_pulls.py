@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from samelog.config.tables.node import NodeConfig
 from samelog.replicator.pull.repair_pull import RepairPull
-from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.sequencer.cluster.members import PeerPlace
+from samelog.runtime.network.link import PeerPlace
+from samelog.runtime.network.tls import ReloadingContext
 from samelog.wire.messages import ConnectionRole, Hello
 
 
@@ -31,9 +31,7 @@ class PeerPulls:
             self._pulls.pop(number).close()
         for number, peer in wanted.items():
             if number not in self._pulls:
-                self._pulls[number] = RepairPull(
-                    peer, self._tls, identity=NODE_PREFIX + peer.name, hello=self._hello
-                )
+                self._pulls[number] = RepairPull(peer, self._tls, hello=self._hello)
         self._peers = dict(wanted)
 
     def get(self, number: int) -> RepairPull | None:

@@ -97,7 +97,7 @@ class Broker(AnyBroker):
 
     def is_there(self, number: int) -> bool:
         """Whether a node is up, as far as is known here."""
-        return self.parts.peers.is_there(number)
+        return self.parts.peers.presence.is_there(number)
 
     def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
         """The node that a client in a rack had better read a partition of this index from

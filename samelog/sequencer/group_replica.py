@@ -28,6 +28,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair import Repair
 from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.cluster.restoring import restored
@@ -101,12 +102,14 @@ class GroupReplica:
         given: NodeResources,
         directory: NodeDirectory,
         peers: PeerSender,
+        presence: Presence,
         owner: ReplicaOwner,
     ) -> None:
         config, record = given.config, directory.record
         self._given = given
         self._directory = directory
         self._peers = peers
+        self._presence = presence
         self._owner = owner
         self.store = RaftStore.open(
             given.fs,
@@ -136,7 +139,7 @@ class GroupReplica:
         given, config, record = self._given, self._given.config, self._directory.record
         machine, merging, peers = replica.machine, self.logs.merging, self._peers
         self.reporter = Reporter(
-            record.number,
+            self._presence,
             record.boot,
             replica=replica,
             coordinator=self.raft.coordinator,
@@ -151,9 +154,11 @@ class GroupReplica:
             machine=machine,
             intake=self.logs.intake,
             clock=given.clock,
-            is_there=self.is_there,
+            is_there=self._presence.is_there,
         )
-        self._run_keeper = RunKeeper(machine, self.is_there, self.raft.coordinator.run_ended)
+        self._run_keeper = RunKeeper(
+            machine, self._presence.is_there, self.raft.coordinator.run_ended
+        )
         self._upkeep = LeaderUpkeep(
             config,
             self._directory,
@@ -184,6 +189,7 @@ class GroupReplica:
             sessions=sessions,
             group=group,
             clock=given.clock,
+            is_there=self._presence.is_there,
             events=self,
         )
         proposer = Proposer(group, replica, given.clock, self._peers.send)
@@ -259,6 +265,7 @@ class GroupReplica:
                 self.logs.machine,
                 self._owner.names,
                 self.raft.coordinator,
+                self._presence,
                 self._peers,
                 peers=self.peers_to_ask,
             ),
@@ -358,16 +365,11 @@ class GroupReplica:
 
     # --- peers ------------------------------------------------------------------------------------
 
-    def is_there(self, number: int) -> bool:
-        """Whether a member is up, as far as is known here."""
-        view = self.raft.coordinator.views.get(number)
-        return number == self._directory.record.number or (view is not None and view.connected)
-
     def peers_to_ask(self) -> list[int]:
-        """Connected peers, the leader first: it has all merged bytes or can make them."""
-        leader, views = self.raft.group.raft.leader, self.raft.coordinator.views
-        connected = [number for number in self._peers.numbers if views[number].connected]
-        return sorted(connected, key=lambda number: number != leader)
+        """Peers that are up, the leader first: it has all merged bytes or can make them."""
+        leader = self.raft.group.raft.leader
+        there = filter(self._presence.is_there, self._peers.numbers)
+        return sorted(there, key=lambda number: number != leader)
 
     def peer_introduced(self, number: int, boot: int) -> None:
         """A peer dialled in: if it began anew, what it acknowledged before counts no more."""
@@ -376,7 +378,6 @@ class GroupReplica:
 
     def peer_gone(self, number: int) -> None:
         """No connection that the peer dialled is left."""
-        self.raft.coordinator.views[number].connected = False
         if self.raft.group.raft.leader == number:
             self.raft.group.leader_lost()
 
@@ -401,12 +402,12 @@ class GroupReplica:
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator
+        self._presence.heard(node, report.health)
         places = {number: SessionPosition(*place) for number, *place in report.positions}
         coordinator.positions(node, report.boot, places)
         if report.merged or report.samples:
             samples = {(number, offset): value for number, offset, value in report.samples}
             coordinator.merged(node, dict(report.merged), samples)
-        coordinator.heard(node, report.health)
         self.logs.repair.peer_reported(node, places)
 
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------

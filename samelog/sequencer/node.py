@@ -11,7 +11,6 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
 from samelog.sequencer.cluster.peers import PeerMessage, make_hello
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
@@ -58,7 +58,6 @@ class Node:
         self._tasks = Tasks()
         self._server: Server | None = None
         self._watched: WatchedFiles | None = None
-        self._dialled: Counter[int] = Counter()
         self.syncers: list[NodeSyncer] = []
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
@@ -85,7 +84,8 @@ class Node:
             cluster=config.cluster, node=config.name, boot=record.boot, number=record.number
         )
         links = Links(hello, given.tls, self, given.rng, clock)
-        self.group_replica = GroupReplica(given, directory, links, self)
+        presence = Presence(record.number)
+        self.group_replica = GroupReplica(given, directory, links, presence, self)
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
         members = Members(self.logs.machine, record.members, configured=config.peers)
@@ -98,7 +98,7 @@ class Node:
             clock=clock,
             connected=self.group_replica.peers_to_ask,
         )
-        self.peers = PeerParts(record.number, members, links, changes, self.group_replica.is_there)
+        self.peers = PeerParts(record.number, members, links, changes, presence)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -202,6 +202,7 @@ class Node:
     def _use_members(self) -> None:
         members, peers = self.peers.members.all, self.peers.members.peers(self.peers.number)
         self.peers.links.follow(peers)
+        self.peers.presence.forget_others(members)
         self.group_replica.set_peers(peers, members)
         self.member.rights.follow(member.identity for member in members.values())
 
@@ -249,7 +250,7 @@ class Node:
 
     def on_peer_dialled(self, node: int) -> None:
         """A peer dialled a connection."""
-        self._dialled[node] += 1
+        self.peers.presence.dialled(node)
 
     def peer_introduced(self, node: int, boot: int) -> None:
         """A peer dials in, in this boot of it."""
@@ -257,6 +258,5 @@ class Node:
 
     def on_peer_gone(self, node: int) -> None:
         """A connection a peer dialled broke; it is gone when that was the last one."""
-        self._dialled[node] -= 1
-        if not self._dialled[node]:
+        if self.peers.presence.broke(node):
             self.group_replica.peer_gone(node)

@@ -8,7 +8,6 @@ Invariant: a record is complete when it is made, and never changes; what changes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.admin.answers import NodeState
@@ -21,6 +20,7 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair import Repair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
@@ -104,5 +104,4 @@ class PeerParts:
     members: Members
     links: Links
     changes: Changes
-    is_there: Callable[[int], bool]
-    """Whether the member of that number is up, as far as is known here."""
+    presence: Presence

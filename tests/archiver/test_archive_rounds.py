@@ -76,9 +76,7 @@ def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
         rounds = leader.care.archive.rounds
         for node in nodes:
             policy_of(node, tmp_path / "policy.json", '{"time": 5}')
-        await until(
-            lambda: all(view.health for view in leader.raft.coordinator.views.values()), "health"
-        )
+        await until(lambda: len(leader.peers.presence.health) == 3, "health")
         assert rounds.plan().proposals == []
         await alter(leader, retention__bytes=str(3 * len(BATCH)))
         await until_planned(leader, (3, "retention.bytes"))
@@ -103,11 +101,12 @@ def test_a_minority_archives_nothing(tmp_path: Path) -> None:
         leader = await leader_of(nodes)
         policy_of(leader, tmp_path / "policy.json", '{"time": 1, "limit": "64Ki", "disk": 1}')
         views = leader.raft.coordinator.views
-        await until(lambda: all(view.health for view in views.values()), "health")
+        health = leader.peers.presence.health
+        await until(lambda: len(health) == 3, "health")
         await until(lambda: bool(leader.care.archive.rounds.plan().proposals), "a plan")
         for number, view in views.items():
             if number != leader.peers.number:
-                view.health = None
+                del health[number]
                 view.merged_durable = {1: 2}
         [planned] = leader.care.archive.rounds.plan().proposals
         assert (planned.segment, planned.reason) == (2, "limit")

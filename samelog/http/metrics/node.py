@@ -61,7 +61,8 @@ def _state(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_node_state", (state.value,), node.member.status.state is state
     for number, member in tuple(node.peers.members.all.items()):
         if number != node.peers.number:
-            yield "samelog_peer_connected", (member.name,), node.peers.is_there(number)
+            is_there = node.peers.presence.is_there(number)
+            yield "samelog_peer_connected", (member.name,), is_there
     kinds = Counter(event.kind for event in node.logs.machine.state.events)
     for kind, count in kinds.items():
         yield "samelog_events", (kind,), count

@@ -36,7 +36,7 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
 def node_info(node: ServedNode, member: Member) -> NodeInfo:
     """One member; of the others, only whether they are connected is known here."""
     view = node.raft.coordinator.views.get(member.number)
-    connected = view is not None and view.connected
+    connected = node.peers.presence.is_there(member.number)
     own = member.number == node.peers.number
     until_ms = node.logs.machine.state.maintenance.get(member.name, 0)
     if own:
@@ -127,7 +127,7 @@ def _raft_member(node: ServedNode, number: int) -> RaftMember:
         number,
         member.address,
         member.voter,
-        node.peers.is_there(number),
+        node.peers.presence.is_there(number),
         match,
         "" if known is None else known.state.name.lower(),
     )

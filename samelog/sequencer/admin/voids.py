@@ -70,7 +70,7 @@ def _check_others(node: ServedNode, number: int, request: requests.VoidRecords) 
         view = node.raft.coordinator.views.get(member.number)
         if member.number == node.peers.number or member.name in request.without:
             continue
-        if view is None or not view.connected:
+        if view is None or not node.peers.presence.is_there(member.number):
             text = f"{member.name} is away, and may have these records"
             raise ChangeRefused(FaultCode.NOT_READY, text, "start it, or say that it is lost")
         if view.merged_durable.get(number, 0) > request.first_offset:

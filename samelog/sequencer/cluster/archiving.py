@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.parts import ArchiverParts
 from samelog.sequencer.cluster.peers import PeerSender
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
@@ -57,6 +58,7 @@ class MemberViews:
         machine: StateMachine,
         names: Callable[[], Mapping[int, str]],
         coordinator: Coordinator,
+        presence: Presence,
         sender: PeerSender,
         *,
         peers: Callable[[], Sequence[int]],
@@ -65,19 +67,18 @@ class MemberViews:
         self.machine = machine
         self._names = names
         self._coordinator = coordinator
+        self._presence = presence
         self._sender = sender
         self.peers = peers
 
     def health(self, number: int) -> Health | None:
         """What a member said last of its disk, clock and policy."""
-        return self._coordinator.views[number].health
+        return self._presence.health.get(number)
 
     def connected(self) -> Iterator[int]:
         """The members that are up, as far as is known here."""
         names = self._names()
-        for number, view in self._coordinator.views.items():
-            if view.connected and number in names:
-                yield number
+        return (number for number in self._presence.up if number in names)
 
     def name(self, number: int) -> str:
         """A member's name."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_ended
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.merging import Merging
@@ -32,7 +33,7 @@ class Reporter:
 
     def __init__(
         self,
-        number: int,
+        presence: Presence,
         boot: int,
         *,
         replica: Replica,
@@ -42,7 +43,8 @@ class Reporter:
         peers: PeerSender,
         leader: Callable[[], int | None],
     ) -> None:
-        self._number = number
+        self._number = presence.number
+        self._presence = presence
         self._boot = boot
         self._replica = replica
         self._coordinator = coordinator
@@ -106,7 +108,8 @@ class Reporter:
 
     def state_health(self, health: Health) -> None:
         """Disk and clock: once a second."""
-        self._coordinator.views[self._number].health = self._health = health
+        self._presence.heard(self._number, health)
+        self._health = health
 
     # --- telling peers ----------------------------------------------------------------------------
 
@@ -143,7 +146,7 @@ class Reporter:
             places=view.places,
             merged=view.merged_durable,
             samples=self._samples(),
-            health=view.health,
+            health=self._presence.health.get(self._number),
         )
         self._peers.send(number, report)
         if self._leader() == self._number:

@@ -33,7 +33,6 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Session
-from samelog.wire.bounds import Health
 
 CHECKPOINT_INTERVAL_S = 1.0
 
@@ -43,13 +42,10 @@ class NodeView:
     """What one node last said of itself."""
 
     boot: int = 0
-    connected: bool = False
     places: dict[int, SessionPosition] = field(default_factory=dict)
     merged_durable: dict[int, int] = field(default_factory=dict)
     samples: dict[tuple[int, int], int] = field(default_factory=dict)
     """(partition, offset) -> running checksum."""
-    health: Health | None = None
-    """None: it has not said."""
 
 
 class Coordinator:
@@ -64,20 +60,22 @@ class Coordinator:
         sessions: SessionStore,
         group: RaftGroup,
         clock: Clock,
+        is_there: Callable[[int], bool],
         events: CoordinatorEvents,
     ) -> None:
+        """`is_there`: whether a node is up, as far as is known here."""
         self._node = node
         self._machine = machine
         self._planner = planner
         self._sessions = sessions
         self._group = group
         self._clock = clock
+        self._is_there = is_there
         self._events = events
         self._candidates: set[int] = set()
         self._scheduled = False
         self._next_checkpoint = 0.0
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
-        self.views[node].connected = True
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
         """
@@ -91,7 +89,6 @@ class Coordinator:
         all.
         """
         view = self.views[node]
-        view.connected = True
         if boot < view.boot:
             return
         if boot > view.boot:
@@ -113,11 +110,6 @@ class Coordinator:
             cursors = self.majority_merged()
             if cursors != self.cursors:
                 self._events.cursors_moved(cursors)
-
-    def heard(self, node: int, health: Health | None) -> None:
-        """A node's disk and clock, if it said so."""
-        if health is not None:
-            self.views[node].health = health
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender has finished a run; it can be closed once everything of it is merged."""
@@ -312,8 +304,8 @@ class Coordinator:
         topic = self._machine.state.topics[partition.topic_id]
         known = [
             view.places[entry.number]
-            for view in self.views.values()
-            if view.connected and entry.number in view.places
+            for node, view in self.views.items()
+            if self._is_there(node) and entry.number in view.places
         ]
         said = ends.get((topic.name, partition.index))
         return known if said is None else [*known, SessionPosition(entry.run, *said)]

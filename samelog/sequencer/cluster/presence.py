@@ -1,0 +1,58 @@
+"""Which members are up, and what they say of themselves, whatever groups they share.
+
+Invariant: a member is up from its first report until the last connection that it dialled is gone;
+this one always is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+
+from samelog.wire.bounds import Health
+
+
+class Presence:
+    """The members, as one of them knows them."""
+
+    def __init__(self, number: int) -> None:
+        """`number`: of this member."""
+        self.number = number
+        self.health: dict[int, Health] = {}
+        """Of those who have said it, this member included."""
+        self._up = {number}
+        self._dialled: Counter[int] = Counter()
+
+    @property
+    def up(self) -> list[int]:
+        """The members that are up, as far as is known here."""
+        return sorted(self._up)
+
+    def is_there(self, number: int) -> bool:
+        """Whether a member is up, as far as is known here."""
+        return number in self._up
+
+    def heard(self, number: int, health: Health | None) -> None:
+        """A member reported; its disk and clock, if it said so."""
+        self._up.add(number)
+        if health is not None:
+            self.health[number] = health
+
+    def dialled(self, number: int) -> None:
+        """A member dialled a connection."""
+        self._dialled[number] += 1
+
+    def broke(self, number: int) -> bool:
+        """A connection that a member dialled broke: whether that was the last one."""
+        self._dialled[number] -= 1
+        if self._dialled[number]:
+            return False
+        self._up.discard(number)
+        return True
+
+    def forget_others(self, members: Container[int]) -> None:
+        """What nodes that are gone once said of themselves is nothing any more."""
+        for number in (self._up | self.health.keys()) - {self.number}:
+            if number not in members:
+                self._up.discard(number)
+                self.health.pop(number, None)

@@ -1,0 +1,28 @@
+"""Who is up: reports and connections decide, and members that are gone leave nothing behind."""
+
+from samelog.sequencer.cluster.presence import Presence
+from samelog.wire.bounds import Health
+
+HEALTH = Health(1, 2, 3)
+
+
+def test_a_member_is_up_from_its_report_until_its_last_connection_broke() -> None:
+    presence = Presence(0)
+    presence.dialled(1)
+    presence.dialled(1)
+    assert presence.up == [0]
+    presence.heard(1, HEALTH)
+    presence.heard(1, None)
+    assert (presence.is_there(1), presence.health) == (True, {1: HEALTH})
+    assert not presence.broke(1)
+    assert presence.is_there(1)
+    assert presence.broke(1)
+    assert (presence.is_there(1), presence.up, presence.health) == (False, [0], {1: HEALTH})
+
+
+def test_who_is_no_member_any_more_is_forgotten_but_for_oneself() -> None:
+    presence = Presence(0)
+    for number in range(3):
+        presence.heard(number, HEALTH)
+    presence.forget_others({2})
+    assert (presence.up, sorted(presence.health)) == ([0, 2], [0, 2])

@@ -115,7 +115,22 @@ class CoordinatorEvents(Protocol):
         """A node, perhaps this one, vouches for more than before."""
 
 
+class GuardEvents(Protocol):
+    """Of the file guard."""
+
+    def record_event(self, kind: str, text: str) -> None:
+        """Leave an event in the replicated state, if there is a leader: it remains when the trouble
+        is over.
+        """
+
+
 class NodeEvents(
-    SessionEvents, MergingEvents, IntakeEvents, ApplyEvents, CoordinatorEvents, Protocol
+    SessionEvents,
+    MergingEvents,
+    IntakeEvents,
+    ApplyEvents,
+    CoordinatorEvents,
+    GuardEvents,
+    Protocol,
 ):
     """Everything that the parts of one replica tell it."""

@@ -13,45 +13,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Coroutine, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
 
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.node_archive import NodeArchive
-from samelog.config.tables.node import Fsync
 from samelog.format.positions import SessionPosition
 from samelog.runtime.log import log_event
 from samelog.runtime.network.link import PeerPlace
-from samelog.sequencer.cluster.archiving import MemberViews, archiver_parts
-from samelog.sequencer.cluster.file_guard import FileGuard
+from samelog.sequencer.building import ReplicaOwner, ReplicaSite, care_parts, log_parts, raft_parts
 from samelog.sequencer.cluster.leader_upkeep import LeaderUpkeep
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerMessage, PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair import Repair
 from samelog.sequencer.cluster.reporter import Reporter
-from samelog.sequencer.cluster.restoring import restored
-from samelog.sequencer.cluster.scrubber import Scrubber
-from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.events import Ends
-from samelog.sequencer.host import NodeResources, NodeSyncer
+from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
-from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
-from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
-from samelog.sequencer.ingest.quotas import QuotaKeeper
-from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts
-from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica, decode_body
-from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import AnyCommand, Merge, RecordEvent
 from samelog.sequencer.state.machine import StateMachine
@@ -72,28 +54,6 @@ from samelog.wire.peer_messages import (
 log = logging.getLogger(__name__)
 
 
-class ReplicaOwner(Protocol):
-    """What a replica asks of the member of the cluster that it runs in."""
-
-    def new_syncer(self) -> NodeSyncer:
-        """Makes files durable, in rounds of its own; closed by the member."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
-        """Run something that ends with the member, and ends it if it fails."""
-
-    def fail(self, error: BaseException) -> None:
-        """The replica met an error it was not made for."""
-
-    def names(self) -> Mapping[int, str]:
-        """The members' names, by number."""
-
-    def members_changed(self) -> None:
-        """The replicated member list is another one."""
-
-    def range_merged(self, appended_ms: int) -> None:
-        """A range was merged; the newest timestamp of its first batch."""
-
-
 class GroupReplica:
     """Builds the parts, connects and runs them. Implements events.NodeEvents."""
 
@@ -105,21 +65,19 @@ class GroupReplica:
         presence: Presence,
         owner: ReplicaOwner,
     ) -> None:
-        config, record = given.config, directory.record
-        self._given = given
-        self._directory = directory
-        self._peers = peers
-        self._presence = presence
-        self._owner = owner
+        config = given.config
+        self._site = ReplicaSite(given, directory, peers, presence, owner, self)
         self.store = RaftStore.open(
             given.fs,
             os.path.join(config.data, "raft", "0"),
             cluster=config.cluster,
-            node=record.number,
+            node=directory.record.number,
         )
         body = decode_body(self.store.snapshot.data if self.store.snapshot else b"")
         self._pending_at_start = body.pending
-        self._pulls = [PeerPulls(config, given.tls, record.boot) for _ in ("repair", "following")]
+        self._pulls = [
+            PeerPulls(config, given.tls, directory.record.boot) for _ in ("repair", "following")
+        ]
         machine = StateMachine.decode(body.state)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
@@ -130,22 +88,24 @@ class GroupReplica:
             events=self,
         )
         replica = Replica(machine, sessions, merging, self)
-        self.raft = self._raft_parts(replica, sessions, merging)
-        self.logs = self._log_parts(machine, sessions, merging)
+        self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
+        self.logs = log_parts(
+            self._site, self.raft, sessions, merging, self._pulls[0], self.peers_to_ask
+        )
         self._build_upkeep(replica)
 
     def _build_upkeep(self, replica: Replica) -> None:
         """What keeps everything current."""
-        given, config, record = self._given, self._given.config, self._directory.record
-        machine, merging, peers = replica.machine, self.logs.merging, self._peers
+        site, machine = self._site, replica.machine
+        record, clock, is_there = site.directory.record, site.given.clock, site.presence.is_there
         self.reporter = Reporter(
-            self._presence,
+            site.presence,
             record.boot,
             replica=replica,
             coordinator=self.raft.coordinator,
             intake=self.logs.intake,
-            merging=merging,
-            peers=peers,
+            merging=self.logs.merging,
+            peers=site.peers,
             leader=lambda: self.raft.group.raft.leader,
         )
         self.following = Following(
@@ -153,124 +113,19 @@ class GroupReplica:
             self._pulls[1],
             machine=machine,
             intake=self.logs.intake,
-            clock=given.clock,
-            is_there=self._presence.is_there,
+            clock=clock,
+            is_there=is_there,
         )
-        self._run_keeper = RunKeeper(
-            machine, self._presence.is_there, self.raft.coordinator.run_ended
-        )
+        self._run_keeper = RunKeeper(machine, is_there, self.raft.coordinator.run_ended)
         self._upkeep = LeaderUpkeep(
-            config,
-            self._directory,
+            site.given.config,
+            site.directory,
             group=self.raft.group,
             replica=replica,
             staging=self.raft.staging,
-            clock=given.clock,
+            clock=clock,
         )
-        self.care = self._care_parts()
-
-    def _raft_parts(self, replica: Replica, sessions: SessionStore, merging: Merging) -> RaftParts:
-        """What decides, with the other nodes."""
-        given, config, machine = self._given, self._given.config, replica.machine
-        group = RaftGroup(
-            restored(self.store, self._directory.record, given.rng, now=given.clock.now()),
-            self.store,
-            syncer=self._owner.new_syncer(),
-            clock=given.clock,
-            send=self._peers.send_raft,
-            applier=replica,
-            sync_always=config.fsync is Fsync.ALWAYS,
-            on_fault=self._owner.fail,
-        )
-        coordinator = Coordinator(
-            self._directory.record.number,
-            machine=machine,
-            planner=Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes)),
-            sessions=sessions,
-            group=group,
-            clock=given.clock,
-            is_there=self._presence.is_there,
-            events=self,
-        )
-        proposer = Proposer(group, replica, given.clock, self._peers.send)
-        staging = Staging(
-            machine,
-            sessions,
-            group=group,
-            coordinator=coordinator,
-            proposer=proposer,
-            clock=given.clock,
-        )
-        snapshotter = Snapshotter(
-            group,
-            replica,
-            merging,
-            self.store,
-            coordinator,
-            interval_s=config.snapshot_interval_s,
-        )
-        return RaftParts(group, replica, proposer, coordinator, staging, snapshotter)
-
-    def _log_parts(
-        self, machine: StateMachine, sessions: SessionStore, merging: Merging
-    ) -> LogParts:
-        """What takes session bytes in, gives logs out, and gets what is lacking."""
-        given, config = self._given, self._given.config
-        quotas = QuotaKeeper(machine, sessions, config.quotas)
-        intake = Intake(
-            self.raft.replica,
-            sessions,
-            self.raft.proposer,
-            settings=IntakeSettings(
-                sync_always=config.fsync is Fsync.ALWAYS,
-                sync_interval_s=config.fsync_interval_ms / 1000,
-                batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
-                auto_create_topics=config.auto_create_topics,
-            ),
-            syncer=self._owner.new_syncer(),
-            quotas=quotas,
-            events=self,
-        )
-        source = NodeLogSource(
-            machine,
-            merging,
-            sessions,
-            unknown=UnknownLogs(self.raft.proposer.catch_up, self._owner.spawn),
-        )
-        repair = Repair(
-            given.fs,
-            self._pulls[0],
-            machine=machine,
-            merging=merging,
-            sessions=sessions,
-            intake=intake,
-            clock=given.clock,
-            ask=self.peers_to_ask,
-        )
-        return LogParts(machine, sessions, merging, intake, source, repair, quotas)
-
-    def _care_parts(self) -> CareParts:
-        """What looks after files: damage, loss, archiving."""
-        given, merging, repair = self._given, self.logs.merging, self.logs.repair
-        fs, in_thread, clock = given.fs, given.host.in_thread, given.clock
-        scrubber = Scrubber(
-            fs, merging, repair, config=given.config.scrub, in_thread=in_thread, clock=clock
-        )
-        guard = FileGuard(fs, merging, repair, in_thread=in_thread, record_event=self.record_event)
-        archive = archiver_parts(
-            given,
-            merging,
-            self.raft.group,
-            MemberViews(
-                self.logs.machine,
-                self._owner.names,
-                self.raft.coordinator,
-                self._presence,
-                self._peers,
-                peers=self.peers_to_ask,
-            ),
-        )
-        return CareParts(scrubber, guard, NodeArchive(archive))
+        self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -283,7 +138,7 @@ class GroupReplica:
     def start(self) -> None:
         """Run, as tasks of the member."""
         self.raft.group.pump()
-        spawn = self._owner.spawn
+        spawn = self._site.owner.spawn
         spawn(self.raft.group.run_ticks())
         spawn(self.raft.group.run_saver())
         spawn(self.logs.intake.run_syncer())
@@ -315,16 +170,6 @@ class GroupReplica:
         self._pulls[1].set_peers(peers)
         self.raft.coordinator.forget_others(members)
 
-    def record_event(self, kind: str, text: str) -> None:
-        """Leave an event in the replicated state, if there is a leader."""
-        text = f"{self._given.config.name}: {text}"[:1000]
-        event = RecordEvent(self._given.clock.wall_ms(), kind, text)
-        self._owner.spawn(self._propose_event(event))
-
-    async def _propose_event(self, event: RecordEvent) -> None:
-        with suppress(TimeoutError):
-            await self.raft.proposer.propose(event)
-
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -341,7 +186,7 @@ class GroupReplica:
         for peer in self.peers_to_ask():  # what was said before this replica could use it
             self.logs.repair.peer_reported(peer, self.raft.coordinator.views[peer].places)
         self.care.archive.history.fetch_missing()
-        self._run_keeper.tick(self._given.clock.now(), is_leader=self.raft.group.is_leader)
+        self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
@@ -357,9 +202,9 @@ class GroupReplica:
         """
         unmerged = self.logs.quotas.look(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
-        limit = total * self._given.config.disk_stop_percent // 100
+        limit = total * self._site.given.config.disk_stop_percent // 100
         kept = max(0, used - self.care.archive.truncation.pending_bytes)
-        now_ms = max(0, self._given.clock.wall_ms())
+        now_ms = max(0, self._site.given.clock.wall_ms())
         self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
         self.logs.intake.room.set(limit - used - unmerged - pending, resume_at_bytes=total // 20)
 
@@ -368,7 +213,7 @@ class GroupReplica:
     def peers_to_ask(self) -> list[int]:
         """Peers that are up, the leader first: it has all merged bytes or can make them."""
         leader = self.raft.group.raft.leader
-        there = filter(self._presence.is_there, self._peers.numbers)
+        there = filter(self._site.presence.is_there, self._site.peers.numbers)
         return sorted(there, key=lambda number: number != leader)
 
     def peer_introduced(self, number: int, boot: int) -> None:
@@ -389,7 +234,7 @@ class GroupReplica:
             case Cursors():
                 self.reporter.released(dict(message.merged))
             case Forward():
-                self._owner.spawn(self.raft.proposer.serve(node, message))
+                self._site.owner.spawn(self.raft.proposer.serve(node, message))
             case Forwarded():
                 self.raft.proposer.answered(message)
             case RunEnded():
@@ -402,7 +247,7 @@ class GroupReplica:
 
     def _receive_report(self, node: int, report: Report) -> None:
         coordinator = self.raft.coordinator
-        self._presence.heard(node, report.health)
+        self._site.presence.heard(node, report.health)
         places = {number: SessionPosition(*place) for number, *place in report.positions}
         coordinator.positions(node, report.boot, places)
         if report.merged or report.samples:
@@ -419,7 +264,7 @@ class GroupReplica:
         self.care.archive.partition_opened(number)
 
     def range_merged(self, appended_ms: int) -> None:
-        self._owner.range_merged(appended_ms)
+        self._site.owner.range_merged(appended_ms)
 
     async def sync_raft_log(self) -> None:
         await self.raft.group.sync_now()
@@ -478,18 +323,18 @@ class GroupReplica:
             self.reporter.state_again()
 
     def members_changed(self) -> None:
-        self._owner.members_changed()
+        self._site.owner.members_changed()
 
     def leadership_changed(self) -> None:
         """A new leader knows only what it is told from now on."""
         self.raft.coordinator.leadership_changed()
         leader = self.raft.group.raft.leader
-        if leader is not None and leader != self._directory.record.number:
+        if leader is not None and leader != self._site.directory.record.number:
             self.reporter.tell_everything(leader)
 
     def snapshot_installed(self) -> None:
         self.raft.coordinator.leadership_changed()
-        self._owner.members_changed()
+        self._site.owner.members_changed()
         self.reporter.state_again()
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
@@ -497,3 +342,12 @@ class GroupReplica:
 
     def positions_heard(self) -> None:
         self.raft.staging.positions_changed()
+
+    def record_event(self, kind: str, text: str) -> None:
+        text = f"{self._site.given.config.name}: {text}"[:1000]
+        event = RecordEvent(self._site.given.clock.wall_ms(), kind, text)
+        self._site.owner.spawn(self._propose_event(event))
+
+    async def _propose_event(self, event: RecordEvent) -> None:
+        with suppress(TimeoutError):
+            await self.raft.proposer.propose(event)

@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from samelog.admin.answers import NodeState
-from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
@@ -25,16 +24,14 @@ from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members, NotAMember
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.peers import PeerMessage, make_hello
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.connections import Connections
 from samelog.sequencer.dispatch import Dispatcher, Gate
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer, Service
-from samelog.sequencer.measures import Measures
-from samelog.sequencer.parts import MemberParts, MemberStatus, PeerParts
-from samelog.sequencer.startup import come_up
+from samelog.sequencer.parts import PeerParts
+from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.wire.peer_messages import MemberList
@@ -43,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """One member of a cluster. Implements group_replica.ReplicaOwner, peers.PeerListener and
+    """One member of a cluster. Implements building.ReplicaOwner, peers.PeerListener and
     housekeeping.Ticked.
     """
 
@@ -61,31 +58,14 @@ class Node:
         self.syncers: list[NodeSyncer] = []
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
-        directory = NodeDirectory.open(
-            given.fs,
-            config,
-            place,
-            bootstrap=bootstrap,
-            wall_s=clock.wall_ms() // 1000,
-            host_boot=given.host.boot(),
-        )
-        record = directory.record
-        measures = Measures(clock)
-        self.member = MemberParts(
-            config,
-            clock,
-            directory,
-            Rights(config.grants, ()),
-            measures,
-            Connections(measures),
-            MemberStatus(),
-        )
+        self.member = open_member(given, place, bootstrap=bootstrap)
+        record = self.member.directory.record
         hello = make_hello(
             cluster=config.cluster, node=config.name, boot=record.boot, number=record.number
         )
         links = Links(hello, given.tls, self, given.rng, clock)
         presence = Presence(record.number)
-        self.group_replica = GroupReplica(given, directory, links, presence, self)
+        self.group_replica = GroupReplica(given, self.member.directory, links, presence, self)
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
         members = Members(self.logs.machine, record.members, configured=config.peers)

@@ -1,5 +1,7 @@
-"""How a node becomes Live after its start: first it takes part in Raft and takes data in, then it
-knows what was committed, then it has executed that; what it still lacks of history comes last.
+"""How a node begins: it takes its data directory, then becomes Live.
+
+First it takes part in Raft and takes data in, then it knows what was committed, then it has
+executed that; what it still lacks of history comes last.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
 it started (invariants.md, rule 14).
@@ -11,15 +13,36 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
+from samelog.config.authorisation import Rights
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.connections import Connections
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.host import Service
+from samelog.sequencer.host import NodeResources, Service
+from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.parts import MemberParts
+from samelog.sequencer.parts import MemberParts, MemberStatus
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.commands import NodeStarted
 
 RETRY_S = 0.1
 LOOK_S = 0.05
+
+
+def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: bool) -> MemberParts:
+    """Take the data directory, and make what a member of the cluster has once. `place`: see Node.
+    Raises NodeDirectoryError.
+    """
+    config, clock, measures = given.config, given.clock, Measures(given.clock)
+    directory = NodeDirectory.open(
+        given.fs,
+        config,
+        place,
+        bootstrap=bootstrap,
+        wall_s=clock.wall_ms() // 1000,
+        host_boot=given.host.boot(),
+    )
+    connections, rights = Connections(measures), Rights(config.grants, ())
+    return MemberParts(config, clock, directory, rights, measures, connections, MemberStatus())
 
 
 async def come_up(

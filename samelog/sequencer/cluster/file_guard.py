@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from samelog.format.errors import LogFormatError
@@ -22,6 +22,7 @@ from samelog.format.segment import Segment
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.events import GuardEvents
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.missing_files import (
@@ -49,14 +50,13 @@ class FileGuard:
         repair: Repair,
         *,
         in_thread: InThread,
-        record_event: Callable[[str, str], None],
+        events: GuardEvents,
     ) -> None:
-        """`record_event(kind, text)` leaves an event that remains when the trouble is over."""
         self._fs = fs
         self._merging = merging
         self._repair = repair
         self._in_thread = in_thread
-        self._record_event = record_event
+        self._events = events
         self._lost: dict[str, str] = {}
         """Path -> what is wrong with it, until it is put back."""
 
@@ -116,7 +116,7 @@ class FileGuard:
             del self._lost[path]
             log_event(log, logging.WARNING, "a segment's file is restored", file=path, how=source)
             text = f"{path} {what}, not by the node; restored {source}"
-            self._record_event("file-lost", text)
+            self._events.record_event("file-lost", text)
 
     async def _source_of(
         self, number: int, partition: MergedPartition, segment: Segment, lost: MissingFile

@@ -5,10 +5,13 @@ Invariant: what is listed is open; bytes that were sent stay counted when their 
 
 from __future__ import annotations
 
-from samelog.config.authorisation import NODE_PREFIX
+from samelog.config.authorisation import NODE_PREFIX, Rights
+from samelog.replicator.interfaces import LogSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
+from samelog.runtime.network.transport import Connection
 from samelog.sequencer.measures import Measures
+from samelog.wire.messages import Hello
 
 
 class Connections:
@@ -23,24 +26,28 @@ class Connections:
         self.pulls: dict[PullServer, None] = {}
         """Those who read, the oldest first."""
 
-    def pushing(self, server: PushServer) -> PushServer:
-        """A publisher has connected."""
+    def push(
+        self, connection: Connection, hello: Hello, intake: SessionIntake, rights: Rights
+    ) -> PushServer:
+        """A publisher has connected. Raises ProtocolFault when it may not push this session."""
+        server = PushServer(connection, hello, intake, rights, on_over=self._push_over)
         self.pushes[server] = None
-        server.on_over = lambda: self._pushed(server)
         return server
 
-    def pulling(self, server: PullServer) -> PullServer:
+    def pull(self, connection: Connection, source: LogSource, rights: Rights) -> PullServer:
         """A subscriber, or a peer that mends its own, has connected."""
+        is_peer = connection.identity.startswith(NODE_PREFIX)
+        count = None if is_peer else self._measures.sent
+        server = PullServer(
+            connection, source, rights, on_merged_sent=count, on_over=self._pull_over
+        )
         self.pulls[server] = None
-        server.on_over = lambda: self._pulled(server)
-        if not server.link.identity.startswith(NODE_PREFIX):
-            server.on_merged_sent = self._measures.sent
         return server
 
-    def _pushed(self, server: PushServer) -> None:
+    def _push_over(self, server: PushServer) -> None:
         self.pushes.pop(server, None)
 
-    def _pulled(self, server: PullServer) -> None:
+    def _pull_over(self, server: PullServer) -> None:
         if server in self.pulls:
             del self.pulls[server]
             self._gone_bytes += server.sent.total

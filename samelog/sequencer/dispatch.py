@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from samelog.replicator.pull.server import PullServer
-from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.transport import Connection, Handler
 from samelog.sequencer.cluster.peers import PeerListener, PeerServer
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
@@ -72,12 +70,10 @@ class Dispatcher:
                 return self._peer(hello)
             case ConnectionRole.PUSH:
                 self._welcome()
-                server = PushServer(self._connection, hello, logs.intake, member.rights)
-                return member.connections.pushing(server)
+                return member.connections.push(self._connection, hello, logs.intake, member.rights)
             case ConnectionRole.PULL:
                 self._welcome()
-                reader = PullServer(self._connection, hello, logs.source, member.rights)
-                return member.connections.pulling(reader)
+                return member.connections.pull(self._connection, logs.source, member.rights)
 
     def _peer(self, hello: Hello) -> Handler:
         name = hello.node or ""

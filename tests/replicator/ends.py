@@ -269,11 +269,9 @@ class PullSenderScript(EndScript):
 
     def do_connect(self, who: str = "samelog://publisher/p", window: str = "16777216") -> None:
         """`connect [IDENTITY] [WINDOW]`: somebody has said Hello."""
-        hello = Hello(messages.ConnectionRole.PULL, cluster=CLUSTER)
         self.dial(who)
         self.end = PullServer(
             self.connection,
-            hello,
             self.source,
             Rights((EVERYTHING,), ["n0"]),
             window_bytes=int(window),

@@ -83,9 +83,7 @@ class FakeNode:
             return PushServer(connection, hello, self.intake, self.rights)
         if self.source is None:
             raise AssertionError("this node has no logs")
-        return PullServer(
-            connection, hello, self.source, self.rights, window_bytes=self.window_bytes
-        )
+        return PullServer(connection, self.source, self.rights, window_bytes=self.window_bytes)
 
 
 class _Dispatcher:

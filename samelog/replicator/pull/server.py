@@ -31,7 +31,6 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
     Close,
-    Hello,
     MergedStartsAt,
     OpenMerged,
     OpenSession,
@@ -53,13 +52,15 @@ class PullServer(ReplicatorHandler):
     def __init__(
         self,
         connection: Connection,
-        hello: Hello,
         source: LogSource,
         rights: Rights,
         *,
         window_bytes: int = WINDOW_BYTES,
         clock: Clock | None = None,
+        on_merged_sent: Callable[[bytes], None] | None = None,
+        on_over: Callable[[PullServer], None] = lambda server: None,
     ) -> None:
+        """`on_merged_sent` is told of batches of merged logs."""
         self._connection = connection
         self._identity = str(connection.identity)
         self._source = source
@@ -71,8 +72,8 @@ class PullServer(ReplicatorHandler):
         self.since = self._loop.time()
         self.sent = Meter(self.since)
         """Bytes of batches."""
-        self.on_merged_sent: Callable[[bytes], None] = lambda data: None
-        self.on_over: Callable[[], None] = lambda: None
+        self._on_merged_sent = on_merged_sent
+        self._on_over = on_over
         self._turns = Turns(connection, self._step, self._rest, clock or SystemClock())
 
     @property
@@ -115,7 +116,7 @@ class PullServer(ReplicatorHandler):
                 served.suspect()
         for number in tuple(self._served):
             self._let_go(number)
-        self.on_over()
+        self._on_over(self)
         self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -245,8 +246,8 @@ class PullServer(ReplicatorHandler):
         self._sender.sent(number, len(data))
         if data:
             self.sent.add(len(data), self._loop.time())
-            if isinstance(served, ServedMerged):
-                self.on_merged_sent(data)
+            if self._on_merged_sent is not None and isinstance(served, ServedMerged):
+                self._on_merged_sent(data)
 
     @staticmethod
     def _no_file(served: Served, file: int, error: NoSuchFile) -> Refusal:

@@ -80,7 +80,13 @@ class PushServer(ReplicatorHandler):
     """One push connection. Implements transport.Handler and interfaces.IntakeListener."""
 
     def __init__(
-        self, connection: Connection, hello: Hello, intake: SessionIntake, rights: Rights
+        self,
+        connection: Connection,
+        hello: Hello,
+        intake: SessionIntake,
+        rights: Rights,
+        *,
+        on_over: Callable[[PushServer], None] = lambda server: None,
     ) -> None:
         """Raises ProtocolFault when the peer may not push this session."""
         if hello.session is None or hello.session_id is None:
@@ -104,7 +110,7 @@ class PushServer(ReplicatorHandler):
         self._news: set[int] = set()
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
-        self.on_over: Callable[[], None] = lambda: None
+        self._on_over = on_over
         self._next_ack_at = 0.0
         self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
@@ -152,7 +158,7 @@ class PushServer(ReplicatorHandler):
     def on_closed(self, error: Exception | None) -> None:
         """Gone: what waits for the cluster is of no use any more."""
         self._requests.close()
-        self.on_over()
+        self._on_over(self)
         self._intake.unwatch(self)
         self._inputs.clear()
         self._handles.clear()

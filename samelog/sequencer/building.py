@@ -129,6 +129,7 @@ def log_parts(
     raft: RaftParts,
     sessions: SessionStore,
     merging: Merging,
+    *,
     pulls: PeerPulls,
     ask: Callable[[], list[int]],
 ) -> LogParts:

@@ -90,7 +90,7 @@ class GroupReplica:
         replica = Replica(machine, sessions, merging, self)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, self._pulls[0], self.peers_to_ask
+            self._site, self.raft, sessions, merging, pulls=self._pulls[0], ask=self.peers_to_ask
         )
         self._build_upkeep(replica)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from samelog.config.schema.environment import variable_names
@@ -33,10 +34,11 @@ def row(name: str, key: ConfigKey, variable: str) -> str:
 
 def title(spec: TableSpec) -> str:
     """A table's name as it stands in the file, and what it is for."""
+    meaning = textwrap.fill(f"{spec.meaning}.", 100, break_on_hyphens=False) + "\n"
     if not spec.path:
-        return f"{spec.meaning}.\n"
+        return meaning
     name = f"[[{spec.path}]]" if spec.is_many else f"[{spec.path}]"
-    return f"### `{name}`\n\n{spec.meaning}.\n"
+    return f"### `{name}`\n\n{meaning}"
 
 
 def table(file: TableSpec) -> str:

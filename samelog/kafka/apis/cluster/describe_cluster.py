@@ -64,5 +64,5 @@ API = KafkaApi(
     last=1,
     flexible_from=0,
     handle=handle,
-    notes="Brokers only: there are no separate controllers.",
+    notes="Brokers only. There are no separate controllers.",
 )

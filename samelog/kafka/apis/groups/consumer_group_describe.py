@@ -133,5 +133,5 @@ API = KafkaApi(
     last=1,
     flexible_from=0,
     handle=handle,
-    notes="Authorized operations are not told.",
+    notes="Authorized operations are not returned.",
 )

@@ -47,5 +47,5 @@ API = KafkaApi(
     last=2,
     flexible_from=2,
     handle=handle,
-    notes="For administrators.",
+    notes="Needs the right `admin`.",
 )

@@ -86,5 +86,5 @@ API = KafkaApi(
     last=5,
     flexible_from=5,
     handle=handle,
-    notes="Authorized operations are not told.",
+    notes="Authorized operations are not returned.",
 )

@@ -93,5 +93,5 @@ API = KafkaApi(
     last=6,
     flexible_from=3,
     handle=handle,
-    notes="The Raft leader coordinates all groups. Groups only: there are no transactions.",
+    notes="The Raft leader coordinates all groups. There are no transactions.",
 )

@@ -38,5 +38,5 @@ API = KafkaApi(
     last=4,
     flexible_from=4,
     handle=handle,
-    notes="Heartbeats are not replicated: a new coordinator gives a whole session timeout.",
+    notes="Heartbeats are not replicated. A new coordinator gives a whole session timeout.",
 )

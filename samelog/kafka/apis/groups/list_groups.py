@@ -63,5 +63,5 @@ API = KafkaApi(
     last=5,
     flexible_from=3,
     handle=handle,
-    notes="The leader lists all groups, other nodes none, as each lists what it coordinates.",
+    notes="A node lists the groups that it coordinates: the leader all, other nodes none.",
 )

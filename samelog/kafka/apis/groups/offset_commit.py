@@ -91,5 +91,5 @@ API = KafkaApi(
     last=9,
     flexible_from=8,
     handle=handle,
-    notes="`retention_time_ms` is not honoured, `offsets.retention.minutes` is.",
+    notes="`retention_time_ms` is ignored. `offsets.retention.minutes` counts.",
 )

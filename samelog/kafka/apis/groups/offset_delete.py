@@ -75,5 +75,5 @@ API = KafkaApi(
     last=0,
     flexible_from=NEVER_FLEXIBLE,
     handle=handle,
-    notes="For administrators.",
+    notes="Needs the right `admin`.",
 )

@@ -122,5 +122,5 @@ API = KafkaApi(
     last=9,
     flexible_from=6,
     handle=handle,
-    notes="Answered when a majority confirms that the coordinator still leads.",
+    notes="Answered once a majority confirms that the coordinator still leads.",
 )

@@ -111,6 +111,6 @@ API = KafkaApi(
     last=2,
     flexible_from=2,
     handle=handle,
-    notes="What is below the offset cannot be read from then on; whole segments of it give their "
-    "disk back. Every node takes the request.",
+    notes="Records below the offset cannot be read from then on. Segments that are wholly below it "
+    "are truncated. Every node accepts the request.",
 )

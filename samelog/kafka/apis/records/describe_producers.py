@@ -83,5 +83,5 @@ API = KafkaApi(
     last=0,
     flexible_from=0,
     handle=handle,
-    notes="Without the time of a producer's last batch.",
+    notes="The time of a producer's last batch is not returned.",
 )

@@ -37,5 +37,5 @@ API = KafkaApi(
     last=5,
     flexible_from=2,
     handle=handle,
-    notes="Idempotent producers only; with a transactional id UNSUPPORTED_VERSION is answered.",
+    notes="For idempotent producers. A transactional id is answered with UNSUPPORTED_VERSION.",
 )

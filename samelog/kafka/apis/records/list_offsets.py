@@ -115,5 +115,5 @@ API = KafkaApi(
     last=10,
     flexible_from=6,
     handle=handle,
-    notes="The end is confirmed by the leader, whichever node is asked: it never falls.",
+    notes="The leader confirms the end, whichever node is asked. It never falls.",
 )

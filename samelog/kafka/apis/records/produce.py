@@ -205,5 +205,5 @@ API = KafkaApi(
     flexible_from=FLEXIBLE_FROM,
     handle=handle,
     read=read_produce,
-    notes="Versions 0 to 2 are refused. Any node takes it; acks=1 is acks=all. No transactions.",
+    notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. No transactions.",
 )

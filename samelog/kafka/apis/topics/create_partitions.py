@@ -65,5 +65,5 @@ API = KafkaApi(
     last=3,
     flexible_from=2,
     handle=handle,
-    notes="Every node holds them, whatever assignment is asked for.",
+    notes="Every node holds every partition, whatever the assignment.",
 )

@@ -125,5 +125,5 @@ API = KafkaApi(
     last=7,
     flexible_from=5,
     handle=handle,
-    notes="Every node holds every topic, whatever replication factor or assignment is asked for.",
+    notes="Every node holds every topic, whatever the replication factor or the assignment.",
 )

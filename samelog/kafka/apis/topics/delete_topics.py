@@ -78,5 +78,5 @@ API = KafkaApi(
     last=6,
     flexible_from=4,
     handle=handle,
-    notes="At once, and for ever: a topic made anew under the name shares nothing with it.",
+    notes="The topic is gone at once. A new topic of the same name shares nothing with it.",
 )

@@ -127,5 +127,5 @@ API = KafkaApi(
     last=4,
     flexible_from=4,
     handle=handle,
-    notes="Of topics; read-only of the node that is asked, and of groups.",
+    notes="Settings of topics. Settings of the node that is asked and of groups are read-only.",
 )

@@ -16,9 +16,8 @@ import msgspec
 
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.client import PullClient, PullStatus
-from samelog.replicator.pull.copy import Copy, CopyState, FindStart
-from samelog.replicator.pull.repair_pull import PullRefused
+from samelog.replicator.pull.client import PullClient, PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import LoopThread
@@ -36,6 +35,8 @@ from samelog.subscriber.errors import (
 )
 from samelog.subscriber.keeper import KeptCopy
 from samelog.wire.errors import FaultCode
+from samelog.wire.pull.copies import CopyState
+from samelog.wire.pull.refusal import Refusal
 
 FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
 """Asking again will not help."""
@@ -45,7 +46,7 @@ class _CopySnapshot(msgspec.Struct, frozen=True):
     """One copy, as the pull client had it."""
 
     state: CopyState
-    fault: PullRefused | LogFormatError | None
+    fault: Refusal | LogFormatError | None
     is_begun: bool
     is_caught_up: bool
     cluster_end: int | None
@@ -115,14 +116,18 @@ class Copier:
             directory,
             self._topics,
             config,
-            tls=tls,
-            fs=OsFileSystem(),
-            syncer=self._syncer,
-            clock=SystemClock(),
-            random=Random(),
-            find_start=find_start,
-            on_change=self._note_copy,
-            on_status=lambda: self._note_all_copies(client),
+            PullParts(
+                tls=tls,
+                fs=OsFileSystem(),
+                syncer=self._syncer,
+                clock=SystemClock(),
+                random=Random(),
+            ),
+            PullOptions(
+                find_start=find_start,
+                on_change=self._note_copy,
+                on_status=lambda: self._note_all_copies(client),
+            ),
         )
         client.start()
         self._note_all_copies(client)
@@ -280,7 +285,7 @@ class Copier:
         await self._client.stop()
 
 
-def _earliest(fault: PullRefused | LogFormatError | None) -> int | None:
+def _earliest(fault: Refusal | LogFormatError | None) -> int | None:
     """The first offset there is (-1: unknown) if another one was asked for; else None."""
-    is_out = isinstance(fault, PullRefused) and fault.code is FaultCode.OUT_OF_RANGE
-    return fault.earliest if is_out and isinstance(fault, PullRefused) else None
+    is_out = isinstance(fault, Refusal) and fault.code is FaultCode.OUT_OF_RANGE
+    return fault.earliest if is_out and isinstance(fault, Refusal) else None

@@ -18,8 +18,8 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.pull.client import PullClient, PullStatus
-from samelog.replicator.pull.copy import EARLIEST, Copy, CopyState, StartAt
+from samelog.replicator.pull.client import PullClient, PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import spawn
@@ -28,6 +28,7 @@ from samelog.runtime.used_directory import UsedDirectory
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.partition_file import find_partition_directories
 from samelog.wire.messages import Start
+from samelog.wire.pull.copies import EARLIEST, CopyState, StartAt
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class SubscriberSidecar:
         if self.client is not None:
             self._known |= {(*copy.name, copy.log.topic_id) for copy in self._copying()}
         is_there = self.directory.is_there
-        if self.client is not None and not (is_there and self.client.is_in_place()):
+        if self.client is not None and not (is_there and self.client.directory.is_in_place()):
             if is_there:
                 log.warning("copies in %s were replaced: all are opened anew", self.directory.path)
             await self._close()
@@ -161,14 +162,18 @@ class SubscriberSidecar:
             self.directory.path,
             self.topics,
             self._config,
-            tls=self._tls,
-            fs=self._fs,
-            syncer=self._syncer,
-            clock=self._clock,
-            random=self._random,
-            find_start=lambda topic, topic_id, partition: self._start,
-            on_change=self._on_change,
-            begins_anew=True,
+            PullParts(
+                tls=self._tls,
+                fs=self._fs,
+                syncer=self._syncer,
+                clock=self._clock,
+                random=self._random,
+            ),
+            PullOptions(
+                find_start=lambda topic, topic_id, partition: self._start,
+                begins_anew=True,
+                on_change=self._on_change,
+            ),
         )
         self.client.start()
 

@@ -13,12 +13,12 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from samelog.replicator.pull.copy import StartAt
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import KeptCopy
 from samelog.subscriber.positions import PositionStore
 from samelog.subscriber.tail_reader import TailReader
 from samelog.wire.messages import Start
+from samelog.wire.pull.copies import StartAt
 
 
 class NamedStart(Enum):

@@ -16,7 +16,7 @@ from samelog.archiver.plan import ArchiveProposal, PartitionFacts
 from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.file_names import segment_bases
 from samelog.format.segment import Segment
-from samelog.replicator.pull.client import PullClient
+from samelog.replicator.pull.copy_upkeep import CopyUpkeep
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart
 from samelog.store.merged.truncation import not_truncated as original_not_truncated
@@ -69,10 +69,10 @@ def truncate_what_is_kept() -> Iterator[None]:
 def forget_the_copies() -> Iterator[None]:
     """Subscribers' copies are not truncated."""
 
-    async def truncate(self: PullClient) -> None:
+    async def truncate(self: CopyUpkeep) -> None:
         self._archived.clear()
 
-    with patch.object(PullClient, "_truncate", truncate):
+    with patch.object(CopyUpkeep, "truncate", truncate):
         yield
 
 

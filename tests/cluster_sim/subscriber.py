@@ -9,7 +9,7 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.client import PullClient
+from samelog.replicator.pull.client import PullClient, PullOptions, PullParts
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.process import Process
@@ -38,12 +38,14 @@ class SubscriberActor(Actor):
             COPIES,
             topics,
             self.client_config(),
-            tls=cast(Any, self.tls()),
-            fs=fs,
-            syncer=SimSyncer(fs),
-            clock=self.clock,
-            random=random.Random(f"{process.name} {self.world.options.seed}"),
-            begins_anew=True,
+            PullParts(
+                tls=cast(Any, self.tls()),
+                fs=fs,
+                syncer=SimSyncer(fs),
+                clock=self.clock,
+                random=random.Random(f"{process.name} {self.world.options.seed}"),
+            ),
+            PullOptions(begins_anew=True),
         )
         self.client.start()
         await self.world.loop.create_future()

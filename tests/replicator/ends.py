@@ -16,7 +16,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import InvariantError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.conversation import PullConversation
-from samelog.replicator.pull.copy import EARLIEST, Copy, make_copy
+from samelog.replicator.pull.copy import Copy, make_copy
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.local_session import LocalSession
@@ -29,6 +29,9 @@ from samelog.wire import messages
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Fault, Hello
+from samelog.wire.pull.copies import EARLIEST, CopyState
+from samelog.wire.pull.receiver import DISAGREES, PullTarget
+from samelog.wire.pull.refusal import Refusal
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
@@ -319,10 +322,11 @@ class PullReceiverScript(EndScript):
         super().__init__(path)
         self.source = FakeSource(path / "node")
         self.copies: dict[tuple[str, int], Copy] = {}
-        self.disagrees = True
+        self.addresses = frozenset({"here", "elsewhere"})
 
     # what the conversation tells
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
+        self.trace.append(f"topic {topic}: None")
         self.trace.append(f"topic {topic} has {partitions} partitions")
         for partition in range(partitions):
             if (topic, partition) not in self.copies:
@@ -331,10 +335,12 @@ class PullReceiverScript(EndScript):
                 self.copies[topic, partition] = made
         return list(self.copies.values())
 
-    def on_problem(self, topic: str, fault: Any) -> None:
-        self.trace.append(f"topic {topic}: {fault}")
+    def on_refused(self, topic: str, refusal: Refusal) -> None:
+        self.trace.append(f"topic {topic}: {refusal}")
 
     def on_change(self, copy: Copy) -> None:
+        if isinstance(copy.fault, Refusal) and copy.fault.code in DISAGREES:
+            self.trace.append(f"{_name(copy.name)} disagrees: {copy.fault}")
         text = (
             f"{_name(copy.name)} {copy.state.name} at {tuple(copy.log.end())} of {copy.cluster_end}"
         )
@@ -344,9 +350,11 @@ class PullReceiverScript(EndScript):
         copy.archive(start, keep=False)
         self.trace.append(f"{_name(copy.name)} archived below {start.offset}")
 
-    def on_disagreement(self, copy: Copy, fault: Any) -> bool:
-        self.trace.append(f"{_name(copy.name)} disagrees: {fault}")
-        return self.disagrees
+    def on_given_up(self, copy: Copy) -> None:
+        self.trace.append(f"{_name(copy.name)} is given up: {copy.fault}")
+
+    def on_begun_anew(self, copy: Copy) -> None:
+        """The client's matter: `replaced` follows, or not."""
 
     # commands
     def do_connect(self, *topics: str) -> None:
@@ -357,8 +365,7 @@ class PullReceiverScript(EndScript):
             self.connection,
             self,
             cast(Any, self),
-            cluster=CLUSTER,
-            topics=topics,
+            PullTarget(CLUSTER, topics, "here", self.addresses),
             find_start=lambda topic, topic_id, partition: EARLIEST,
             on_over=lambda error: self.trace.append("over"),
         )
@@ -368,8 +375,17 @@ class PullReceiverScript(EndScript):
         self.end.tick()
 
     def do_agree(self) -> None:
-        """`agree`: a node that refuses is not left."""
-        self.disagrees = False
+        """`agree`: that the node refuses is known, so that it is not left."""
+        for copy in self.copies.values():
+            copy.refused_by["here"] = Refusal(FaultCode.FORK, "other")
+
+    def do_nodes(self, *addresses: str) -> None:
+        """`nodes ADDRESS...`: those that can be asked; `here` is the one that is."""
+        self.addresses = frozenset(addresses)
+
+    def do_stop(self, partition: str) -> None:
+        """`stop P`: the disk of a copy has failed."""
+        self.copies["flights", int(partition)].state = CopyState.STOPPED
 
     def do_source(self, partition: str, *values: str) -> None:
         """`source P VALUE...`: the node merges a batch for each value; `roll` begins a segment."""

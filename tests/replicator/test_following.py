@@ -12,8 +12,8 @@ from samelog.config.values import Address
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.client import PullClient
-from samelog.replicator.pull.copy import CopyState
 from samelog.replicator.push.client import PushClient
+from samelog.wire.pull.copies import CopyState
 from tests.replicator.fake_nodes import FakeNode, world
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from samelog.config.tables.client import SubscriberConfig
-from samelog.replicator.pull.copy import CopyState
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.truncation import LogStart
+from samelog.wire.pull.copies import CopyState
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch
 from tests.replicator.test_pull_client import Pulling, copy_files, pulling, until_copied

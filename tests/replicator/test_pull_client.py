@@ -13,16 +13,18 @@ import pytest
 from samelog.config.tables.client import SubscriberConfig
 from samelog.config.tables.node import Grant
 from samelog.config.values import Address
-from samelog.format.errors import DirectoryInUse
+from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
-from samelog.replicator.pull.client import PullClient
-from samelog.replicator.pull.copy import Copy, CopyState, FindStart, StartAt
+from samelog.replicator.pull.client import PullClient, PullOptions, PullParts
+from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import Start
+from samelog.wire.pull.copies import CopyState, StartAt
+from samelog.wire.pull.refusal import Refusal
 from tests.replicator.cutting import CuttingProxy
 from tests.replicator.fake_nodes import FakeNode, World
 from tests.replicator.fake_source import FakeSource, segment_files
@@ -70,13 +72,14 @@ class Pulling:
             str(path),
             topics,
             config,
-            tls=ReloadingContext(config.tls),
-            fs=OsFileSystem(),
-            syncer=syncer,
-            clock=SystemClock(),
-            random=random.Random(4),
-            find_start=find,
-            poll_s=0.1,
+            PullParts(
+                tls=ReloadingContext(config.tls),
+                fs=OsFileSystem(),
+                syncer=syncer,
+                clock=SystemClock(),
+                random=random.Random(4),
+            ),
+            PullOptions(find_start=find, poll_s=0.1),
         )
         client.start()
         try:
@@ -242,7 +245,7 @@ def test_an_offset_that_is_not_there_stops_the_copy(tmp_path: Path) -> None:
     in_loop(main)
 
 
-def stopped(client: PullClient) -> Exception | None:
+def stopped(client: PullClient) -> Refusal | LogFormatError | None:
     """Why the first copy has stopped, if so."""
     copy = client.copies.get(("flights", 0))
     return copy.fault if copy is not None and copy.state is CopyState.STOPPED else None

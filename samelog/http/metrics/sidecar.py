@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from samelog.http.metrics import common
 from samelog.http.metrics.collector import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
-from samelog.replicator.pull.copy import CopyState
 from samelog.runtime.counters import FAST_S, Histogram, ListenerTally
+from samelog.wire.pull.copies import CopyState
 
 if TYPE_CHECKING:
     from samelog.config.tables.client import ClientConfig

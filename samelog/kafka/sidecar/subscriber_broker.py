@@ -19,12 +19,13 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar.broker import SidecarBroker
 from samelog.kafka.sidecar.groups import GroupForwarder
 from samelog.replicator.interfaces import InputName, RequestRefused
-from samelog.replicator.pull.copy import Copy, CopyState
+from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
+from samelog.wire.pull.copies import CopyState
 
 _FAULTS = {
     CopyState.GONE: (FaultCode.TOPIC_GONE, "the topic was deleted; its copy is kept"),

@@ -1,4 +1,4 @@
-"""A subscriber's copy of one merged partition, and how its pull stands.
+"""A subscriber's copy of one merged partition: its files.
 
 A copy begins at the start of the segment that holds the wanted offset, so that its files are those
 of the nodes, byte for byte.
@@ -10,102 +10,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from samelog.config.values import Address
-from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import copy_path, read_partition_topic
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.merged.truncation import LogStart
-from samelog.wire.messages import NO_BATCH, OpenMerged, Start
+from samelog.wire.pull.copies import PulledCopy, StartAt
+from samelog.wire.receiver import ResumePoint
 
 log = logging.getLogger(__name__)
-
-
-class StartAt(NamedTuple):
-    """Where a copy that does not exist yet begins; `value`: the offset, or the timestamp in ms."""
-
-    start: Start
-    value: int = 0
-
-
-EARLIEST = StartAt(Start.EARLIEST)
 
 FindStart = Callable[[str, str, int], StartAt]
 """(topic, topic id, partition) -> where the copy begins."""
 
 
-class CopyState(Enum):
-    """Of one copy."""
-
-    WAITING = auto()
-    """Not open at a node."""
-    OPENING = auto()
-    COPYING = auto()
-    STOPPED = auto()
-    """For good: every node refuses, or the local copy cannot be used. `fault` says why."""
-    GONE = auto()
-    """The topic was deleted, or its log begun anew (then there is a successor); the copy stays."""
-
-
 @dataclass(slots=True, eq=False)
-class Copy:
-    """One copy. `retry_at`: when a waiting one is to be opened again."""
+class Copy(PulledCopy):
+    """One copy."""
 
     log: MergedLog
-    state: CopyState = CopyState.WAITING
-    fault: PullRefused | LogFormatError | None = None
-    """Why it waits or has stopped."""
-    cluster_end: int | None = None
-    """The offset behind the newest record of the cluster, as far as that was told."""
-    caught_up: bool = False
-    """Whether the node that is asked had no more when it was heard last."""
-    wanted_offset: int | None = None
-    """The first offset that was asked for, of a copy that was begun by this client."""
-    successor: str = ""
-    """The id of the log that the topic has now, instead of this one; empty: it has none."""
-    retry_at: float = 0.0
-    since: float = 0.0
-    refused_by: dict[Address, PullRefused] = field(default_factory=dict)
-    """Node -> why it cannot go on with this copy."""
-    name: tuple[str, int] = field(init=False)
-    """(topic, partition)."""
-
-    def __post_init__(self) -> None:
-        self.name = self.log.topic, self.log.partition
 
     @property
     def is_in_place(self) -> bool:
         """Whether what it writes to can be found by those who read it; once not, never again."""
         return not isinstance(self.fault, DirectoryGone) and self.log.is_in_place()
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether it is settled where it begins."""
-        return self.wanted_offset is not None or self.log.end() != (0, 0)
-
-    def request(self, handle: int, find_start: FindStart) -> OpenMerged:
-        """The message that opens it."""
+    def place(self, find_start: FindStart) -> StartAt | ResumePoint:
+        """Where it ends, or is to begin. Raises LogFormatError."""
         log = self.log
-        name = log.topic, log.topic_id, log.partition
         if not self.is_begun:
-            return OpenMerged(handle, *name, *find_start(*name))
-        file, byte = log.end()
-        last = log.last_batch()
-        start, crc = (NO_BATCH, 0) if last is None or last[0] != file else last[1:]
-        return OpenMerged(handle, *name, Start.POSITION, 0, file, byte, start, crc)
-
-    def ask_again(self) -> None:
-        """There is a node that has not been asked yet: what others refused counts no more."""
-        if self.state is CopyState.STOPPED and isinstance(self.fault, PullRefused):
-            self.state, self.fault = CopyState.WAITING, None
-        self.refused_by.clear()
+            return find_start(log.topic, log.topic_id, log.partition)
+        end, last = log.end(), log.last_batch()
+        is_same_file = last is not None and last[0] == end[0]
+        return ResumePoint(*end, *last[1:]) if last and is_same_file else ResumePoint(*end)
 
     def archive(self, start: LogStart, *, keep: bool) -> bool:
         """The cluster has archived what is before `start`; whether files are to be truncated. With

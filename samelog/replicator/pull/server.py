@@ -40,7 +40,8 @@ from samelog.wire.messages import (
     SessionStartsAt,
     Start,
 )
-from samelog.wire.pull.sender import LetGo, PullSender, Refusal
+from samelog.wire.pull.refusal import Refusal
+from samelog.wire.pull.sender import LetGo, PullSender
 from samelog.wire.sender import ReadRange
 
 WINDOW_BYTES = 16 << 20

@@ -11,7 +11,7 @@ that was refused gets nothing more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,6 +26,7 @@ from samelog.wire.messages import (
     SegmentSealed,
     TopicGone,
 )
+from samelog.wire.pull.refusal import Refusal
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.sender import ReadRange, Seal, Sender
 
@@ -56,18 +57,6 @@ class SentLog(Protocol):
 
     def log_start(self) -> tuple[int, int, int]:
         """(first offset, segment that holds it, checksum there) of a merged log; else zeros."""
-
-
-class Refusal(NamedTuple):
-    """Why a handle ends. `earliest`: the first offset that can be read; -1: not said.
-    `successor`: the id of the log that took the place of the one that is gone.
-    """
-
-    code: FaultCode
-    message: str
-    remedy: str = ""
-    earliest: int = -1
-    successor: str = ""
 
 
 @dataclass(slots=True)

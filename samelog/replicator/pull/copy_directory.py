@@ -1,0 +1,140 @@
+"""The copies that are kept in one directory: opened, made, begun anew, closed.
+
+Invariant: one process keeps the copies of a directory (a lock); nothing is made in a directory that
+took the place of the one that is locked, or of a copy that is open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Container
+
+from samelog.format.errors import LogFormatError
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
+from samelog.store.disk.disk_errors import DirectoryGone
+from samelog.store.disk.files import File, FileSystem
+from samelog.store.merged.partition_file import find_partition_directories
+from samelog.wire.pull.copies import CopyState
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE = "copies.lock"
+
+
+class CopyDirectory:
+    """`<topic>-<partition>` is where each copy is."""
+
+    def __init__(self, path: str, fs: FileSystem, on_change: Callable[[Copy], None]) -> None:
+        self.copies: dict[InputName, Copy] = {}
+        self._path = path
+        self._fs = fs
+        self._on_change = on_change
+        self._lock_path = os.path.join(path, LOCK_FILE)
+        self._lock: File | None = None
+        self._locked: tuple[int, int] | None = None
+        """Which file that is."""
+
+    def open(self) -> None:
+        """Make the directory if need be, and lock it. Raises DirectoryInUse, LogFormatError."""
+        self._fs.make_directory(self._path)
+        self._lock = self._fs.lock(self._lock_path)
+        self._locked = self._fs.identity(self._lock_path)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for copy in self.copies.values():
+            _close(copy)
+        if self._lock is not None:
+            self._lock.close()
+
+    def alive(self) -> list[Copy]:
+        """Those of topics that there are."""
+        return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
+
+    # --- opening and making -------------------------------------------------------------------
+
+    def find(self, topic: str) -> None:
+        """Open the copies there are. Raises LogFormatError."""
+        found = find_partition_directories(self._fs, self._path, topic)
+        for name, topic_id, partition in found:
+            if (name, partition) not in self.copies:
+                self._add(name, topic_id, partition)
+
+    def of_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
+        """The copies of a topic, made if need be: all are told of before any catches up."""
+        for partition in range(partitions):
+            if (topic, partition) not in self.copies:
+                self._on_change(self._add(topic, topic_id, partition))
+        return [copy for copy in self.copies.values() if copy.log.topic == topic]
+
+    def _add(self, topic: str, topic_id: str, partition: int) -> Copy:
+        self._check_place()
+        copy = make_copy(self._fs, self._path, topic, topic_id, partition)
+        for damage in copy.log.damaged:
+            log.error("a copy was damaged: %s", damage)
+        self.copies[copy.name] = copy
+        return copy
+
+    def begin_anew(self, old: Copy) -> Copy:
+        """An empty copy of the log that took the place of another one; the old copy is set aside.
+        Raises LogFormatError.
+        """
+        self._check_place()
+        copy, aside = begin_anew(self._fs, self._path, old)
+        log.warning("%s-%d was begun anew in the cluster; the old copy is %s", *old.name, aside)
+        self.copies[copy.name] = copy
+        return copy
+
+    def leave_others(self, topics: Container[str]) -> list[Copy]:
+        """Close the copies of topics that are copied no more, once they are durable: which."""
+        others = [copy for copy in self.copies.values() if copy.log.topic not in topics]
+        left = [copy for copy in others if not copy.log.dirty()]
+        for copy in left:
+            del self.copies[copy.name]
+            _close(copy)
+            copy.state = CopyState.GONE
+            log.info("%s-%d is copied no more; what was copied is kept", *copy.name)
+            self._on_change(copy)
+        return left
+
+    # --- the place ----------------------------------------------------------------------------
+
+    def is_in_place(self) -> bool:
+        """Whether the directory and the copies are those that were opened; others may have taken
+        their places. Once not, never again.
+        """
+        return self._is_locked() and all(copy.is_in_place for copy in self.alive())
+
+    def _is_locked(self) -> bool:
+        try:
+            return self._fs.identity(self._lock_path) == self._locked
+        except LogFormatError:
+            return False
+
+    def _check_place(self) -> None:
+        if not self._is_locked():
+            raise DirectoryGone(self._path)
+
+    def stop_displaced(self) -> None:
+        """Copies that readers do not find any more grow no more."""
+        is_locked = self._is_locked()
+        for copy in self.alive():
+            if copy.state is not CopyState.STOPPED and not (is_locked and copy.is_in_place):
+                self.stop(copy, DirectoryGone(copy.log.path if is_locked else self._path))
+
+    def stop(self, copy: Copy, fault: LogFormatError) -> None:
+        """The copy cannot be used."""
+        copy.state, copy.fault = CopyState.STOPPED, fault
+        log.error("copying of %s-%d has stopped: %s", *copy.name, fault)
+        self._on_change(copy)
+
+
+def _close(copy: Copy) -> None:
+    try:
+        if copy.state is not CopyState.GONE:  # its name may be another one's already
+            copy.log.save_marks()
+    except LogFormatError as error:
+        log.error("the marks of %s-%d could not be saved: %s", *copy.name, error)
+    copy.log.close()

@@ -1,0 +1,93 @@
+"""What is done for copies now and then: they are made durable, cut to their budget, and the room
+of what was archived is given back.
+
+Invariant: a failed sync stops its copies, and nothing of it is retried; files are truncated only
+of copies that are in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.copy import Copy
+from samelog.replicator.pull.copy_budget import segments_of_all, starts_within
+from samelog.replicator.pull.copy_directory import CopyDirectory
+from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.log import format_event
+from samelog.store.disk.files import FileSystem
+from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
+
+log = logging.getLogger(__name__)
+
+
+class CopyUpkeep:
+    """For the copies of one directory."""
+
+    def __init__(self, directory: CopyDirectory, fs: FileSystem, syncer: Syncer) -> None:
+        self._directory = directory
+        self._fs = fs
+        self._syncer = syncer
+        self._archived: dict[Copy, int] = {}
+        """Copies with files to be truncated: those below the segment."""
+
+    def archived(self, copy: Copy, start: LogStart, *, keep: bool) -> None:
+        """The cluster has archived what is before `start`: so does the copy; with `keep` only if it
+        has not come so far. Raises LogFormatError.
+        """
+        if copy.archive(start, keep=keep):
+            self._let_go_below(copy, start.segment)
+
+    def _let_go_below(self, copy: Copy, base: int) -> None:
+        self._archived[copy] = max(base, self._archived.get(copy, 0))
+
+    def forget(self, copy: Copy) -> None:
+        """Its files are touched no more."""
+        self._archived.pop(copy, None)
+
+    async def keep_budget(self, budget_bytes: int) -> None:
+        """Let copies begin later, as far as they take more than the budget. Files are looked at in
+        a thread: there may be many.
+        """
+        try:
+            copies = {copy.name: copy for copy in self._directory.alive()}
+            paths = {name: copy.log.path for name, copy in copies.items()}
+            held = await asyncio.to_thread(segments_of_all, self._fs, paths)
+            for name, base in starts_within(budget_bytes, held).items():
+                if self._directory.copies.get(name) is copies[name]:  # not begun anew meanwhile
+                    self._cut(copies[name], base)
+        except LogFormatError as error:
+            log.error("the copies cannot be kept within budget_bytes: %s", error)
+
+    def _cut(self, copy: Copy, base: int) -> None:
+        copy.log.archive(LogStart(base, base, checksum=0))  # it has its own
+        self._let_go_below(copy, base)
+        log.info("%s", format_event("copy cut to its budget", copy=copy.name, start=base))
+
+    async def truncate(self) -> None:
+        """Give the room of what is archived back; what cannot be now is, when more is archived."""
+        while self._archived:
+            copy, below = self._archived.popitem()
+            try:
+                if copy.is_in_place:
+                    await asyncio.to_thread(_truncate_below, self._fs, copy.log.path, below)
+            except LogFormatError as error:
+                log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
+
+    async def sync(self) -> None:
+        """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
+        copies = self._directory.copies.values()
+        dirty = [copy for copy in copies if copy.log.dirty() and copy.is_in_place]
+        written = [(copy, copy.log.next_offset) for copy in dirty]
+        try:
+            await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
+            for copy, offset in written:
+                copy.log.mark_durable(offset)
+        except LogFormatError as error:
+            for copy in dirty:
+                self._directory.stop(copy, error)
+
+
+def _truncate_below(fs: FileSystem, path: str, below: int) -> None:
+    truncate_segments(fs, path, not_truncated(fs, path, below))

@@ -1,0 +1,321 @@
+"""A subscriber's end of a pull connection, as a pure state: learns its topics' partitions, and
+copies them.
+
+A topic is asked for with a probe (its first partition, at the end), now and then again, because
+partitions are added and topics deleted. The driver passes in messages, answers and the time; after
+each call it carries out `effects` in their order.
+
+Invariant: bytes are taken only where the copy ends; what does not fit ends the connection. A copy
+that has stopped takes nothing, and is never opened again from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, NamedTuple
+
+from samelog.wire.effects import Send
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.messages import (
+    AnyMessage,
+    CaughtUp,
+    Close,
+    LogArchived,
+    MergedStartsAt,
+    OpenMerged,
+    Refused,
+    SegmentSealed,
+    Start,
+    TopicGone,
+    Welcome,
+)
+from samelog.wire.pull.copies import (
+    ArchiveCopy,
+    BeginCopy,
+    CopyChanged,
+    CopyGivenUp,
+    CopyState,
+    CopyT,
+    FindPlace,
+    LeaveNode,
+    LogBegunAnew,
+    PullEffect,
+    RollSegment,
+    StartAt,
+    TopicFound,
+    TopicRefused,
+)
+from samelog.wire.pull.refusal import Refusal
+from samelog.wire.receiver import Receiver, ResumePoint
+
+PROBE_S = 10.0
+RETRY_S = 1.0
+ANSWER_S = 15.0
+LAGGING_S = 5.0
+"""A node that is not ready for a copy for so long is left for another one."""
+
+DISAGREES = (FaultCode.FORK, FaultCode.OUT_OF_RANGE)
+"""The node cannot go on with this copy; perhaps another one can."""
+
+
+class PullTarget(NamedTuple):
+    """What is asked for, of which of the nodes."""
+
+    cluster: str
+    topics: tuple[str, ...]
+    address: str
+    addresses: frozenset[str]
+
+
+class PullReceiver(Generic[CopyT]):
+    """One connection."""
+
+    def __init__(self, target: PullTarget, now: float) -> None:
+        self.node = ""
+        """What the node is called; empty before it has said so."""
+        self.target = target
+        self.effects: list[PullEffect[CopyT]] = []
+        """To be carried out in this order; whoever does takes them off."""
+        self._receiver = Receiver()
+        self._copies: dict[int, CopyT] = {}
+        self._known: dict[CopyT, None] = {}
+        """Those that this connection is responsible for."""
+        self._probes: dict[int, str] = {}
+        self._probe_at = now
+        self._next_handle = 0
+        self._not_ready_since: dict[CopyT, float] = {}
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def receive(self, message: AnyMessage, now: float) -> None:
+        """Anything a pull server sends, but `caught_up`. Raises ProtocolFault."""
+        match message:
+            case SegmentSealed():
+                self._sealed(message)
+            case MergedStartsAt():
+                self._opened(message, now)
+            case LogArchived():
+                self._archived(message)
+            case Refused(handle, code, text, remedy, earliest):
+                self._refused(handle, Refusal(code, text, remedy, earliest), now)
+            case TopicGone(handle, successor):
+                what = "its log was begun anew" if successor else "the topic was deleted"
+                gone = Refusal(FaultCode.TOPIC_GONE, what, successor=successor or "")
+                self._refused(handle, gone, now)
+            case Welcome():
+                self._welcomed(message, now)
+            case _:
+                text = f"unexpected {type(message).__name__}"
+                raise ProtocolFault(FaultCode.PROTOCOL, text)
+
+    def take(self, handle: int, file: int, byte: int, size_bytes: int) -> CopyT | None:
+        """A piece came: the copy that it is to be appended to. Raises ProtocolFault."""
+        copy = self._copies.get(handle)
+        if copy is None or copy.state is CopyState.OPENING:
+            return None
+        if copy.state is not CopyState.COPYING:
+            self._close(handle)
+            return None
+        self._receiver.receive(handle, file, byte, size_bytes)
+        return copy
+
+    def caught_up(self, message: CaughtUp) -> CopyT | None:
+        """The node has no more for now: the copy that knows it from now on."""
+        copy = self._copies.get(message.handle)
+        if copy is None or copy.state is not CopyState.COPYING:
+            return None
+        copy.cluster_end = message.end_offset
+        copy.caught_up = copy.log.next_offset >= message.end_offset
+        return copy
+
+    def time_passed(self, now: float) -> None:
+        """Open again what waits, ask for topics again. Raises ProtocolFault when the node owes an
+        answer.
+        """
+        for copy in tuple(self._known):
+            if copy.state is CopyState.WAITING and now >= copy.retry_at:
+                self._open(copy, now)
+            elif copy.state is CopyState.OPENING and now >= copy.since + ANSWER_S:
+                text = f"the node has not opened {copy.name} in {ANSWER_S:g} s"
+                raise ProtocolFault(FaultCode.TIMEOUT, text)
+        if self.node and now >= self._probe_at:
+            self._probe(now)
+
+    def replaced(self, old: CopyT, new: CopyT) -> None:
+        """Go on with another copy."""
+        self._known.pop(old, None)
+        self._known[new] = None
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        for copy in self._known:
+            if copy.state in (CopyState.OPENING, CopyState.COPYING):
+                copy.state = CopyState.WAITING
+            copy.caught_up = False
+        self.effects.clear()
+
+    def _welcomed(self, message: Welcome, now: float) -> None:
+        wanted = self.target.cluster
+        if message.cluster != wanted:
+            text = f"this is cluster {message.cluster!r}, wanted is {wanted!r}"
+            raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "check the addresses of the nodes")
+        self.node = message.node
+        self._probe(now)
+
+    # --- topics -------------------------------------------------------------------------------
+
+    def _probe(self, now: float) -> None:
+        """Ask what the topics are like now."""
+        self._probe_at = now + PROBE_S
+        asked = set(self._probes.values())
+        for topic in self.target.topics:
+            if topic not in asked:
+                handle = self._new_handle()
+                self._probes[handle] = topic
+                self.effects.append(Send(OpenMerged(handle, topic, None, 0, Start.LATEST)))
+
+    def copies_made(self, copies: Iterable[CopyT], now: float) -> None:
+        """The copies of a topic that was found."""
+        for copy in copies:
+            if copy not in self._known:
+                self._known[copy] = None
+                if copy.state is CopyState.WAITING:
+                    self._open(copy, now)
+
+    def _new_handle(self) -> int:
+        self._next_handle += 1
+        return self._next_handle - 1
+
+    # --- opening ------------------------------------------------------------------------------
+
+    def _open(self, copy: CopyT, now: float) -> None:
+        handle = self._new_handle()
+        self._copies[handle] = copy
+        copy.enter(CopyState.OPENING, now)
+        self.effects.append(FindPlace(handle, copy))
+
+    def place_found(self, handle: int, place: StartAt | ResumePoint) -> None:
+        """Where a copy is to begin, or ends."""
+        log = self._copies[handle].log
+        at = place if isinstance(place, StartAt) else (Start.POSITION, 0, *place)
+        asked = OpenMerged(handle, log.topic, log.topic_id, log.partition, *at)
+        self.effects.append(Send(asked))
+
+    def _opened(self, message: MergedStartsAt, now: float) -> None:
+        handle = message.handle
+        topic = self._probes.pop(handle, None)
+        if topic is not None:
+            self.effects.append(Send(Close(handle)))
+            self.effects.append(TopicFound(topic, message.topic_id, message.partitions))
+            return
+        copy = self._copies.get(handle)
+        if copy is None:
+            return
+        if copy.state is not CopyState.OPENING:
+            self._close(handle)
+            return
+        copy.cluster_end = message.end_offset
+        if copy.is_begun:
+            self.begun(copy, message, now)
+        else:
+            self.effects.append(BeginCopy(copy, message))
+
+    def begun(self, copy: CopyT, at: MergedStartsAt, now: float) -> None:
+        """It is settled where the copy begins: take what follows. Raises ProtocolFault."""
+        if copy.log.end() != (at.base_offset, at.byte):
+            self._begin_at_segment(copy, at, now)
+            return
+        self._receiver.expect(at.handle, at.base_offset, at.byte)
+        copy.enter(CopyState.COPYING, now)
+        copy.fault = None
+        copy.refused_by.clear()
+        self._not_ready_since.pop(copy, None)
+        self.effects.append(CopyChanged(copy))
+
+    def _begin_at_segment(self, copy: CopyT, at: MergedStartsAt, now: float) -> None:
+        """The wanted offset lies inside a segment: ask for all of it."""
+        if copy.log.end() != (at.base_offset, 0):
+            text = f"a copy that ends at {copy.log.end()} was opened at another place"
+            raise ProtocolFault(FaultCode.PROTOCOL, f"{text}, {(at.base_offset, at.byte)}")
+        self._close(at.handle)
+        self._open(copy, now)
+
+    def _let_go(self, handle: int) -> CopyT | None:
+        self._receiver.forget(handle)
+        return self._copies.pop(handle, None)
+
+    def _close(self, handle: int) -> None:
+        self._let_go(handle)
+        self.effects.append(Send(Close(handle)))
+
+    # --- copying ------------------------------------------------------------------------------
+
+    def _sealed(self, message: SegmentSealed) -> None:
+        copy = self._copies.get(message.handle)
+        if copy is None or copy.state is not CopyState.COPYING:
+            return
+        base, next_offset = message.base_offset, message.next_offset
+        self._receiver.sealed(message.handle, base, message.length, next_offset)
+        if next_offset != copy.log.next_offset:
+            text = f"segment {base} is followed by {next_offset}, "
+            text += f"but its records end at {copy.log.next_offset}"
+            raise ProtocolFault(FaultCode.PROTOCOL, text)
+        self.effects.append(RollSegment(copy))
+
+    def _archived(self, message: LogArchived) -> None:
+        """The cluster has archived some of it."""
+        copy = self._copies.get(message.handle)
+        if copy is not None and copy.state in (CopyState.OPENING, CopyState.COPYING):
+            self.effects.append(ArchiveCopy(copy, message))
+
+    def archived(self, copy: CopyT, handle: int) -> None:
+        """The copy has archived it, too: perhaps it goes on further ahead."""
+        if self._receiver.expects(handle):
+            self._receiver.jump(handle, *copy.log.end())
+
+    # --- refusals -----------------------------------------------------------------------------
+
+    def _refused(self, handle: int, refusal: Refusal, now: float) -> None:
+        topic = self._probes.pop(handle, None)
+        if topic is not None:
+            self.effects.append(TopicRefused(topic, refusal))
+            self._probe_at = min(self._probe_at, now + RETRY_S)
+            return
+        copy = self._let_go(handle)
+        if copy is None or copy.state not in (CopyState.OPENING, CopyState.COPYING):
+            return
+        copy.fault, copy.caught_up = refusal, False
+        if refusal.code is FaultCode.TOPIC_GONE:
+            self._gone(copy, refusal.successor, now)
+        else:
+            copy.enter(CopyState.WAITING, now)
+            copy.retry_at = now + RETRY_S
+            self._consider_leaving(copy, refusal, now)
+            self.effects.append(CopyChanged(copy))
+
+    def _gone(self, copy: CopyT, successor: str, now: float) -> None:
+        copy.successor = successor
+        copy.enter(CopyState.GONE, now)
+        if successor:
+            self.effects.append(LogBegunAnew(copy))
+        self.effects.append(CopyChanged(copy))
+
+    def _consider_leaving(self, copy: CopyT, refusal: Refusal, now: float) -> None:
+        """Go to another node if that may help this copy."""
+        if refusal.code in DISAGREES:
+            self._disagreed(copy, refusal)
+        elif refusal.code is FaultCode.NOT_READY:
+            since = self._not_ready_since.setdefault(copy, now)
+            if now >= since + LAGGING_S:
+                self.effects.append(LeaveNode())
+
+    def _disagreed(self, copy: CopyT, refusal: Refusal) -> None:
+        """This node cannot go on with the copy. Once every node has said so, it stops."""
+        target = self.target
+        is_news = target.address not in copy.refused_by
+        copy.refused_by[target.address] = refusal
+        if copy.refused_by.keys() >= target.addresses:
+            copy.state = CopyState.STOPPED
+            self.effects.append(CopyGivenUp(copy))
+        elif is_news:
+            self.effects.append(LeaveNode())

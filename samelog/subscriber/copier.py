@@ -16,8 +16,9 @@ import msgspec
 
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.client import PullClient, PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
+from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import LoopThread

@@ -18,8 +18,9 @@ from random import Random
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.pull.client import PullClient, PullOptions, PullParts, PullStatus
+from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy
+from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.loop import spawn

@@ -9,7 +9,8 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.client import PullClient, PullOptions, PullParts
+from samelog.replicator.pull.client import PullClient
+from samelog.replicator.pull.options import PullOptions, PullParts
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.process import Process

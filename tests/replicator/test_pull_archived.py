@@ -129,7 +129,7 @@ def test_a_budget_takes_nothing_back_of_what_is_archived_and_blocks_no_loop(
                 base = starts(source)[3]
                 client.on_archived(client.copies["flights", 0], LogStart(base, base, 0))
                 client.follow(replace(made.world.config(), subscriber=limited))
-                await client._keep_budget()
+                await client._upkeep.keep_budget(total - 1)
                 await until(lambda: copy_files(made)[f"{starts(source)[2]:020d}.log"] == b"")
             assert_same_from(made, source, base)
 

@@ -15,8 +15,9 @@ from samelog.config.tables.node import Grant
 from samelog.config.values import Address
 from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
-from samelog.replicator.pull.client import PullClient, PullOptions, PullParts
+from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
+from samelog.replicator.pull.options import PullOptions, PullParts
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.network.tls import ReloadingContext

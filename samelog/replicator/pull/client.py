@@ -11,30 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Iterable
 
 from samelog.config.tables.client import ClientConfig
-from samelog.config.values import Address
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.conversation import PullConversation
-from samelog.replicator.pull.copy import Copy, FindStart
+from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
+from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
 from samelog.runtime.backoff import Backoff
-from samelog.runtime.clock import Clock
-from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
-from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import NoSpace
-from samelog.store.disk.files import FileSystem
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.messages import ConnectionRole, Hello
-from samelog.wire.pull.copies import EARLIEST
 from samelog.wire.pull.receiver import PullTarget
 from samelog.wire.pull.refusal import Refusal
 
@@ -44,44 +37,6 @@ SYNC_S = 1.0
 RETRY_S = 1.0
 DEADLINES = Deadlines(connect_s=2.0, handshake_s=3.0, idle_s=4.0)
 """Less patient than others: another node has the same bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class PullStatus:
-    """How copying is. `node`: the one connected to, empty if none; `problems`: of topics."""
-
-    address: Address
-    node: str
-    last_error: str | None
-    disk_fault: LogFormatError | None
-    problems: Mapping[str, Refusal]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullParts:
-    """What a pull client works with."""
-
-    tls: ReloadingContext
-    fs: FileSystem
-    syncer: Syncer
-    clock: Clock
-    random: Random
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullOptions:
-    """How a pull client copies, and whom it tells.
-
-    `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
-    log the cluster began anew does so too, at once. `on_change` is called when a copy grew, caught
-    up, or changed its state; `on_status` when `status` has changed.
-    """
-
-    find_start: FindStart = lambda topic, topic_id, partition: EARLIEST
-    begins_anew: bool = False
-    on_change: Callable[[Copy], None] = lambda copy: None
-    on_status: Callable[[], None] = lambda: None
-    poll_s: float = 0.5
 
 
 class PullClient:
@@ -177,9 +132,9 @@ class PullClient:
             for copy in self.copies.values():
                 copy.ask_again()
                 self.on_change(copy)
-        if self._conversation is not None:
+        if stays and self._conversation is not None:
             self._conversation.follow(self._target())
-        if not stays and self._link.connection is not None:
+        elif self._link.connection is not None:
             self._link.connection.close()
         self._options.on_status()
 
@@ -197,13 +152,12 @@ class PullClient:
 
     def _open(self, connection: Connection, on_over: OnOver) -> PullConversation:
         connection.send(Hello(role=ConnectionRole.PULL, cluster=self._config.cluster))
-        find_start = self._options.find_start
         self._conversation = PullConversation(
             connection,
             self,
             self._parts.clock,
             self._target(),
-            find_start=find_start,
+            find_start=self._options.find_start,
             on_over=on_over,
         )
         if self._address not in self._config.nodes:  # they changed while it was dialled
@@ -215,8 +169,8 @@ class PullClient:
         self._conversation = None
         self._disk_fault = error if isinstance(error, LogFormatError) else None
         nodes = self._config.nodes
-        known = self._address in nodes
-        self._address = nodes[(nodes.index(self._address) + 1) % len(nodes)] if known else nodes[0]
+        place = nodes.index(self._address) + 1 if self._address in nodes else 0
+        self._address = nodes[place % len(nodes)]
         self._options.on_status()
 
     def _reload_certificates(self) -> None:
@@ -239,15 +193,10 @@ class PullClient:
             await asyncio.sleep(SYNC_S)
             self.directory.stop_displaced()
             await self._upkeep.sync()
-            await self._keep_budget()
+            await self._upkeep.keep_budget(self._config.subscriber.budget_bytes)
             await self._upkeep.truncate()
             for copy in self.directory.leave_others(self.topics):
                 self._upkeep.forget(copy)
-
-    async def _keep_budget(self) -> None:
-        budget_bytes = self._config.subscriber.budget_bytes
-        if budget_bytes is not None:
-            await self._upkeep.keep_budget(budget_bytes)
 
     # --- what conversations tell --------------------------------------------------------------
 

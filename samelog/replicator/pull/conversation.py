@@ -21,12 +21,12 @@ from samelog.wire.pull.copies import (
     ArchiveCopy,
     BeginCopy,
     CopyChanged,
+    CopyEffect,
     CopyGivenUp,
     CopyNews,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
-    PullEffect,
     RollSegment,
     TopicFound,
     TopicRefused,
@@ -147,7 +147,7 @@ class PullConversation(ReplicatorHandler):
             self._do(effect)
             effects += rest
 
-    def _do(self, effect: PullEffect[Copy]) -> None:
+    def _do(self, effect: CopyEffect[Copy]) -> None:
         match effect:
             case Send(message):
                 self._connection.send(message)

@@ -46,10 +46,12 @@ class CopyUpkeep:
         """Its files are touched no more."""
         self._archived.pop(copy, None)
 
-    async def keep_budget(self, budget_bytes: int) -> None:
-        """Let copies begin later, as far as they take more than the budget. Files are looked at in
-        a thread: there may be many.
+    async def keep_budget(self, budget_bytes: int | None) -> None:
+        """Let copies begin later, as far as they take more than the budget, if there is one. Files
+        are looked at in a thread: there may be many.
         """
+        if budget_bytes is None:
+            return
         try:
             copies = {copy.name: copy for copy in self._directory.alive()}
             paths = {name: copy.log.path for name, copy in copies.items()}

@@ -167,7 +167,7 @@ class LeaveNode(msgspec.Struct, frozen=True):
 CopyNews = CopyChanged[CopyT] | CopyGivenUp[CopyT] | LogBegunAnew[CopyT]
 """What whoever keeps the copies is to know."""
 
-PullEffect = (
+CopyEffect = (
     Send
     | FindPlace[CopyT]
     | BeginCopy[CopyT]

@@ -33,13 +33,13 @@ from samelog.wire.pull.copies import (
     ArchiveCopy,
     BeginCopy,
     CopyChanged,
+    CopyEffect,
     CopyGivenUp,
     CopyState,
     CopyT,
     FindPlace,
     LeaveNode,
     LogBegunAnew,
-    PullEffect,
     RollSegment,
     StartAt,
     TopicFound,
@@ -74,7 +74,7 @@ class PullReceiver(Generic[CopyT]):
         self.node = ""
         """What the node is called; empty before it has said so."""
         self.target = target
-        self.effects: list[PullEffect[CopyT]] = []
+        self.effects: list[CopyEffect[CopyT]] = []
         """To be carried out in this order; whoever does takes them off."""
         self._receiver = Receiver()
         self._copies: dict[int, CopyT] = {}

@@ -1,0 +1,58 @@
+"""What a pull client is given, and what it tells of itself.
+
+Invariant: none of it changes while the client runs; what does is in its configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from samelog.config.values import Address
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.copy import Copy, FindStart
+from samelog.runtime.clock import Clock
+from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import FileSystem
+from samelog.wire.pull.copies import EARLIEST
+from samelog.wire.pull.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class PullStatus:
+    """How copying is. `node`: the one connected to, empty if none; `problems`: of topics."""
+
+    address: Address
+    node: str
+    last_error: str | None
+    disk_fault: LogFormatError | None
+    problems: Mapping[str, Refusal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullParts:
+    """What a pull client works with."""
+
+    tls: ReloadingContext
+    fs: FileSystem
+    syncer: Syncer
+    clock: Clock
+    random: Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullOptions:
+    """How a pull client copies, and whom it tells.
+
+    `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
+    log the cluster began anew does so too, at once. `on_change` is called when a copy grew, caught
+    up, or changed its state; `on_status` when `status` has changed.
+    """
+
+    find_start: FindStart = lambda topic, topic_id, partition: EARLIEST
+    begins_anew: bool = False
+    on_change: Callable[[Copy], None] = lambda copy: None
+    on_status: Callable[[], None] = lambda: None
+    poll_s: float = 0.5

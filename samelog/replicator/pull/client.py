@@ -119,24 +119,22 @@ class PullClient:
         """
         wanted = self.topics if topics is None else tuple(topics)
         stays = wanted == self.topics and self._address in config.nodes
-        has_new_node = not set(config.nodes) <= set(self._config.nodes)
+        if not set(config.nodes) <= set(self._config.nodes):
+            self._ask_again()
         self._config, self.topics = config, wanted
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
-        for topic in wanted:
-            try:
-                self.directory.find(topic)
-            except LogFormatError as error:  # told again, and tried again, when it is to grow
-                log.error("a copy of %s cannot be used: %s", topic, error)
-        if has_new_node:
-            for copy in self.copies.values():
-                copy.ask_again()
-                self.on_change(copy)
+        self.directory.find_usable(wanted)
         if stays and self._conversation is not None:
             self._conversation.follow(self._target())
         elif self._link.connection is not None:
             self._link.connection.close()
         self._options.on_status()
+
+    def _ask_again(self) -> None:
+        for copy in self.copies.values():
+            copy.ask_again()
+            self.on_change(copy)
 
     # --- connecting ---------------------------------------------------------------------------
 

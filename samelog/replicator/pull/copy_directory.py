@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import InputName
@@ -61,6 +61,14 @@ class CopyDirectory:
         for name, topic_id, partition in found:
             if (name, partition) not in self.copies:
                 self._add(name, topic_id, partition)
+
+    def find_usable(self, topics: Iterable[str]) -> None:
+        """Open what can be opened; the rest is told again, and tried again, when it is to grow."""
+        for topic in topics:
+            try:
+                self.find(topic)
+            except LogFormatError as error:
+                log.error("a copy of %s cannot be used: %s", topic, error)
 
     def of_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
         """The copies of a topic, made if need be: all are told of before any catches up."""

@@ -40,7 +40,7 @@ class CopyState(Enum):
     """The topic was deleted, or its log begun anew (then there is a successor); the copy stays."""
 
 
-class CopiedLog(Protocol):
+class LogOfCopy(Protocol):
     """The log of a copy: values only, no access to its files."""
 
     topic: str
@@ -59,7 +59,7 @@ class CopiedLog(Protocol):
 class PulledCopy:
     """One copy. `retry_at`: when a waiting one is to be opened again."""
 
-    log: CopiedLog
+    log: LogOfCopy
     state: CopyState = CopyState.WAITING
     fault: Refusal | LogFormatError | None = None
     """Why it waits or has stopped."""

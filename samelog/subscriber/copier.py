@@ -12,10 +12,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-import msgspec
-
 from samelog.config.tables.client import ClientConfig
-from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy, FindStart
 from samelog.replicator.pull.options import PullOptions, PullParts, PullStatus
@@ -26,44 +23,9 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
-from samelog.subscriber.errors import (
-    CopyStopped,
-    LogReset,
-    NotCaughtUp,
-    OffsetOutOfRange,
-    TopicDeleted,
-    UnknownTopic,
-)
+from samelog.subscriber.copy_snapshots import CopySnapshot, check_copy, check_topics, explain
+from samelog.subscriber.errors import CopyStopped, NotCaughtUp
 from samelog.subscriber.keeper import KeptCopy
-from samelog.wire.errors import FaultCode
-from samelog.wire.pull.copies import CopyState
-from samelog.wire.pull.refusal import Refusal
-
-FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
-"""Asking again will not help."""
-
-
-class _CopySnapshot(msgspec.Struct, frozen=True):
-    """One copy, as the pull client had it."""
-
-    state: CopyState
-    fault: Refusal | LogFormatError | None
-    is_begun: bool
-    is_caught_up: bool
-    cluster_end: int | None
-    first_end: int | None
-    asked_for: int | None
-    successor: str
-
-    def is_news(self, before: _CopySnapshot) -> bool:
-        """Whether a reader does not notice by itself what has changed."""
-        return (
-            self.state is not before.state
-            or self.is_begun != before.is_begun
-            or self.is_caught_up != before.is_caught_up
-            or (self.first_end is None) != (before.first_end is None)
-            or str(self.fault) != str(before.fault)
-        )
 
 
 class Copier:
@@ -97,7 +59,7 @@ class Copier:
         self._moved = threading.Condition(self._state_lock)
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
-        self._copies: dict[tuple[str, int], _CopySnapshot] = {}
+        self._copies: dict[tuple[str, int], CopySnapshot] = {}
         self._status: PullStatus | None = None
         tls = ReloadingContext(config.tls)
         self._syncer = GroupSync(directory)
@@ -142,7 +104,7 @@ class Copier:
         name = copy.name
         before = self._copies.get(name)
         first_end = None if before is None else before.first_end
-        after = _CopySnapshot(
+        after = CopySnapshot(
             copy.state,
             copy.fault,
             copy.is_begun,
@@ -194,21 +156,10 @@ class Copier:
         """
         with self._state_lock:
             copies, status = dict(self._copies), self._status
-        for (topic, partition), copy in copies.items():
-            if copy.successor:
-                raise LogReset(topic, partition)
-            if copy.state is CopyState.GONE:
-                raise TopicDeleted(f"topic {topic!r} was deleted, or made anew; its copy is kept")
-            earliest = _earliest(copy.fault)
-            if not copy.is_begun and earliest is not None:
-                raise OffsetOutOfRange(topic, partition, str(copy.fault), earliest=earliest)
-            if copy.state is CopyState.STOPPED:
-                raise CopyStopped(f"copying of {topic}-{partition} has stopped: {copy.fault}")
-        for topic, problem in () if status is None else status.problems.items():
-            if problem.code in FINAL_PROBLEMS:
-                raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
-            if self._must_exist and problem.code is FaultCode.UNKNOWN_TOPIC:
-                raise UnknownTopic(str(problem))
+        for name, copy in copies.items():
+            check_copy(name, copy)
+        if status is not None:
+            check_topics(status.problems, must_exist=self._must_exist)
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
@@ -261,19 +212,7 @@ class Copier:
     def _explain(self) -> str:
         with self._state_lock:
             copies, status = dict(self._copies), self._status
-        parts = [
-            f"{topic}-{partition} is {copy.state.name.lower()}"
-            + ("" if copy.fault is None else f": {copy.fault}")
-            for (topic, partition), copy in copies.items()
-            if not copy.is_caught_up
-        ]
-        if status is not None:
-            parts += [f"topic {topic!r}: {fault}" for topic, fault in status.problems.items()]
-            if not status.node:
-                parts.append(f"not connected to {status.address}: {status.last_error}")
-        if self._follower.problem:
-            parts.append(f"configuration not taken: {self._follower.problem}")
-        return "; ".join(parts) or "nothing was heard of the cluster yet"
+        return explain(copies, status, self._follower.problem)
 
     def stop(self) -> None:
         """Copy no more."""
@@ -284,9 +223,3 @@ class Copier:
     async def _end(self) -> None:
         self._follower.stop()
         await self._client.stop()
-
-
-def _earliest(fault: Refusal | LogFormatError | None) -> int | None:
-    """The first offset there is (-1: unknown) if another one was asked for; else None."""
-    is_out = isinstance(fault, Refusal) and fault.code is FaultCode.OUT_OF_RANGE
-    return fault.earliest if is_out and isinstance(fault, Refusal) else None

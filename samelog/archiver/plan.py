@@ -92,7 +92,7 @@ class _Selection:
         segment = self.facts.sealed[self.count]
         return segment if segment.next_offset <= self.facts.merged else None
 
-    def take(self, reason: str) -> bool:
+    def add_next(self, reason: str) -> bool:
         """Take the next one, unless it is held; whether it goes."""
         segment = self.next()
         if segment is None or self._holds(segment):
@@ -158,14 +158,14 @@ def _planned(selections: Sequence[_Selection]) -> RoundPlan:
 
 def _deleted(selection: _Selection) -> None:
     while (segment := selection.next()) and segment.next_offset <= selection.facts.log_start:
-        selection.take(DELETED)
+        selection.add_next(DELETED)
 
 
 def _by_time(selection: _Selection, now_ms: int) -> None:
     time_ms = selection.facts.rules.time_ms
     while time_ms is not None and (segment := selection.next()) is not None:
         is_old = segment.rolled_ms is not None and now_ms - segment.rolled_ms >= time_ms
-        if not is_old or not selection.take(TIME):
+        if not is_old or not selection.add_next(TIME):
             return
 
 
@@ -173,7 +173,7 @@ def _by_size(selection: _Selection) -> None:
     """As Kafka does: what is left is not less than the bound."""
     size = selection.facts.rules.size
     while size is not None and (segment := selection.next()) is not None:
-        if selection.left - segment.size < size or not selection.take(SIZE):
+        if selection.left - segment.size < size or not selection.add_next(SIZE):
             return
 
 
@@ -187,7 +187,7 @@ def _oldest(selections: Sequence[_Selection], reason: str, excess: int) -> None:
         number = heappop(queue)[1]
         selection = selections[number]
         before = selection.left
-        if selection.take(reason) and selection.next() is not None:
+        if selection.add_next(reason) and selection.next() is not None:
             heappush(queue, (selection.age(), number))
         excess -= before - selection.left
 

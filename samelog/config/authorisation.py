@@ -41,7 +41,7 @@ class Rights:
         self._grants = tuple(grants)
         self._decided.clear()
 
-    def follow(self, identities: Iterable[str]) -> None:
+    def set_peers(self, identities: Iterable[str]) -> None:
         """These are the members of the cluster from now on."""
         self._peers = frozenset(identities)
 

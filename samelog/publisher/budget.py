@@ -35,7 +35,7 @@ class DiskBudget:
         self.limit_bytes = limit_bytes
         self._promised = limit_bytes  # nothing is promised before the first recount
 
-    def take(self, needed: int, wanted: int) -> int:
+    def reserve(self, needed: int, wanted: int) -> int:
         """Promise at least `needed` bytes, up to `wanted`; 0: there is no room."""
         room = self.limit_bytes - self._promised
         if needed > room:

@@ -220,15 +220,17 @@ class SessionWriter:
         self._fs.open(path, create=True).close()
 
     def _grant(self, output: Output, size: int) -> None:
-        granted = self._budget.take(size, output.step_bytes) or self._take_recounted(output, size)
+        granted = self._budget.reserve(size, output.step_bytes) or self._reserve_recounted(
+            output, size
+        )
         output.reserve(min(granted, max(size, self._roll_bytes - output.byte)))
 
-    def _take_recounted(self, output: Output, size: int) -> int:
+    def _reserve_recounted(self, output: Output, size: int) -> int:
         """Measure what is on disk. If that is too much, seal what is open: only then can it go."""
         for other in self._outputs.values():
             other.limit = min(other.limit, other.byte)
         self._budget.recount(measure(self._fs, self.directory))
-        granted = self._budget.take(size, output.step_bytes)
+        granted = self._budget.reserve(size, output.step_bytes)
         if granted == 0:
             for other in self._outputs.values():
                 if other.file is not None and other.byte > 0:

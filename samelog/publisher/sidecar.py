@@ -103,7 +103,7 @@ class PublisherSidecar:
         """Look at the directory, and take up sessions that are new, or that nobody else ships any
         more.
         """
-        self.directory.look()
+        self.directory.check()
         self._rescan_sessions()
         if self.directory.is_unchanged():  # then it is in it that nobody found the others
             self._known = {each.id for each in self._shipped.values() if not each.was_away}
@@ -182,7 +182,7 @@ class PublisherSidecar:
         self._shipped[path] = _Shipped(client, lock, record.id, identity)
         log.info("shipping %s", path)
 
-    def follow(self, config: ClientConfig) -> None:
+    def apply_config(self, config: ClientConfig) -> None:
         """Ship to these nodes from now on."""
         self._config = config
         for client in self.clients.values():

@@ -89,7 +89,7 @@ class UsedDirectory:
         except LogFormatError:
             return False
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """See how it is now; whether that is news."""
         before, self.trouble = self.trouble, self._find()
         if self.trouble is before:

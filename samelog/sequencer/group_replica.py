@@ -200,7 +200,7 @@ class GroupReplica:
         """Tell the intake how much it may accept: what is free below the limit, less what is
         accepted and not merged. The rest of the disk is Raft's.
         """
-        unmerged = self.logs.quotas.look(total)
+        unmerged = self.logs.quotas.recount(total)
         pending = sum(merge.size for merge in self.logs.merging.pending())
         limit = total * self._site.given.config.disk_stop_percent // 100
         kept = max(0, used - self.care.archive.truncation.pending_bytes)

@@ -184,7 +184,7 @@ class Node:
         self.peers.links.follow(peers)
         self.peers.presence.forget_others(members)
         self.group_replica.set_peers(peers, members)
-        self.member.rights.follow(member.identity for member in members.values())
+        self.member.rights.set_peers(member.identity for member in members.values())
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Node:
         """See housekeeping.Ticked."""
         self.member.directory.check_is_there()
         if self._watched is not None:
-            self._watched.look()
+            self._watched.reload_certificates()
         self._measure_disk()
         if self.logs.intake.stopped is not None and self.raft.group.is_leader:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing

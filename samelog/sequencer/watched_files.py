@@ -27,11 +27,11 @@ class WatchedFiles:
         self._tls = tls
         self._cert = files.cert
         policy.load()
-        self._watches = [host.watch(files.paths, self.look)]
+        self._watches = [host.watch(files.paths, self.reload_certificates)]
         if policy.path is not None:
             self._watches.append(host.watch((policy.path,), policy.load))
 
-    def look(self) -> None:
+    def reload_certificates(self) -> None:
         """Take changed certificates over for new connections; to be called now and then, too: what
         hinders may pass without a change of the files.
         """

@@ -112,7 +112,7 @@ class Cursor:
     def _is_whole(self, chunk: Chunk) -> bool:
         return self.stop is None or chunk.next_offset <= self.stop
 
-    def take(self, count: int) -> list[kernels.Record]:
+    def next_records(self, count: int) -> list[kernels.Record]:
         """Up to `count` records of the chunk."""
         taken = list(islice(self.records(), count))
         if taken:

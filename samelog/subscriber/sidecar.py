@@ -87,7 +87,7 @@ class SubscriberSidecar:
         disk = None if status is None or status.node else status.disk_fault
         return self.directory.fault or self._fault or str(disk or "")
 
-    def follow(self, config: ClientConfig, topics: tuple[str, ...]) -> None:
+    def apply_config(self, config: ClientConfig, topics: tuple[str, ...]) -> None:
         """Ask these nodes, and copy these topics, from now on."""
         self._config, self.topics = config, topics
         if self.client is not None:
@@ -114,7 +114,7 @@ class SubscriberSidecar:
 
     async def check_directory(self) -> None:
         """Let go of a directory that is away, and take up one that is back."""
-        self.directory.look()
+        self.directory.check()
         if self.client is not None:
             self._known |= {(*copy.name, copy.log.topic_id) for copy in self._copying()}
         is_there = self.directory.is_there

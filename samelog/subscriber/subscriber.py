@@ -135,7 +135,7 @@ class Subscriber:
             cursor = self._ready_after(records, deadline, CHUNK_BYTES)
             if cursor is None:
                 break
-            records += cursor.take(max_records - len(records))
+            records += cursor.next_records(max_records - len(records))
         return records
 
     def batches(

@@ -44,7 +44,7 @@ NO_RIGHTS = {"include_topic_authorized_operations": False}
 def with_tag(tag: int, data: bytes) -> bytes:
     writer = MessageWriter(flexible=True)
     writer.tags([(tag, data)])
-    return b"".join(map(bytes, writer.take()))
+    return b"".join(map(bytes, writer.drain()))
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)

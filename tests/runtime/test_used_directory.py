@@ -36,7 +36,7 @@ def used(path: Path, is_the_same: Callable[[], bool] = lambda: False) -> UsedDir
 
 def test_it_is_made(tmp_path: Path) -> None:
     directory = used(tmp_path / "a" / "b")
-    assert (directory.trouble, directory.fault, directory.look()) == (None, "", False)
+    assert (directory.trouble, directory.fault, directory.check()) == (None, "", False)
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
 
 
@@ -58,15 +58,15 @@ def test_one_that_goes_away_and_comes_back(
     path, aside = tmp_path / "d", tmp_path / "aside"
     directory = used(path)
     path.rename(aside)
-    assert (directory.look(), directory.look()) == (True, False)
+    assert (directory.check(), directory.check()) == (True, False)
     assert (directory.trouble, directory.is_there) == (Trouble.GONE, False)
     path.mkdir()
-    assert directory.look()
+    assert directory.check()
     assert (directory.trouble, directory.is_there) == (Trouble.REPLACED, False)
     assert "mount it again" in directory.fault
     path.rmdir()
     aside.rename(path)
-    assert directory.look()
+    assert directory.check()
     assert (directory.fault, directory.is_there) == ("", True)
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "WARNING"]
 
@@ -76,12 +76,12 @@ def test_another_one_with_the_same_in_it_counts_as_the_same(tmp_path: Path) -> N
     directory = used(path, (path / "mine").exists)
     path.rename(tmp_path / "old")
     path.mkdir()
-    assert directory.look()
+    assert directory.check()
     assert directory.trouble is Trouble.REPLACED
     (path / "mine").touch()
-    assert directory.look()
+    assert directory.check()
     (path / "mine").unlink()
-    assert not directory.look(), "once it is the same, it stays so"
+    assert not directory.check(), "once it is the same, it stays so"
     assert directory.trouble is None
 
 
@@ -92,11 +92,11 @@ def test_a_file_in_its_place_and_one_that_may_not_be_written(
     directory = used(path)
     with monkeypatch.context() as patched:
         patched.setattr(used_directory, "write_error", lambda _: errno.EACCES)
-        assert directory.look()
+        assert directory.check()
         assert (directory.trouble, directory.is_there) == (Trouble.UNWRITABLE, True)
     path.rmdir()
     path.touch()
-    assert directory.look()
+    assert directory.check()
     assert directory.trouble is Trouble.GONE
 
 
@@ -121,7 +121,7 @@ def test_a_quota_that_is_used_up_is_a_full_disk(
 ) -> None:
     directory = used(tmp_path)
     monkeypatch.setattr(used_directory, "write_error", lambda _: errno.EDQUOT)
-    assert directory.look()
+    assert directory.check()
     assert directory.trouble is Trouble.FULL
 
 
@@ -135,5 +135,5 @@ def test_a_full_disk_does_not_flicker(tmp_path: Path) -> None:
         (2 * LEAST_FREE_BYTES, None),
     ):
         disk.free = free
-        directory.look()
+        directory.check()
         assert directory.trouble is trouble

@@ -25,7 +25,7 @@ from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.pipelines.lake import Lake, start
 from samelog.spark.pipelines.lake_replay import ReplayedRange, replay
 from samelog.spark.pipelines.lake_table import LakeTable
-from samelog.spark.pipelines.running import follow
+from samelog.spark.pipelines.running import wait_for_end
 from tests.e2e.harness import wait_for
 from tests.subscriber.merged import Growing, numbers
 
@@ -45,7 +45,7 @@ def lake_of(tmp_path: Path, **source: Any) -> Lake:
 
 
 def fill(spark: SparkSession, lake: Lake) -> None:
-    follow(start(spark, lake, trigger="available-now"))
+    wait_for_end(start(spark, lake, trigger="available-now"))
 
 
 def values(spark: SparkSession, lake: Lake) -> list[bytes]:

@@ -17,7 +17,7 @@ from samelog.cli.main import main
 from samelog.spark.errors import BadOption
 from samelog.spark.pipelines import query_topic
 from samelog.spark.pipelines.query_definition import parse_tables
-from samelog.spark.pipelines.running import follow
+from samelog.spark.pipelines.running import wait_for_end
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
@@ -100,7 +100,7 @@ def test_joins_and_windows_as_arrow(spark: SparkSession, world: World, tmp_path:
     """
     wanted = parse_tables(tomllib.loads(text))
     options: dict[str, Any] = {"trigger": "available-now", "checkpoint": str(tmp_path / "c")}
-    follow(query_topic.start(spark, wanted, config=world.cluster.client_file, **options))
+    wait_for_end(query_topic.start(spark, wanted, config=world.cluster.client_file, **options))
     told = {"subscribe": "hours", "valueFormat": "arrow", "config": world.cluster.client_file}
     schema = "name STRING, hour TIMESTAMP, n BIGINT, key BINARY"
 

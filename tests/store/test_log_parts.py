@@ -62,7 +62,7 @@ def test_few_files_stay_open_for_reading_and_all_that_are_held(tmp_path: Path) -
         except DiskFault:
             closed.append(number)
     assert closed == list(range(1, READ_FILES))
-    cache.let_go(0)
+    cache.release(0)
     assert cache.held(0) is None
     assert cache.find(0) is held
     cache.drop(0)

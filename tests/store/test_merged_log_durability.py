@@ -297,7 +297,7 @@ def test_a_bad_batch_below_the_mark_is_set_aside(path: Path) -> None:
 
 def look(log: MergedLog) -> None:
     """Let it see what was set aside."""
-    for _ in log.spares.look():
+    for _ in log.spares.read_new():
         pass
 
 

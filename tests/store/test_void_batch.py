@@ -42,7 +42,7 @@ def test_what_lies_behind_a_void_comes_from_what_was_set_aside(tmp_path: Path) -
     spoil(path / LOG_0, len(ONE) + 70)
     (path / "marks").unlink()  # they would spare the reading of what is below them
     log = open_merged(path)
-    for _ in log.spares.look():
+    for _ in log.spares.read_new():
         pass
     assert (log.next_offset, log.append_spare()) == (1, False)
     assert log.spares.next_after(1) == 4
@@ -67,7 +67,7 @@ def test_a_batch_that_stands_alone_is_not_believed_elsewhere(tmp_path: Path) -> 
     spoil(path / LOG_0, len(ONE) + 70)
     (path / "marks").unlink()  # they would spare the reading of what is below them
     log = open_merged(path)
-    for _ in log.spares.look():
+    for _ in log.spares.read_new():
         pass
     assert (log.next_offset, log.spares.next_after(1)) == (1, None)
     log.append_void(3, segment_base=0, epoch=2, timestamp=5)

@@ -361,7 +361,7 @@ def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_pa
             sidecar.start()
             await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
             await sidecar.check_directory()
-            sidecar.follow(made.config, ("other",))
+            sidecar.apply_config(made.config, ("other",))
             await until(lambda: not sidecar.copies)
             await sidecar.check_directory()
             assert sidecar.fault == ""
@@ -371,7 +371,7 @@ def test_a_directory_is_known_by_copies_of_topics_that_are_copied_no_more(tmp_pa
             assert "another directory is in its place" in sidecar.fault
             kept.rmdir()
             shutil.copytree(aside, kept)  # as a mount that has another number than before
-            sidecar.follow(made.config, (TOPIC,))
+            sidecar.apply_config(made.config, (TOPIC,))
             await sidecar.check_directory()
             assert sidecar.fault == ""
             await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])

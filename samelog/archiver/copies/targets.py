@@ -195,19 +195,19 @@ class _ArrowUpload:
 
     def write(self, data: Any) -> int:
         """Add bytes."""
-        with self._told():
+        with self._noting_failure():
             self._stream.write(data)
         return len(data)
 
     def commit(self) -> None:
         """Finish it, and give it its name."""
-        with self._told():
+        with self._noting_failure():
             self._stream.close()
             if self._written != self._path:
                 self._files.move(self._written, self._path)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _noting_failure(self) -> Iterator[None]:
         self._has_failed = True
         with translated_errors(self._path):
             yield

@@ -232,7 +232,7 @@ async def serve_publisher(
         from samelog.kafka.sidecar.service import PublisherListener
 
         listener = PublisherListener(sidecar.directory, config, kafka, fs, clock)
-    follower = ConfigFollower(config, lambda found: _follow(found, sidecar.follow))
+    follower = ConfigFollower(config, lambda found: _apply_config(found, sidecar.apply_config))
     side = _side(follower, root, http, listener)
     api = publisher_api(sidecar, side, lambda: "" if listener is None else listener.fault)
     server = None if http is None else HttpServer(http, config.tls, api)
@@ -247,10 +247,10 @@ def _side(
     return Side(follower.config, root, http, tallies, config_problem=lambda: follower.problem)
 
 
-def _follow(config: ClientConfig, follow: Callable[[ClientConfig], None]) -> None:
+def _apply_config(config: ClientConfig, apply: Callable[[ClientConfig], None]) -> None:
     """It has changed."""
     start_log(config.log_level)
-    follow(config)
+    apply(config)
 
 
 async def serve_subscriber(
@@ -269,9 +269,9 @@ async def serve_subscriber(
         if listener is not None:
             listener.changed(copy)
 
-    def follow(found: ClientConfig) -> None:
+    def apply_config(found: ClientConfig) -> None:
         """An empty list would be no order that the next start could follow."""
-        sidecar.follow(found, topics or found.subscriber.topics or sidecar.topics)
+        sidecar.apply_config(found, topics or found.subscriber.topics or sidecar.topics)
 
     sidecar = SubscriberSidecar(
         root,
@@ -287,7 +287,7 @@ async def serve_subscriber(
         from samelog.kafka.sidecar.service import SubscriberListener
 
         listener = SubscriberListener(config, kafka, sidecar.copies, SystemClock())
-    follower = ConfigFollower(config, lambda found: _follow(found, follow))
+    follower = ConfigFollower(config, lambda found: _apply_config(found, apply_config))
     api = subscriber_api(sidecar, _side(follower, root, http, listener))
     server = None if http is None else HttpServer(http, config.tls, api)
     what = f"keeping copies of {', '.join(sidecar.topics)} in {root}"

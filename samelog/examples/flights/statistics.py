@@ -89,7 +89,7 @@ def start(
     weather = newest(reader.option("subscribe", job.weather).load())
     delays = statistics(flights.withWatermark("time_hour", job.watermark), weather)
     sink = FlightsWriter(spark, job)
-    writer = delays.writeStream.queryName(NAME).outputMode("update").foreachBatch(sink.take)
+    writer = delays.writeStream.queryName(NAME).outputMode("update").foreachBatch(sink.write_batch)
     place = checkpoint or checkpoint_below(job.path, NAME)
     spark.conf.set(WITHOUT_DATA, "false")  # such a batch would only tidy up
     try:
@@ -128,7 +128,7 @@ class FlightsWriter:
         self._job = job
         self._table = job.table(spark)
 
-    def take(self, frame: DataFrame, batch: int) -> None:
+    def write_batch(self, frame: DataFrame, batch: int) -> None:
         """A micro-batch: windows with all their flights so far. Raises SourceError."""
         frame.persist()
         try:

@@ -1,6 +1,7 @@
 """What a node's state says to monitoring; read when it is asked for.
 
-Invariant: looking changes nothing, reads no file, and survives what changes between two looks.
+Invariant: reading a sample changes nothing and reads no file; the state may change between two
+samples.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def node_metrics(
         found = node()
         return "" if found is None else found.member.status.config_problem
 
-    def of_node(look: Callable[[ServedNode], Iterator[Sample]]) -> Gather:
+    def of_node(samples: Callable[[ServedNode], Iterator[Sample]]) -> Gather:
         def gather() -> Iterator[Sample]:
             known = node()
-            return iter(()) if known is None else look(known)
+            return iter(()) if known is None else samples(known)
 
         return gather
 
@@ -51,7 +52,7 @@ def node_metrics(
         partial(common.disk, config.data),
         partial(common.ready, not_ready),
         partial(common.config_refused, config_problem),
-        *map(of_node, LOOKS),
+        *map(of_node, NODE_SAMPLES),
     ]
     return Metrics(by_name(COMMON, NODE), gathers)
 
@@ -194,7 +195,7 @@ def _archive(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_archive_policies_differing", (), len(archive.disagreements())
 
 
-LOOKS = (
+NODE_SAMPLES = (
     _state,
     _traffic,
     _latencies,

@@ -1,6 +1,6 @@
 """What sidecars tell monitoring.
 
-Invariant: looking changes nothing.
+Invariant: reading a sample changes nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Side:
 
 
 def sidecar_metrics(
-    side: Side, table: tuple[Metric, ...], look: Gather, not_ready: Callable[[], str]
+    side: Side, table: tuple[Metric, ...], samples: Gather, not_ready: Callable[[], str]
 ) -> Metrics:
-    """`table` and `look`: of one kind of sidecar."""
+    """`table` and `samples`: of one kind of sidecar."""
     files = common.tls_files_of(side.config.tls, side.http, {})
     gathers: list[Gather] = [
         common.build,
@@ -51,7 +51,7 @@ def sidecar_metrics(
         partial(common.config_refused, side.config_problem),
         partial(common.kafka, side.tallies),
         partial(common.loop_delay, side.delays),
-        look,
+        samples,
     ]
     return Metrics(by_name(COMMON, SIDECAR, table), gathers)
 

@@ -29,7 +29,7 @@ class _Rate:
     left: float
     at: float
 
-    def take(self, amount: int, now: float) -> float:
+    def charge(self, amount: int, now: float) -> float:
         """Seconds until this is paid for."""
         if not self.per_s:
             return 0.0
@@ -51,12 +51,12 @@ class Allowance:
         self._read.per_s = quota.consumer_byte_rate
         self._requests.per_s = quota.request_rate
 
-    def take(self, now: float, *, written: int = 0, read: int = 0) -> float:
+    def charge(self, now: float, *, written: int = 0, read: int = 0) -> float:
         """Count a request and its bytes: seconds for which nothing more is to be taken."""
         pause = max(
-            self._requests.take(1, now),
-            self._written.take(written, now) if written else 0.0,
-            self._read.take(read, now) if read else 0.0,
+            self._requests.charge(1, now),
+            self._written.charge(written, now) if written else 0.0,
+            self._read.charge(read, now) if read else 0.0,
         )
         return min(pause, PAUSE_S_MAX)
 

@@ -105,7 +105,7 @@ class FetchResponse(msgspec.Struct, frozen=True):
                 _write_partition(writer, version, partition, 0 if self.has_aborted else -1)
             writer.tags()
         writer.tags()
-        return writer.take()
+        return writer.drain()
 
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:

@@ -230,7 +230,7 @@ class MessageWriter:
             self.uvarint(len(data))
             self._open += data
 
-    def take(self) -> list[ByteBuffer]:
+    def drain(self) -> list[ByteBuffer]:
         """All that was written."""
         parts, self._parts = self._parts, []
         parts.append(self._open)

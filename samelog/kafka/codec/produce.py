@@ -74,7 +74,7 @@ class ProduceResponse(msgspec.Struct, frozen=True):
         if version >= 1:
             writer.int32(throttle_ms)
         writer.tags()
-        return writer.take()
+        return writer.drain()
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:

@@ -91,7 +91,7 @@ def checked(structure: Any, data: memoryview) -> memoryview:
         return data
     reader, writer = MessageReader(data, flexible=True), MessageWriter(flexible=True)
     _copy(structure, reader, writer)
-    return memoryview(b"".join(bytes(part) for part in writer.take()))
+    return memoryview(b"".join(bytes(part) for part in writer.drain()))
 
 
 def _walk(structure: Any, reader: MessageReader, unknown: list[int]) -> None:

@@ -72,9 +72,9 @@ class GroupCoordinator:
     def _check_s(self) -> float:
         return self._limits.offsets_retention_check_interval_ms / 1000
 
-    def take(self) -> Round:
+    def drain(self) -> Round:
         """What is to be proposed, and answered once it is committed."""
-        return self._outbox.take()
+        return self._outbox.drain()
 
     def next_deadline(self) -> float:
         """When `tick` is to be called at the latest."""

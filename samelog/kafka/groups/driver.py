@@ -140,7 +140,7 @@ class GroupDriver:
     def _carry_out(self) -> None:
         if self._coordinator is None:
             return
-        made = self._coordinator.take()
+        made = self._coordinator.drain()
         last = self._unsent[-1] if self._unsent else self._sent[-1] if self._sent else None
         if made.commands:
             self._unsent.append(made)

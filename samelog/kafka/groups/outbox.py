@@ -113,7 +113,7 @@ class Outbox:
             commands.append(CommitOffsets(commits))
         return commits
 
-    def take(self) -> Round:
+    def drain(self) -> Round:
         """What was collected since the last call."""
         taken, self._round = self._round, Round()
         return taken

@@ -67,7 +67,7 @@ class StartedRequest(msgspec.Struct, frozen=True):
         if client.allowance is None:
             return 0.0
         is_write = self.api.key == produce.API.key
-        return client.allowance.take(now, written=self.size if is_write else 0, read=read)
+        return client.allowance.charge(now, written=self.size if is_write else 0, read=read)
 
 
 class ApiDispatcher(Generic[ServingT]):

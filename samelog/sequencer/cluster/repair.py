@@ -281,7 +281,7 @@ class Repair:
 
     async def _take_spares(self, number: int, partition: MergedPartition, goal: int) -> None:
         """No peer has what comes next: perhaps this node set it aside behind a damaged batch."""
-        for _ in partition.log.spares.look():
+        for _ in partition.log.spares.read_new():
             await asyncio.sleep(0)
         first = partition.log.next_offset
         while partition.log.next_offset < goal and partition.log.append_spare():

@@ -127,7 +127,7 @@ class Intake(RunIntake):
     ) -> None:
         """Take a publisher's whole batches, but those held already. Raises RequestRefused."""
         entry = self._open_entry(number, run_number)
-        self._quotas.take(entry.session, len(data))
+        self._quotas.accept(entry.session, len(data))
         held = self._log(number)
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)

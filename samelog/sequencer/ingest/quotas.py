@@ -1,7 +1,7 @@
 """Limits of each identity, so that one publisher cannot starve the others or fill a node
 (invariants.md, rule 30).
 
-Bytes are counted between looks at the disk, which know what is merged meanwhile. Peers' copies are
+Bytes are counted between recounts, which subtract what was merged. Peers' copies are
 not capped here: they are what lets a backlog be merged.
 
 Invariant: what was accepted counts until it is merged; a refusal is answered, and may be retried.
@@ -33,11 +33,11 @@ class QuotaKeeper:
         self._unmerged_limit = quotas.unmerged_bytes
 
     def limit(self, quotas: Quotas) -> None:
-        """These count from now on; a share of the disk, from the next look at it."""
+        """These count from now on; a share of the disk, from the next recount."""
         self._quotas = quotas
         self._unmerged_limit = quotas.unmerged_bytes
 
-    def look(self, disk_bytes: int) -> int:
+    def recount(self, disk_bytes: int) -> int:
         """Count anew what is held and not merged, on a disk of that size; the sum."""
         self._unmerged_limit = self._quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
         self._count()
@@ -49,7 +49,7 @@ class QuotaKeeper:
             identity = self._machine.state.sessions[entry.session].identity
             self._unmerged[identity] += self._sessions.unmerged_bytes(entry)
 
-    def take(self, session: str, size: int) -> None:
+    def accept(self, session: str, size: int) -> None:
         """Accept bytes from a publisher. Raises RequestRefused."""
         identity = self._machine.state.sessions[session].identity
         limit = self._unmerged_limit

@@ -92,13 +92,13 @@ class ArchivedCopies:
                 bounds[number] = self._bounds(place)
                 topic_ids.add(place.topic_id)
         except CopyFault as fault:
-            raise NotReadable(self._told(topic, fault)) from fault
+            raise NotReadable(self._explained(topic, fault)) from fault
         if len(topic_ids) > 1:
             both = ", ".join(sorted(topic_ids))
-            raise NotReadable(self._told(topic, f"its copies are of several logs, {both}"))
+            raise NotReadable(self._explained(topic, f"its copies are of several logs, {both}"))
         return TopicState(topic_ids.pop(), bounds) if topic_ids else None
 
-    def _told(self, topic: str, fault: object) -> str:
+    def _explained(self, topic: str, fault: object) -> str:
         return (
             f"{topic}: the archive {self._archive.url} cannot be read: {fault} (name one log with "
             "archiveCluster and archiveLog, if there are several; what is damaged "
@@ -149,7 +149,7 @@ class ArchivedCopies:
                     if found is not None:
                         return found
         except CopyFault as fault:
-            raise NotReadable(self._told(str(name), fault)) from fault
+            raise NotReadable(self._explained(str(name), fault)) from fault
         return None
 
     def read(self, wanted: OffsetRange, columns: list[str]) -> Iterator[pa.Table]:
@@ -160,7 +160,7 @@ class ArchivedCopies:
                 raise CopyFault(f"its log is {place.topic_id}, wanted is {wanted.topic_id}")
             yield from self._read(place, wanted, columns)
         except CopyFault as fault:
-            raise NotReadable(self._told(str(wanted), fault)) from fault
+            raise NotReadable(self._explained(str(wanted), fault)) from fault
 
     def _read(
         self, place: CopiedLog, wanted: OffsetRange, columns: list[str]

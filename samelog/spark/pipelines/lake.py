@@ -85,7 +85,9 @@ def start(
     has_start = any(name.lower().startswith("starting") for name in lake.source)
     source = {**({} if has_start else {"startingOffsets": "earliest"}), **lake.source}
     frame = lake.shaped(spark.readStream.format("samelog").options(**source).load())
-    writer = frame.writeStream.queryName(lake.name).foreachBatch(LakeWriter(spark, lake).take)
+    writer = frame.writeStream.queryName(lake.name).foreachBatch(
+        LakeWriter(spark, lake).write_batch
+    )
     place = checkpoint or lake.checkpoint(lake.name)
     return triggered(writer.option("checkpointLocation", place), trigger).start()
 
@@ -97,7 +99,7 @@ class LakeWriter:
         self._name = lake.name
         self._table = lake.table(spark)
 
-    def take(self, frame: DataFrame, batch: int) -> None:
+    def write_batch(self, frame: DataFrame, batch: int) -> None:
         """Add a micro-batch, once. Raises LakeError."""
         who = query_of(frame, self._name)
         known = self._table.snapshot().batches

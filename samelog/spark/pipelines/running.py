@@ -42,13 +42,13 @@ def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
     return writer.trigger(processingTime=trigger)
 
 
-def follow(
+def wait_for_end(
     query: StreamingQuery, on_progress: Callable[[QueryProgress], None] = lambda progress: None
 ) -> QueryProgress:
     """Wait for a query's end, or stop it when interrupted. Raises PipelineError if it failed."""
     seen: dict[int, int] = {}
     try:
-        with told():
+        with spark_errors():
             while not query.awaitTermination(CHECK_S):  # type: ignore[arg-type]
                 _report_progress(query, seen, on_progress)
     except KeyboardInterrupt:
@@ -68,7 +68,7 @@ def _report_progress(
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def spark_errors() -> Iterator[None]:
     """What Spark raises becomes a PipelineError, with the reason alone."""
     try:
         yield

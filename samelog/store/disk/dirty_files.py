@@ -65,7 +65,7 @@ class DirtyFiles:
         for file in [file for file in self._dirty if file.path == path]:
             del self._dirty[file]
 
-    def take(self) -> list[File]:
+    def drain(self) -> list[File]:
         """All of it, to be synced together."""
         files = list(self._dirty)
         self._dirty.clear()

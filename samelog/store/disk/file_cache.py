@@ -44,7 +44,7 @@ class FileCache:
         self.drop(key)
         self._held[key] = file
 
-    def let_go(self, key: Hashable) -> None:
+    def release(self, key: Hashable) -> None:
         """A held file is written and synced: keep it only as long as it is read."""
         file = self._held.pop(key, None)
         if file is not None:

@@ -395,7 +395,7 @@ class MergedLog(MergedReader):
         """The files (and directory) written since the last call, to be synced together."""
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
-        return self._dirty.take()
+        return self._dirty.drain()
 
     def mark_durable(self, offset: int) -> None:
         """What was taken by `take_dirty` when `offset` was the next offset is synced."""
@@ -407,7 +407,7 @@ class MergedLog(MergedReader):
         durable = self._checkpoints.durable
         for base in [base for base in self._unsynced if base < durable.base]:
             self._unsynced.discard(base)
-            self._files.let_go((base, LOG))
+            self._files.release((base, LOG))
             self._files.drop((base, INDEX))
             self._files.drop((base, TIME_INDEX))
         grown = durable.byte - before.byte if durable.base == before.base else durable.byte

@@ -51,7 +51,7 @@ class Spares:
         self._seen: set[str] = set()
         self._stretches: list[_Stretch] = []
 
-    def look(self) -> Iterator[None]:
+    def read_new(self) -> Iterator[None]:
         """Read what was set aside since the last time, a piece of it in each step. Raises
         DiskFault.
         """

@@ -214,7 +214,7 @@ class InputLog(InputReader):
 
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
-        return self._dirty.take()
+        return self._dirty.drain()
 
     def mark_durable(self, run: int, roll: int, byte: int) -> None:
         """Everything up to this batch boundary was synced."""
@@ -225,7 +225,7 @@ class InputLog(InputReader):
         if not state.advance_mark((roll, byte)):
             return
         for lower in range(before[0], roll):
-            self._files.let_go((run, lower))
+            self._files.release((run, lower))
         self._unsaved_bytes += byte - before[1] if roll == before[0] else SAVE_MARKS_EVERY_BYTES
         if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
             self._unsaved_bytes = 0

@@ -119,7 +119,7 @@ class RunInputs:
     def begin_run(self, run: RunFile, now: float) -> None:
         """The node has opened a run."""
         self.run = run
-        self.take_up(now)
+        self.open_new_inputs(now)
 
     def leave_run(self) -> dict[InputName, int]:
         """ShipInput nothing more of the run; the handles that stay, for their acknowledgements."""
@@ -136,7 +136,7 @@ class RunInputs:
         self._effects.append(FollowNone())
         return kept
 
-    def take_up(self, now: float) -> None:
+    def open_new_inputs(self, now: float) -> None:
         """Take up inputs that are new."""
         run = self._run().run
         for name in self._session.inputs_of(run):
@@ -362,7 +362,7 @@ class RunInputs:
 
     def scan_all(self, now: float) -> None:
         """The run is over: whatever was noticed so far, look once more at all files."""
-        self.take_up(now)
+        self.open_new_inputs(now)
         for shipped in self._inputs.values():
             if shipped.state in (InputState.AHEAD, InputState.SHIPPING):
                 self._unscanned[shipped] = None

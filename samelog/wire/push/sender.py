@@ -105,7 +105,7 @@ class PushSender:
         if self.phase is PushPhase.IDLE:
             self._next_run(now)
         elif self.inputs.run is not None:
-            self.inputs.take_up(now)
+            self.inputs.open_new_inputs(now)
             self.effects.append(SendMore())
 
     def time_passed(self, now: float) -> None:

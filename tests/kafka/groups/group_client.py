@@ -57,7 +57,7 @@ class Bench:
             self._carry_out()
 
     def _carry_out(self) -> None:
-        made = self.coordinator.take()
+        made = self.coordinator.drain()
         self.entries += bool(made.commands)
         for command in made.commands:
             assert not isinstance(self.machine.apply(command), Rejection)

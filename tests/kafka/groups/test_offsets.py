@@ -61,7 +61,7 @@ def test_each_partition_has_its_own_answer(bench: Bench) -> None:
 def test_commits_of_one_round_share_a_command(bench: Bench) -> None:
     for group in ("a", "b"):
         bench.coordinator.commit(Caller(group), [OffsetCommit(1, 5)], group)
-    made = bench.coordinator.take()
+    made = bench.coordinator.drain()
     assert [type(command) for command in made.commands] == [CommitOffsets]
     assert len(made.answers) == 2
 

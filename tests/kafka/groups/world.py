@@ -279,7 +279,7 @@ class World:
         return self.faults and self.chance.random() < 0.02
 
     def _carry_out(self) -> None:
-        made = self.coordinator.take()
+        made = self.coordinator.drain()
         if made.commands:
             self._outstanding.append(_Outstanding(encode_commands(made.commands), made))
             reign = self.reigns

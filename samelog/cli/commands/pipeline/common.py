@@ -91,13 +91,13 @@ def session(name: str, master: str | None, conf: dict[str, str]) -> Iterator[Spa
     from samelog.spark.pipelines.session import check_installed, spark_session
 
     check_installed()
-    from samelog.spark.pipelines.running import told
+    from samelog.spark.pipelines.running import spark_errors
 
-    with told(), spark_session(f"samelog {name}", master=master, conf=conf) as spark:
+    with spark_errors(), spark_session(f"samelog {name}", master=master, conf=conf) as spark:
         yield spark
 
 
-def follow(query: StreamingQuery, label: str) -> QueryProgress:
+def wait_for_end(query: StreamingQuery, label: str) -> QueryProgress:
     """Wait for the end of a query, with a sign of life on stderr if that is a terminal."""
     from samelog.spark.pipelines import running
 
@@ -109,7 +109,7 @@ def follow(query: StreamingQuery, label: str) -> QueryProgress:
             advance(found.rows - shown)
             shown = found.rows
 
-        return running.follow(query, show)
+        return running.wait_for_end(query, show)
 
 
 def ensure_topic(path: str, name: str, partitions: int = 1) -> None:

@@ -12,11 +12,11 @@ from samelog.cli.commands.pipeline.common import (
     checkpoint_option,
     client_file_option,
     ensure_topic,
-    follow,
     path_option,
     session,
     spark_options,
     trigger_option,
+    wait_for_end,
 )
 from samelog.cli.output import fail, print_json, talk
 
@@ -76,7 +76,7 @@ def command(
         job = statistics.Flights(config=config, **places)
         ensure_topic(config, job.to)
         query = statistics.start(spark, job, trigger=trigger, checkpoint=checkpoint)
-        done = follow(query, "flights")
+        done = wait_for_end(query, "flights")
         rows = _draw(spark, job, picture)
     result = {
         "batches": done.batches,

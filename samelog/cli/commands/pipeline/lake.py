@@ -10,12 +10,12 @@ import click
 from samelog.cli.commands.pipeline.common import (
     checkpoint_option,
     client_file_option,
-    follow,
     pairs,
     path_option,
     session,
     spark_options,
     trigger_option,
+    wait_for_end,
 )
 from samelog.cli.output import CommandT, print_json, print_table, talk
 from samelog.spark.errors import BadOption
@@ -109,7 +109,7 @@ def lake(
 
         made = _lake(config, path, partition_by, told, name)
         query = pipeline.start(spark, made, trigger=trigger, checkpoint=checkpoint)
-        done = follow(query, "lake")
+        done = wait_for_end(query, "lake")
         at = made.table(spark).snapshot()
     result = {
         "batches": done.batches,

@@ -11,10 +11,10 @@ import click
 from samelog.cli.commands.pipeline.common import (
     client_file_option,
     ensure_topic,
-    follow,
     session,
     spark_options,
     trigger_option,
+    wait_for_end,
 )
 from samelog.cli.output import print_json, talk
 from samelog.spark.errors import BadOption
@@ -99,7 +99,7 @@ def command(
         started = query_topic.start(
             spark, definition, config=config, trigger=trigger, checkpoint=checkpoint
         )
-        done = follow(started, definition.name)
+        done = wait_for_end(started, definition.name)
     if as_json:
         print_json({"topic": definition.topic, "batches": done.batches, "rows": done.rows})
     else:

@@ -326,4 +326,4 @@ class StagePublished(AdminAnswer, frozen=True):
 
 
 class StageDropped(AdminAnswer, frozen=True):
-    """It is given up."""
+    """The stage was given up."""

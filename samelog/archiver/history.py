@@ -179,7 +179,7 @@ class ArchiveHistory:
         return any(log_id in each.former_logs for each in self._machine.state.topics.values())
 
     def answer(self, node: int, message: HistoryAsked) -> None:
-        """A peer lacks something."""
+        """Send a peer the part of the history that it lacks."""
         files: list[ArchivedFile] = []
         if message.partition in self._machine.state.partitions:
             files = self.read(message.partition, message.offset, PAGE_FILES)
@@ -187,7 +187,7 @@ class ArchiveHistory:
         self._cluster.send(node, HistoryTold(message.partition, records))
 
     def answered(self, message: HistoryTold) -> None:
-        """A peer says what it knows."""
+        """Take over the part of the history that a peer has sent."""
         files = decode_records(message.records)
         partition = self._machine.state.partitions.get(message.partition)
         if partition is None or files is None:

@@ -141,7 +141,7 @@ class ClusterView(Protocol):
         """The offset that a consumer group has committed; 0: none."""
 
     def peers(self) -> Sequence[int]:
-        """Whom to ask, the best first."""
+        """The peers to ask, the best first."""
 
     def send(self, number: int, message: HistoryAsked | HistoryTold) -> object:
         """Send a message, if the member is connected."""

@@ -86,14 +86,14 @@ class _Selection:
         self._now_ms = now_ms
 
     def next(self) -> RolledSegment | None:
-        """The segment that would go next; None if none may."""
+        """The next segment that may be archived; None if there is none."""
         if self.count == len(self.facts.sealed):
             return None
         segment = self.facts.sealed[self.count]
         return segment if segment.next_offset <= self.facts.merged else None
 
     def add_next(self, reason: str) -> bool:
-        """Take the next one, unless it is held; whether it goes."""
+        """Add the next segment, unless it is held. Returns whether it was added."""
         segment = self.next()
         if segment is None or self._holds(segment):
             return False
@@ -114,13 +114,13 @@ class _Selection:
         return not (is_old or is_large)
 
     def age(self) -> tuple[int, int]:
-        """What the next one is ordered by."""
+        """The sort key of the next segment, the oldest first."""
         segment = self.next()
         rolled_ms = None if segment is None else segment.rolled_ms
         return -1 if rolled_ms is None else rolled_ms, self.facts.partition
 
     def proposal(self) -> ArchiveProposal:
-        """All that goes."""
+        """The proposal to archive the selected segments."""
         facts, reason = self.facts, "+".join(self.reasons)
         ends = facts.sealed[0].base, facts.sealed[self.count - 1].next_offset
         return ArchiveProposal(facts.partition, facts.name, *ends, self.count, self.freed, reason)
@@ -170,7 +170,7 @@ def _by_time(selection: _Selection, now_ms: int) -> None:
 
 
 def _by_size(selection: _Selection) -> None:
-    """As Kafka does: what is left is not less than the bound."""
+    """As Kafka does, keep at least `size` bytes."""
     size = selection.facts.rules.size
     while size is not None and (segment := selection.next()) is not None:
         if selection.left - segment.size < size or not selection.add_next(SIZE):
@@ -178,7 +178,7 @@ def _by_size(selection: _Selection) -> None:
 
 
 def _oldest(selections: Sequence[_Selection], reason: str, excess: int) -> None:
-    """Take the segment that was rolled first, of any partition, until so many bytes are freed."""
+    """Add the segments that were rolled first, of any partition, until `excess` bytes are freed."""
     queue = [
         (selection.age(), number) for number, selection in enumerate(selections) if selection.next()
     ]

@@ -37,12 +37,12 @@ class Rights:
         """What was asked before about topics; identities ask the same for every request."""
 
     def grant(self, grants: Iterable[Grant]) -> None:
-        """These are the grants from now on."""
+        """Replace the grants."""
         self._grants = tuple(grants)
         self._decided.clear()
 
     def set_peers(self, identities: Iterable[str]) -> None:
-        """These are the members of the cluster from now on."""
+        """Replace the identities of the cluster's members."""
         self._peers = frozenset(identities)
 
     def may_push(self, identity: str, session: str) -> bool:

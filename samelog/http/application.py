@@ -66,7 +66,7 @@ class HttpApplication:
         return application
 
     async def start(self) -> None:
-        """Before connections come."""
+        """Make it ready; called before the first connection."""
         await self._runner.setup()
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class HttpApplication:
                 protocol.request_ends()
 
     def _refusal(self, request: web.Request) -> HttpProblem | None:
-        """Why a request is not looked at."""
+        """Why a request is refused before it is read; None if it is not."""
         if self._is_local and not _is_of_this_host(request.host):
             text = f"this is not {request.host!r}: without TLS, ask by a name of this host"
             return HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
@@ -160,7 +160,7 @@ class HttpApplication:
             raise HttpProblem(HTTPStatus.FORBIDDEN, str(fault)) from fault
 
     def _check_access(self, operation: Operation, identity: str | None) -> None:
-        """Raises HttpProblem."""
+        """Raises HttpProblem if the client may not make this request."""
         who_may = operation.who_may
         if who_may is WhoMayAsk.ANYBODY:
             return

@@ -38,12 +38,12 @@ class HttpConnection(web.RequestHandler):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the first request."""
+        """Start the deadline for the first request."""
         super().connection_made(transport)
         self.request_ends()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Wait no more."""
+        """Stop the deadline."""
         self.request_begins()
         super().connection_lost(exc)
 
@@ -77,7 +77,7 @@ class HttpConnection(web.RequestHandler):
 
 
 class ClosingConnection(asyncio.Protocol):
-    """One connection too many."""
+    """A connection above the limit: it is closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say nothing: there is no room for what would have to be read first."""

@@ -79,7 +79,7 @@ class NodeApi:
 
 
 def _not_leader(node: ServedNode, number: int | None) -> HttpProblem:
-    """Whom to ask instead."""
+    """The answer of a node that does not lead; it names the leader if one is known."""
     member = None if number is None else node.peers.members.all.get(number)
     if member is None or member.number == node.peers.number:
         text = f"{node.member.config.name} does not lead: ask again, nobody does yet"

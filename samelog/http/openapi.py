@@ -40,7 +40,7 @@ PROBLEM: JsonSchema = {
 
 
 def openapi(api: HttpApi) -> dict[str, Any]:
-    """The document."""
+    """The OpenAPI document of a process's routes."""
     schemas = AnswerSchemas()
     paths: dict[str, dict[str, Any]] = {}
     for route in api.routes:

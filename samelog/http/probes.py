@@ -26,7 +26,7 @@ class Alive(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """It can serve."""
+    """The answer of /readyz while the process can serve."""
 
     status: str
 
@@ -40,11 +40,11 @@ class GetReadiness(AdminRequest[Ready], frozen=True):
 
 
 class GetMetrics(AdminRequest[PlainText], frozen=True):
-    """What monitoring reads."""
+    """The metrics, in the Prometheus text format."""
 
 
 class GetDescription(AdminRequest[dict[str, Any]], frozen=True):
-    """What can be asked."""
+    """The OpenAPI document of all routes."""
 
 
 ANYBODY, ANY_IDENTITY = WhoMayAsk.ANYBODY, WhoMayAsk.ANY_IDENTITY

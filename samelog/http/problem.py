@@ -29,13 +29,13 @@ class HttpProblem(Exception):
 
 
 def problem_of(code: FaultCode, message: str, remedy: str = "", **members: str) -> HttpProblem:
-    """A refusal of the cluster."""
+    """The problem document for a refusal of the cluster."""
     status = STATUS_OF.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
     return HttpProblem(status, message, code=code.name.lower(), remedy=remedy, **members)
 
 
 def problem_response(problem: HttpProblem) -> web.Response:
-    """What the client gets."""
+    """The HTTP response for a problem."""
     status = problem.status
     body = {"type": "about:blank", "title": status.phrase, "status": int(status)}
     known = json.dumps({**body, "detail": problem.detail, **problem.members}, ensure_ascii=False)

@@ -35,7 +35,7 @@ class Route:
 
 
 class HttpApi(Protocol):
-    """What a process answers."""
+    """The routes of a process, and who may use them."""
 
     title: str
     cluster: str

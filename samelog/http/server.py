@@ -64,7 +64,7 @@ class HttpServer:
         self.address = Address(address.host, int(self._listener.sockets[0].getsockname()[1]))
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop listening, and end every connection."""
         if self._watch is not None:
             self._watch.close()
         if self._listener is not None:

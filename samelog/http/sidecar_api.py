@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class GetShipping(AdminRequest[views.Shipping], frozen=True):
-    """How shipping goes."""
+    """The state of shipping."""
 
 
 class GetCopying(AdminRequest[views.Copying], frozen=True):
-    """How copying goes."""
+    """The state of copying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SidecarApi:
         return True
 
     def may_change(self, identity: str) -> bool:
-        """Nothing can be changed."""
+        """Nobody: a sidecar has no request that changes anything."""
         return False
 
 

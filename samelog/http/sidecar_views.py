@@ -65,7 +65,7 @@ class Shipping(NamedTuple):
 
 
 def shipping(sidecar: PublisherSidecar, fault: str, config_problem: str) -> Shipping:
-    """What is shipped."""
+    """The status of a publisher sidecar."""
     sessions = tuple(_session(path, each) for path, each in sidecar.clients.items())
     return Shipping(fault, config_problem, dict(sidecar.faults), sessions)
 
@@ -126,7 +126,7 @@ class Copying(NamedTuple):
 
 
 def copying(sidecar: SubscriberSidecar, config_problem: str) -> Copying:
-    """What is copied."""
+    """The status of a subscriber sidecar."""
     copies = tuple(map(_copy, sidecar.copies.values()))
     status, fault = sidecar.status, sidecar.fault
     if status is None:

@@ -50,21 +50,21 @@ class WatchedLog(Protocol):
 
     @property
     def log(self) -> MergedReader:
-        """What is there."""
+        """The partition's merged log."""
 
     @property
     def fault(self) -> RequestRefused | None:
-        """Why it can not be read any more."""
+        """Why the log cannot be read any more; None if it can."""
 
     def add_listener(self, listener: StreamListener) -> None:
         """Tell `listener` when the log grew, or `fault` is set."""
 
     def remove_listener(self, listener: StreamListener) -> None:
-        """Tell it no more."""
+        """Stop telling `listener`."""
 
 
 class BatchLog(Protocol):
-    """Where clients' batches go."""
+    """Appends the batches of Kafka clients."""
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""

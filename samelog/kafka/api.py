@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class KafkaResponse(Protocol):
-    """What a handler answers with."""
+    """What a handler returns: a response that can be encoded."""
 
     def record_bytes(self) -> int:
         """How many bytes of records it has; called once, when it is its turn to be sent."""

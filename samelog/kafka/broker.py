@@ -38,7 +38,7 @@ ANSWER_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """What of a node serves its Kafka clients."""
+    """The parts of a node that serve its Kafka clients."""
 
     member: MemberParts
     logs: LogParts

@@ -89,7 +89,7 @@ class ProducerLog:
         self._intake.watch_verdicts(self)
 
     def close(self) -> None:
-        """Nobody waits any more; may be called without `start`."""
+        """Stop; nobody waits for an answer any more. May be called without `start`."""
         self._intake.unwatch_verdicts(self)
 
     # --- opening ----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class AppendKeywords(TypedDict, total=False):
 
 
 class _WouldBlock(PublisherError):
-    """There is no room, and the event loop must not wait for it."""
+    """There is no room in the budget, and the event loop must not wait for it."""
 
 
 class _LoopsPublisher(Publisher):

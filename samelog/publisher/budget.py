@@ -36,7 +36,7 @@ class DiskBudget:
         self._promised = limit_bytes  # nothing is promised before the first recount
 
     def reserve(self, needed: int, wanted: int) -> int:
-        """Promise at least `needed` bytes, up to `wanted`; 0: there is no room."""
+        """Reserve at least `needed` bytes, up to `wanted`; 0 if there is no room."""
         room = self.limit_bytes - self._promised
         if needed > room:
             return 0
@@ -45,7 +45,7 @@ class DiskBudget:
         return taken
 
     def recount(self, used: int) -> None:
-        """Forget all promises: `used` bytes are on disk."""
+        """Replace all reservations: `used` bytes are on disk."""
         self._promised = used
 
 

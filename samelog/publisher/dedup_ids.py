@@ -96,7 +96,7 @@ def stretches(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def sequence_of(number: int) -> int:
-    """What a batch header carries of a number."""
+    """The `baseSequence` of a batch header for a dedup id."""
     return number % DEDUP_SEQUENCES
 
 

@@ -183,13 +183,13 @@ class PublisherSidecar:
         log.info("shipping %s", path)
 
     def apply_config(self, config: ClientConfig) -> None:
-        """Ship to these nodes from now on."""
+        """Use another configuration from now on."""
         self._config = config
         for client in self.clients.values():
             client.follow(config)
 
     async def stop(self) -> None:
-        """Ship no more."""
+        """Stop shipping."""
         if self._watch is not None:
             self._watch.close()
         if self._task is not None:

@@ -26,5 +26,5 @@ class Backoff:
         return ceiling_s * (0.5 + 0.5 * self._random.random())
 
     def reset(self) -> None:
-        """It worked: the next failure starts from the shortest delay."""
+        """Note a success: the next failure starts from the shortest delay."""
         self._ceiling_s = self._base_s

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the package knows of time."""
+    """Where the rest of the package gets the time."""
 
     def now(self) -> float:
         """Monotonic seconds from an arbitrary start."""
@@ -46,7 +46,7 @@ class ManualClock:
         return self._wall_ms
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Raises ValueError if it would go backwards."""
+        """Move the time forward. Raises ValueError if it would go backwards."""
         if seconds < 0:
             raise ValueError(f"time cannot go back by {-seconds} s")
         self._now += seconds

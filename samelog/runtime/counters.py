@@ -56,7 +56,7 @@ class Meter:
         """Of the last whole window."""
 
     def add(self, amount: int, now: float) -> None:
-        """So much came now."""
+        """Count an amount at this moment."""
         if now - self._began >= WINDOW_S:
             self._turn(now)
         self.total += amount

@@ -132,7 +132,7 @@ class ConfigFollower:
             document = await self._read_once(document)
 
     async def _read_once(self, known: ConfigDocument) -> ConfigDocument:
-        """What counts now."""
+        """Read the newest configuration. Returns the document that is in force."""
         try:
             return await self._read_newest(known)
         except (ConfigError, OSError) as error:  # a file may go while it is looked at

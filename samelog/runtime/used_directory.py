@@ -74,7 +74,7 @@ class UsedDirectory:
 
     @property
     def fault(self) -> str:
-        """What is wrong with it; empty: nothing."""
+        """Why the directory cannot be used; empty if it can."""
         return "" if self.trouble is None else f"the directory {self.path}: {self.trouble.value}"
 
     @property
@@ -83,14 +83,14 @@ class UsedDirectory:
         return self.trouble not in (Trouble.GONE, Trouble.REPLACED)
 
     def is_unchanged(self) -> bool:
-        """Whether what is at the path now is what was there when it was looked at last."""
+        """Whether the path still names the directory that `check` saw last."""
         try:
             return self.is_there and self._fs.identity(self.path) == self._identity
         except LogFormatError:
             return False
 
     def check(self) -> bool:
-        """See how it is now; whether that is news."""
+        """Find out the state of the directory. Returns whether it has changed."""
         before, self.trouble = self.trouble, self._find()
         if self.trouble is before:
             return False

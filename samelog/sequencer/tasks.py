@@ -18,7 +18,7 @@ class Tasks:
         self._failed: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """From now on errors count."""
+        """Report errors of tasks from now on."""
         self._failed = asyncio.get_running_loop().create_future()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -45,7 +45,7 @@ class Tasks:
             await self._failed
 
     async def cancel(self) -> None:
-        """End them all."""
+        """Cancel all tasks."""
         running = list(self._running)
         for task in running:
             task.cancel()

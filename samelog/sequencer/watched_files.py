@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class WatchedFiles:
-    """What one node watches, until closed."""
+    """Watches the certificates and the policy file of one node until closed."""
 
     def __init__(
         self, host: Host, files: TlsFiles, tls: ReloadingContext, policy: PolicyFile
@@ -32,8 +32,8 @@ class WatchedFiles:
             self._watches.append(host.watch((policy.path,), policy.load))
 
     def reload_certificates(self) -> None:
-        """Take changed certificates over for new connections; to be called now and then, too: what
-        hinders may pass without a change of the files.
+        """Load changed certificates for new connections. Called now and then, too, because an error
+        may pass without a change of the files.
         """
         try:
             if self._tls.reload_if_changed():
@@ -42,6 +42,6 @@ class WatchedFiles:
             log_event(log, logging.ERROR, "certificates unusable, kept the old", error=fault)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for watch in self._watches:
             watch.close()

@@ -28,7 +28,7 @@ class Lag:
 
     @property
     def total(self) -> int:
-        """Of all partitions."""
+        """The lag of all partitions together."""
         return sum(self.partitions.values())
 
 
@@ -39,10 +39,10 @@ class LagListener(StreamingQueryListener):
         self._on_lag = on_lag
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing: no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """A micro-batch is done."""
+        """Report the lag after a micro-batch."""
         progress = event.progress
         for source in progress.sources:
             lag = lag_between(source.endOffset, source.latestOffset)
@@ -50,10 +50,10 @@ class LagListener(StreamingQueryListener):
                 self._on_lag(Lag(progress.name or str(progress.id), progress.batchId, lag))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """The lag is what it was."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """There will be no more."""
+        """Do nothing."""
 
 
 def lag_between(end: str | None, latest: str | None) -> Mapping[PartitionName, int] | None:

@@ -215,7 +215,7 @@ class Copier:
         return explain(copies, status, self._follower.problem)
 
     def stop(self) -> None:
-        """Copy no more."""
+        """Stop copying."""
         self._thread.run(self._end())
         self._thread.run(self._syncer.close())
         self._thread.stop()

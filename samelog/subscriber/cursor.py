@@ -63,7 +63,7 @@ class Cursor:
         self.position = self.done = offset
 
     def leave(self) -> None:
-        """Nothing more of it is handed out."""
+        """Hand out no more records, and close the reader."""
         self._drop_chunk()
         self.reader.close()
 
@@ -113,7 +113,7 @@ class Cursor:
         return self.stop is None or chunk.next_offset <= self.stop
 
     def next_records(self, count: int) -> list[kernels.Record]:
-        """Up to `count` records of the chunk."""
+        """Up to `count` records of the chunk; the position moves behind them."""
         taken = list(islice(self.records(), count))
         if taken:
             self.position = taken[-1].offset + 1

@@ -49,35 +49,35 @@ class Keeper(Protocol):
         """Wait until they do. Raises NotCaughtUp, and as `check`."""
 
     def stop(self) -> None:
-        """Keep them no more."""
+        """Stop keeping the copies."""
 
 
 class NoKeeper:
-    """Somebody else keeps the files; they are all that is known."""
+    """Leaves the copies to another process: the files are all that is known."""
 
     is_local = True
 
     def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
-        """What is there is all there is."""
+        """The files that are there are the whole copy."""
         return KeptCopy(held, held)
 
     def has_all(self, topic: str, known: frozenset[int]) -> bool:
-        """What is there is all there is."""
+        """True: the partitions that are there are all that are known."""
         return True
 
     def check(self) -> None:
-        """Nothing is known to stand in the way."""
+        """Do nothing: no fault is known."""
 
     def begin_anew(self, topic: str, partition: int) -> str:
-        """Whoever keeps the copies has done it."""
+        """Do nothing: the process that keeps the copies begins them anew."""
         return ""
 
     def is_caught_up(self) -> bool:
-        """There is nothing to catch up with."""
+        """True: the cluster's end is not known."""
         return True
 
     def wait_caught_up(self, timeout_s: float | None) -> None:
-        """There is nothing to wait for."""
+        """Return at once: the cluster's end is not known."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: no copying was started."""

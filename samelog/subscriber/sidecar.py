@@ -82,13 +82,13 @@ class SubscriberSidecar:
 
     @property
     def fault(self) -> str:
-        """Why nothing can be copied; empty: it can, as far as this host is concerned."""
+        """Why nothing can be copied; empty if this host hinders nothing."""
         status = self.status
         disk = None if status is None or status.node else status.disk_fault
         return self.directory.fault or self._fault or str(disk or "")
 
     def apply_config(self, config: ClientConfig, topics: tuple[str, ...]) -> None:
-        """Ask these nodes, and copy these topics, from now on."""
+        """Use another configuration, and copy these topics, from now on."""
         self._config, self.topics = config, topics
         if self.client is not None:
             self.client.follow(config, topics)
@@ -113,7 +113,7 @@ class SubscriberSidecar:
             await self.check_directory()
 
     async def check_directory(self) -> None:
-        """Let go of a directory that is away, and take up one that is back."""
+        """Close a directory that has disappeared, and open one that is back."""
         self.directory.check()
         if self.client is not None:
             self._known |= {(*copy.name, copy.log.topic_id) for copy in self._copying()}
@@ -179,7 +179,7 @@ class SubscriberSidecar:
         self.client.start()
 
     async def _close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         client, syncer = self.client, self._syncer
         self.client = self._syncer = None
         if client is not None:

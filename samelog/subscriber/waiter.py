@@ -62,7 +62,7 @@ class Waiter:
         return path in self._watched
 
     def forget(self, path: str) -> None:
-        """Watch a path no more."""
+        """Stop watching a path."""
         watch = self._watched.pop(path, None)
         if watch is not None:
             try:
@@ -84,7 +84,7 @@ class Waiter:
         return bool(happened)
 
     def wake(self) -> None:
-        """Have `wait` return."""
+        """Make `wait` return."""
         with self._lock:
             if not self._is_closed:
                 try:

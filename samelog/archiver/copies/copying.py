@@ -169,7 +169,7 @@ class _Hashed:
 
     @property
     def file(self) -> CopiedFile:
-        """What was written."""
+        """Size and SHA-256 of what was written."""
         return CopiedFile(self._size, self._digest.hexdigest())
 
     def write(self, data: Any) -> int:
@@ -186,15 +186,15 @@ class _Hashed:
         return self._size
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: nothing is buffered."""
 
     def commit(self) -> None:
-        """Let the file be there."""
+        """Give the file its name."""
         self._upload.commit()
         self._is_over = True
 
     def abort(self) -> None:
-        """Leave nothing behind, unless it is there already."""
+        """Remove what was written, unless it was committed."""
         if not self._is_over:
             self._is_over = True
             self._upload.abort()

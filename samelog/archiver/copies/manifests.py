@@ -75,7 +75,7 @@ class CopiedLog(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """Of all copies of the topic."""
+        """The directory of all copies of the topic's log."""
         return f"{self.cluster}/{self.topic}/{self.topic_id}"
 
     def file(self, kind: str, base: int) -> str:

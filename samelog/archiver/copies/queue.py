@@ -93,7 +93,7 @@ class CopyQueue:
         return "; ".join(each.why for each in self._failed.values())
 
     def state(self, target: str) -> CopyProgress:
-        """For an operator."""
+        """The state of copying, for an operator."""
         job, why, counts = self._current, self.trouble, (self._copied, len(self._waiting))
         if job is None:
             return CopyProgress(target, *counts, problem=why[:TEXT_CHARACTERS])

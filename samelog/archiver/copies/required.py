@@ -102,6 +102,6 @@ class RequiredCopies:
         return f"copies before archiving: {found.file}, {percent} %; {found.waiting} wait"
 
     def state(self) -> CopyProgress:
-        """For an operator."""
+        """The state of copying, for an operator."""
         found = self.queue.state(self.target or "")
         return replace(found, problem=self.trouble[:500])

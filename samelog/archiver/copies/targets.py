@@ -29,10 +29,10 @@ class Upload(Protocol):
     """A file being written at a target: it is there after `commit`, and not after `abort`."""
 
     def write(self, data: Any) -> int:
-        """Add bytes; how many."""
+        """Add bytes. Returns how many."""
 
     def commit(self) -> None:
-        """Let the file be there, durably."""
+        """Give the file its name, durably."""
 
     def abort(self) -> None:
         """Leave nothing behind, as far as the target lets it."""
@@ -42,7 +42,7 @@ class Target(Protocol):
     """Where copies are. Names are relative, with slashes. Every method raises CopyFault."""
 
     def create(self, name: str) -> Upload:
-        """Begin a file, which takes the place of one of this name."""
+        """Begin a file, which replaces one of this name."""
 
     def open(self, name: str) -> Any:
         """A file for reading, at any place; None if there is none."""

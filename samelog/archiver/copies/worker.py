@@ -59,7 +59,7 @@ class CopyWorker:
         self._done = 0
 
     def do(self, job: CopyJob) -> WorkerMessage:
-        """What becomes of a job."""
+        """Do a job. Returns the message that says how it went."""
         self._done = 0
         try:
             target = self._targets.get(job.url)
@@ -78,7 +78,7 @@ class CopyWorker:
 
 
 def say(what: WorkerMessage) -> None:
-    """Tell the node."""
+    """Send a message to the node."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -248,7 +248,7 @@ def _side(
 
 
 def _apply_config(config: ClientConfig, apply: Callable[[ClientConfig], None]) -> None:
-    """It has changed."""
+    """Apply a changed configuration."""
     start_log(config.log_level)
     apply(config)
 

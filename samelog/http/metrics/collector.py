@@ -48,15 +48,15 @@ class Metrics:
         self._one_at_a_time = asyncio.Lock()
 
     def collect(self) -> Iterable[Family]:
-        """For the registry."""
+        """The families gathered last; called by the registry."""
         return self._families
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: names are in the table, and nothing is gathered to find them."""
+        """Nothing: the table has all names, so nothing is gathered to find them."""
         return ()
 
     async def text(self) -> str:
-        """All metrics as they are now."""
+        """All metrics as they are now, in the Prometheus text format."""
         async with self._one_at_a_time:
             self._families = await self._gather()
             return await asyncio.to_thread(lambda: generate_latest(self._registry).decode())

@@ -30,7 +30,7 @@ def tls_files_of(
 
 
 class Certificates:
-    """When certificates expire, and whether the files could be taken as they are now."""
+    """When certificates expire, and whether their files can be used."""
 
     def __init__(self, files: Mapping[str, TlsFiles], identity: str | None = None) -> None:
         """`identity`: what the process's own certificate has to be for."""
@@ -42,7 +42,7 @@ class Certificates:
         """Name -> signatures, whether they can be used."""
 
     def samples(self) -> Iterator[Sample]:
-        """A certificate that cannot be read has no time."""
+        """Expiry and usability; a certificate that cannot be read has no expiry."""
         paths = {name: files.cert for name, files in self._files.items()}
         paths["authority"] = self._files[OWN].ca
         for name, path in paths.items():
@@ -60,7 +60,7 @@ class Certificates:
         return self._tried[name][1]
 
     def _try(self, name: str, files: TlsFiles) -> bool:
-        """A listener may do without an authority."""
+        """Whether the files can be used; a listener needs no authority."""
         try:
             if name == OWN:
                 ReloadingContext(files, own=self._identity)
@@ -93,12 +93,12 @@ def earliest_expiry(pem: bytes) -> float:
 
 
 def build() -> Iterator[Sample]:
-    """The version."""
+    """The version of samelog."""
     yield "samelog_build_info", (samelog.__version__,), 1
 
 
 def disk(directory: str) -> Iterator[Sample]:
-    """Of the file system that a directory is on."""
+    """Space of the file system that has the directory."""
     try:
         usage = shutil.disk_usage(directory)
     except OSError:
@@ -108,7 +108,7 @@ def disk(directory: str) -> Iterator[Sample]:
 
 
 def kafka(tallies: Mapping[str, ListenerTally]) -> Iterator[Sample]:
-    """What went through Kafka listeners."""
+    """Counters of the Kafka listeners."""
     for name, tally in tallies.items():
         yield "samelog_kafka_connections", (name,), tally.connections
         yield "samelog_kafka_refused_connections_total", (name,), tally.refused
@@ -119,15 +119,15 @@ def kafka(tallies: Mapping[str, ListenerTally]) -> Iterator[Sample]:
 
 
 def config_refused(problem: Callable[[], str]) -> Iterator[Sample]:
-    """Why the newest configuration does not count; empty if it does."""
+    """Whether the newest configuration is refused. `problem`: why; empty if it is not."""
     yield "samelog_config_refused", (), bool(problem())
 
 
 def ready(not_ready: Callable[[], str]) -> Iterator[Sample]:
-    """What /readyz says."""
+    """Whether /readyz answers that the process can serve."""
     yield "samelog_ready", (), not not_ready()
 
 
 def loop_delay(histogram: Histogram) -> Iterator[Sample]:
-    """Of the event loop."""
+    """Delays of the event loop's timers."""
     yield "samelog_event_loop_delay_seconds", (), histogram

@@ -57,7 +57,7 @@ def sidecar_metrics(
 
 
 def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
-    """What is shipped."""
+    """Samples of a publisher sidecar."""
     clients = sidecar.clients
     yield "samelog_sidecar_directory_faulty", (), bool(sidecar.directory.fault)
     yield "samelog_sidecar_sessions_not_shipped", (), len(sidecar.faults)
@@ -87,7 +87,7 @@ def _size(directory: str) -> int:
 
 
 def copying(sidecar: SubscriberSidecar) -> Iterator[Sample]:
-    """What is copied."""
+    """Samples of a subscriber sidecar."""
     status = sidecar.status
     yield "samelog_sidecar_directory_faulty", (), bool(sidecar.fault)
     yield "samelog_sidecar_connected", (), status is not None and bool(status.node)

@@ -15,7 +15,7 @@ _ROW = re.compile(r"(\w+) (\w+)(?:\{([\w,]+)\})?: (.+)")
 
 
 class MetricKind(Enum):
-    """As Prometheus has them."""
+    """The kinds of metric that Prometheus has."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -182,5 +182,5 @@ gauge samelog_sidecar_copy_stopped{topic,partition}: 1: the copy has stopped; /s
 
 
 def by_name(*groups: Iterable[Metric]) -> dict[str, Metric]:
-    """Some of the metrics."""
+    """The metrics of these groups by their names."""
     return {metric.name: metric for group in groups for metric in group}

@@ -35,7 +35,7 @@ class Memory(Generic[HolderT]):
         return 0 if self.is_short else max(0, self._limit - self.total)
 
     def hold(self, holder: HolderT, size: int) -> None:
-        """What a holder has now; 0 forgets it."""
+        """Set how many bytes a holder has now; 0 forgets the holder."""
         self.total += size - self._held.pop(holder, 0)
         if size:
             self._held[holder] = size
@@ -52,5 +52,5 @@ class Memory(Generic[HolderT]):
         return stays
 
     def largest(self) -> HolderT | None:
-        """Who holds most."""
+        """The holder with the most bytes."""
         return max(self._held, key=self._held.__getitem__, default=None)

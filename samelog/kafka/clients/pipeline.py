@@ -134,7 +134,7 @@ class RequestPipeline:
                 self._output.extend(done.buffers)
 
     def take_output(self, now: float) -> list[ByteBuffer]:
-        """What is to be written now."""
+        """The bytes that are to be written now."""
         output, self._output = self._output, []
         if output:
             self._answer_bytes -= sum(map(len, output))

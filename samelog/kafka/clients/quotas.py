@@ -30,7 +30,7 @@ class _Rate:
     at: float
 
     def charge(self, amount: int, now: float) -> float:
-        """Seconds until this is paid for."""
+        """Use `amount`. Returns the seconds until the rate allows it."""
         if not self.per_s:
             return 0.0
         gained = max(0.0, now - self.at) * self.per_s
@@ -39,20 +39,20 @@ class _Rate:
 
 
 class Allowance:
-    """What one identity has used."""
+    """What one identity has used of its quota."""
 
     def __init__(self, quota: ClientQuota, now: float) -> None:
         rates = (quota.producer_byte_rate, quota.consumer_byte_rate, quota.request_rate)
         self._written, self._read, self._requests = (_Rate(rate, rate, now) for rate in rates)
 
     def change(self, quota: ClientQuota) -> None:
-        """Other rates from now on; what is owed stays owed."""
+        """Apply other rates from now on. What an identity has used too much still counts."""
         self._written.per_s = quota.producer_byte_rate
         self._read.per_s = quota.consumer_byte_rate
         self._requests.per_s = quota.request_rate
 
     def charge(self, now: float, *, written: int = 0, read: int = 0) -> float:
-        """Count a request and its bytes: seconds for which nothing more is to be taken."""
+        """Count a request and its bytes. Returns for how many seconds to read nothing more."""
         pause = max(
             self._requests.charge(1, now),
             self._written.charge(written, now) if written else 0.0,
@@ -62,7 +62,7 @@ class Allowance:
 
 
 class Allowances:
-    """All identities, each by the first quota that names it."""
+    """The allowances of all identities, each under the first quota that names it."""
 
     def __init__(self, quotas: Sequence[ClientQuota]) -> None:
         self.quotas = tuple(quotas)
@@ -70,7 +70,7 @@ class Allowances:
         self._known: OrderedDict[str, Allowance] = OrderedDict()
 
     def change(self, quotas: Sequence[ClientQuota]) -> None:
-        """These count from now on, for who is connected already too."""
+        """Apply other quotas from now on, to identities that are already connected, too."""
         self.quotas = tuple(quotas)
         for identity, allowance in self._known.items():
             allowance.change(self._quota(identity) or ClientQuota(identity=identity))

@@ -31,7 +31,7 @@ TopicKey = str | bytes
 
 
 class FetchPartition(msgspec.Struct, frozen=True):
-    """What is wanted of one partition."""
+    """What a fetch asks of one partition."""
 
     partition: int
     epoch: int
@@ -41,7 +41,7 @@ class FetchPartition(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """What is wanted, and for how long it may take."""
+    """A decoded Fetch request."""
 
     max_wait_ms: int
     min_bytes: int
@@ -159,7 +159,7 @@ def _read_key(reader: MessageReader, version: int) -> TopicKey:
 
 
 def _read_forgotten(reader: MessageReader, version: int) -> list[tuple[TopicKey, list[int]]]:
-    """What a fetch session is to forget."""
+    """The partitions that a fetch session shall forget."""
     topics: list[tuple[TopicKey, list[int]]] = []
     for _ in range(reader.count()):
         key = _read_key(reader, version)

@@ -23,7 +23,7 @@ API_VERSIONS_KEY = 18
 
 
 class RequestHeader(msgspec.Struct, frozen=True):
-    """What a request says of itself."""
+    """The header of a request."""
 
     key: int
     version: int

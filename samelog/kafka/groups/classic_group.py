@@ -162,7 +162,7 @@ class ClassicGroup:
             self.static[record.instance_id] = record.member_id
 
     def remove(self, member_id: str) -> GroupMember:
-        """Let a member go."""
+        """Remove a member."""
         member = self.members.pop(member_id)
         self.unsynced.discard(member_id)
         if member.record.instance_id is not None:

@@ -47,7 +47,7 @@ class ConsumerGroup:
 
     @property
     def protocol_type(self) -> str:
-        """All members are consumers."""
+        """Always "consumer"."""
         return "consumer"
 
     @property
@@ -57,7 +57,7 @@ class ConsumerGroup:
 
     @property
     def is_waiting(self) -> bool:
-        """Nobody ever waits to become a member."""
+        """False: in this protocol no client waits to become a member."""
         return False
 
     @property

@@ -73,7 +73,7 @@ class GroupCoordinator:
         return self._limits.offsets_retention_check_interval_ms / 1000
 
     def drain(self) -> Round:
-        """What is to be proposed, and answered once it is committed."""
+        """The commands to propose, and the answers to send once they are committed."""
         return self._outbox.drain()
 
     def next_deadline(self) -> float:
@@ -83,7 +83,7 @@ class GroupCoordinator:
     # --- time -------------------------------------------------------------------------------------
 
     def tick(self, now: float, wall_ms: int) -> None:
-        """Let time pass."""
+        """Handle deadlines that have passed."""
         self._outbox.at(now, wall_ms)
         short: dict[str, ClassicGroup] = {}
         while (due := self._outbox.timers.due(now)) is not None:

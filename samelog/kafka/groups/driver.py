@@ -59,7 +59,7 @@ class GroupDriver:
         self._is_scheduled = False
 
     def start(self) -> None:
-        """Let time pass for the groups."""
+        """Begin to handle the deadlines of groups."""
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def close(self) -> None:

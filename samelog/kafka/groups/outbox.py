@@ -26,7 +26,7 @@ Requester = object
 
 @dataclass(slots=True, eq=False)
 class Round:
-    """What came out of one or more requests."""
+    """The commands and answers of one or more requests."""
 
     commands: list[GroupCommand] = field(default_factory=list)
     answers: list[tuple[Requester, AnyAnswer]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Timers:
             heapq.heappush(self._heap, (at, key))
 
     def cancel(self, group: str, name: str) -> None:
-        """Let a deadline pass unnoticed."""
+        """Remove a deadline."""
         self._at.pop((group, name), None)
 
     def runs(self, group: str, name: str) -> bool:

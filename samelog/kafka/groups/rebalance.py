@@ -52,7 +52,7 @@ class Rebalance:
         self.keep_alive(group, member)
 
     def drop(self, group: ClassicGroup, member_id: str, error: ErrorCode) -> None:
-        """Let a member go, and tell it if it waits."""
+        """Remove a member, and answer it if it waits."""
         member = group.remove(member_id)
         self._outbox.timers.cancel(group.group_id, MEMBER + member_id)
         self.release(member, error)

@@ -29,12 +29,12 @@ class SidecarBroker(AnyBroker):
 
     @property
     def leader(self) -> int | None:
-        """The sidecar."""
+        """The sidecar leads every partition."""
         return NUMBER
 
     @property
     def epoch(self) -> int:
-        """None is known."""
+        """Sidecars know no leader epochs."""
         return NO_EPOCH
 
     def nodes(self) -> Sequence[int]:
@@ -50,17 +50,17 @@ class SidecarBroker(AnyBroker):
         return number == NUMBER
 
     async def catch_up(self) -> None:
-        """What is known here is all that will be told."""
+        """Do nothing: a sidecar never asks the cluster before it answers."""
 
     @property
     def auto_creates(self) -> bool:
-        """The cluster makes topics, when their first records come."""
+        """Never: the cluster creates a topic when its first records arrive."""
         return False
 
     async def create_by_default(self, name: str) -> None:
-        """Never asked for. Raises ApiError."""
+        """A sidecar never creates topics. Raises ApiError."""
         raise ApiError(ErrorCode.policy_violation, "a sidecar makes no topics")
 
     def may_administer(self, client: KafkaClient) -> bool:
-        """Topics are changed at the nodes."""
+        """Nobody: topics are changed at the nodes."""
         return False

@@ -29,7 +29,7 @@ TOPICS_KEPT = 1000
 
 
 class PublisherBroker(SidecarBroker):
-    """See the module."""
+    """What the Kafka APIs see of a publisher sidecar."""
 
     def __init__(
         self, cluster: str, clock: Clock, config: PublisherKafka, batches: SidecarLog
@@ -40,11 +40,11 @@ class PublisherBroker(SidecarBroker):
         self._topic = lru_cache(TOPICS_KEPT)(self._make_topic)
 
     def topics(self) -> Iterator[Topic]:
-        """Those that the configuration names."""
+        """The topics that the configuration names."""
         return (self._topic(name) for name in self._config.partitions)
 
     def topic(self, key: str | UUID) -> Topic | None:
-        """Whatever has a valid name."""
+        """A topic of any valid name; no topic is known by its id."""
         try:
             return None if isinstance(key, UUID) else self._topic(check_topic_name(key))
         except InvalidName:
@@ -55,21 +55,21 @@ class PublisherBroker(SidecarBroker):
         return Topic(NO_ID, name, {}, 0, list(range(count)))
 
     def partition(self, topic: Topic, index: int) -> WatchedLog | None:
-        """There is nothing to read."""
+        """None: a publisher sidecar has no merged logs."""
         return None
 
     def committed(self, topic: Topic, index: int) -> int:
-        """Only the cluster knows."""
+        """0: only the cluster knows what is committed."""
         return 0
 
     def max_message_bytes(self, topic: Topic | None) -> int:
-        """What the configuration says the nodes take."""
+        """The configured limit, which should be what the nodes accept."""
         return self._config.message_max_bytes
 
     def may_read(self, client: KafkaClient, topic: str) -> bool:
-        """There is nothing to read."""
+        """Nobody: a publisher sidecar has no merged logs."""
         return False
 
     def may_write(self, client: KafkaClient, topic: str) -> bool:
-        """Whoever is on this host; the cluster decides by the sidecar's certificate."""
+        """Every client of this host; the cluster checks the sidecar's certificate."""
         return True

@@ -27,7 +27,7 @@ ProducerPartition = tuple[int, str, int]
 
 
 class Sequences:
-    """What idempotent producers wrote last."""
+    """The newest batches of each idempotent producer."""
 
     def __init__(self, limit: int = PRODUCERS_MAX) -> None:
         self._limit = limit

@@ -79,7 +79,7 @@ class SidecarLog:
         return "" if self._fault is None else str(self._fault)
 
     async def open(self, topic: Topic, index: int) -> None:
-        """Nothing is to be done: files are made when they are needed."""
+        """Do nothing: files are made when they are needed."""
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int

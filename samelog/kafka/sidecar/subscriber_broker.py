@@ -42,12 +42,12 @@ class CopyStream(Listening):
 
     @property
     def log(self) -> MergedLog:
-        """What was copied."""
+        """The copied log."""
         return self.copy.log
 
     @property
     def fault(self) -> RequestRefused | None:
-        """Why it does not grow any more."""
+        """Why the copy does not grow any more; None if it does."""
         found = _FAULTS.get(self.copy.state)
         return None if found is None else RequestRefused(*found)
 
@@ -56,18 +56,18 @@ class NothingTaken:
     """Implements any_broker.BatchLog: nobody has the right to write here."""
 
     async def open(self, topic: Topic, index: int) -> None:
-        """Raises ApiError."""
+        """Always raises ApiError: copies are read-only."""
         raise ApiError(ErrorCode.topic_authorization_failed, "copies are only read")
 
     def append(
         self, topic: Topic, index: int, data: memoryview, records: int
     ) -> Future[AppendResult]:
-        """Raises ApiError."""
+        """Always raises ApiError: copies are read-only."""
         raise ApiError(ErrorCode.topic_authorization_failed, "copies are only read")
 
 
 class SubscriberBroker(SidecarBroker):
-    """See the module."""
+    """What the Kafka APIs see of a subscriber sidecar."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class SubscriberBroker(SidecarBroker):
         return 0 if copy is None else max(copy.log.next_offset, copy.cluster_end or 0)
 
     def max_message_bytes(self, topic: Topic | None) -> int:
-        """Nothing is taken."""
+        """0: a subscriber sidecar accepts no batches."""
         return 0
 
     # --- rights -----------------------------------------------------------------------------------

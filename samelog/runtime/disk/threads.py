@@ -30,7 +30,7 @@ class InThread(Protocol):
 
 
 class DiskCall(IntEnum):
-    """What is to be done with a descriptor."""
+    """The system calls that sync a descriptor."""
 
     FDATASYNC = 0
     FSYNC = 1

@@ -58,7 +58,7 @@ class ByteStream(asyncio.Transport):
     # --- called by the protocol ---------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As of any TLS transport."""
+        """The same keys as for any TLS transport."""
         if name == "ssl_object":
             return self._ssl_object
         return self._below.get_extra_info(name, default)
@@ -76,12 +76,12 @@ class ByteStream(asyncio.Transport):
         return self._is_reading and not self.is_closing()
 
     def pause_reading(self) -> None:
-        """Let nothing come for a while."""
+        """Stop giving bytes to the protocol."""
         self._is_reading = False
         self._carrier.pause_reading()
 
     def resume_reading(self) -> None:
-        """Let bytes come again."""
+        """Give bytes to the protocol again."""
         self._is_reading = True
         self._carrier.resume_reading()
 

@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receive()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the socket may read to."""
+        """The buffer into which the socket reads."""
         return self._scratch
 
     def buffer_updated(self, count: int) -> None:

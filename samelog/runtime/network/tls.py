@@ -143,7 +143,7 @@ def identity_of_certificate(der: bytes, *, purpose: ObjectIdentifier) -> Identit
 
 
 class _Signature(NamedTuple):
-    """What tells that a file was replaced."""
+    """Facts about a file that change when it is replaced."""
 
     inode: int
     size_bytes: int
@@ -173,12 +173,12 @@ class ReloadingContext:
 
     @property
     def server(self) -> ssl.SSLContext:
-        """For the next connection accepted."""
+        """The context for connections that are accepted from now on."""
         return self._server
 
     @property
     def client(self) -> ssl.SSLContext:
-        """For the next connection made."""
+        """The context for connections that are made from now on."""
         return self._client
 
     def reload_if_changed(self) -> bool:

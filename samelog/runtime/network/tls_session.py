@@ -31,7 +31,7 @@ class TlsSession:
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
-        """For the peer's certificate, once the handshake is done."""
+        """The TLS object, which has the peer's certificate once the handshake is done."""
         return self._ssl
 
     def handshake(self) -> bool:

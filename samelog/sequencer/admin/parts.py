@@ -14,7 +14,7 @@ class ServedNode(Protocol):
 
     @property
     def member(self) -> MemberParts:
-        """What it has once."""
+        """The parts that a member of the cluster has once."""
 
     @property
     def logs(self) -> LogParts:
@@ -30,7 +30,7 @@ class ServedNode(Protocol):
 
     @property
     def care(self) -> CareParts:
-        """What looks after its files."""
+        """The parts that look after the node's files."""
 
     @property
     def syncers(self) -> Sequence[NodeSyncer]:

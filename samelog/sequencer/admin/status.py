@@ -60,7 +60,7 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
 
 
 def _detail(node: ServedNode) -> str:
-    """What is wrong, and what takes long."""
+    """Sentences on what is wrong or takes long."""
     texts = trouble(node), node.care.archive.copies.progress
     return "; ".join(filter(None, texts))[:TEXT_CHARACTERS]
 

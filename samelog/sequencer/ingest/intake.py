@@ -58,7 +58,7 @@ class VerdictListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
-    """What the configuration says of an intake."""
+    """The configuration of an intake."""
 
     sync_always: bool
     sync_interval_s: float
@@ -372,7 +372,7 @@ class Intake(RunIntake):
                 listener.on_topic_gone(number)
 
     def forget(self, inputs: Sequence[int]) -> None:
-        """These inputs are gone."""
+        """Forget inputs that the state machine has removed."""
         self._dirty.difference_update(inputs)
 
 

@@ -26,7 +26,7 @@ class PeerPulls:
         self._peers: dict[int, PeerPlace] = {}
 
     def set_peers(self, wanted: Mapping[int, PeerPlace]) -> None:
-        """These are the other members now."""
+        """Replace the list of other members."""
         for number in [n for n, peer in self._peers.items() if wanted.get(n) is not peer]:
             self._pulls.pop(number).close()
         for number, peer in wanted.items():
@@ -39,7 +39,7 @@ class PeerPulls:
         return self._pulls.get(number)
 
     def name(self, number: int) -> str:
-        """What a member is called."""
+        """The name of a member."""
         return self._peers[number].name
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ UNMERGED_SHARE = 4
 
 
 class QuotaKeeper:
-    """What each identity has at this node, against what it may have."""
+    """What each identity uses at this node, and its limits."""
 
     def __init__(self, machine: StateMachine, sessions: SessionStore, quotas: Quotas) -> None:
         self._machine = machine
@@ -33,12 +33,14 @@ class QuotaKeeper:
         self._unmerged_limit = quotas.unmerged_bytes
 
     def limit(self, quotas: Quotas) -> None:
-        """These count from now on; a share of the disk, from the next recount."""
+        """Replace the quotas; a share of the disk counts from the next recount on."""
         self._quotas = quotas
         self._unmerged_limit = quotas.unmerged_bytes
 
     def recount(self, disk_bytes: int) -> int:
-        """Count anew what is held and not merged, on a disk of that size; the sum."""
+        """Count the bytes that are held and not merged anew, for a disk of this size. Returns their
+        sum.
+        """
         self._unmerged_limit = self._quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
         self._count()
         return self._unmerged.total()
@@ -50,7 +52,7 @@ class QuotaKeeper:
             self._unmerged[identity] += self._sessions.unmerged_bytes(entry)
 
     def accept(self, session: str, size: int) -> None:
-        """Accept bytes from a publisher. Raises RequestRefused."""
+        """Count bytes of a publisher. Raises RequestRefused if they exceed its quota."""
         identity = self._machine.state.sessions[session].identity
         limit = self._unmerged_limit
         if limit and self._unmerged[identity] + size > limit:

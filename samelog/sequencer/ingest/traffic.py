@@ -22,7 +22,7 @@ class Traffic:
         """Session -> how many."""
 
     def took(self, session: str, size: int, records: int, now: float) -> None:
-        """So many bytes and records of a session were written."""
+        """Count bytes and records of a session that were written."""
         self.total_bytes += size
         self.total_records += records
         self.records[session] += records

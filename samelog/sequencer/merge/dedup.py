@@ -24,7 +24,7 @@ SEQUENCES = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """What dedup needs of a batch header."""
+    """The fields of a batch header that dedup uses."""
 
     records: int
     producer_id: int

@@ -97,7 +97,7 @@ class _Draft(msgspec.Struct):
 
 
 class _Budget(msgspec.Struct):
-    """What one entry may still take."""
+    """How much more may go into one entry."""
 
     bytes: int
     ranges: int

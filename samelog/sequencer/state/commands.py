@@ -26,7 +26,7 @@ from samelog.sequencer.state.setting_commands import SettingCommand
 
 
 class Verdict(IntEnum):
-    """What becomes of a range of session bytes."""
+    """What the leader decides about a range of session bytes."""
 
     TAKE = 0
     DUPLICATE = 1

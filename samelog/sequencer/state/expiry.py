@@ -27,7 +27,7 @@ LIMIT = 1_000
 def due(
     machine: StateMachine, now_ms: int, expiry: Expiry, *, is_released: Callable[[Input], bool]
 ) -> Expire | None:
-    """What may be forgotten now; None: nothing."""
+    """The command that forgets what is idle for too long; None if nothing is."""
     seen_before = now_ms - 1000 * expiry.producers_s
     producers = (
         (producer, seen_ms)

@@ -303,7 +303,7 @@ class StateMachine:
         return command.boot
 
     def _expire(self, command: Expire) -> list[Input]:
-        """The inputs that are gone."""
+        """Forget what an Expire command names. Returns the inputs that are gone."""
         for producer, seen_ms in command.producers:
             if self.state.producers_seen.get(producer) == seen_ms:
                 del self.state.producers_seen[producer]

@@ -29,12 +29,12 @@ RESETS_REMEMBERED = 64
 
 
 def soft_reset(state: State, command: SoftReset) -> bool:
-    """Whether it is news."""
+    """Apply a soft reset. Returns False if it was applied before."""
     return _is_news(state, command.reset_id)
 
 
 def hard_reset(state: State, command: HardReset) -> bool:
-    """Whether it is news."""
+    """Apply a hard reset. Returns False if it was applied before."""
     if not _is_news(state, command.reset_id):
         return False
     state.epoch_base += EPOCH_STEP
@@ -50,7 +50,7 @@ def hard_reset(state: State, command: HardReset) -> bool:
 
 
 def event_of(command: SoftReset | HardReset, topics: int) -> RecordEvent:
-    """What remains to be read of it."""
+    """The event that remains of a reset."""
     if isinstance(command, SoftReset):
         return RecordEvent(command.at_ms, "soft-reset", "Raft's log was begun anew on every node")
     text = f"the logs of {topics} topics were begun anew; the old ones are set aside on every node"

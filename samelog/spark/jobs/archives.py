@@ -41,11 +41,11 @@ class CopiedSegment(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes to read."""
+        """About how many bytes the check reads."""
         return self.manifest.size
 
     def check(self) -> CheckOutcome:
-        """Read it."""
+        """Read and check the copy."""
         manifest = self.manifest
         file = manifest.log.file(SEGMENTS, manifest.first_offset)
         try:

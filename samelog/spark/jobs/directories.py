@@ -112,7 +112,7 @@ def plan_directories(directories: Sequence[str], topics: Sequence[str]) -> Verif
 
 
 def series_of(copy: PartitionCopy) -> Series:
-    """Which copy of which partition."""
+    """Names the copy, the topic and the partition of a directory."""
     return Series(copy.directory, copy.topic, copy.topic_id, copy.partition)
 
 

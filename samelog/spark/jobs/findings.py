@@ -225,15 +225,15 @@ class Check(Protocol):
 
     @property
     def size(self) -> int:
-        """About so many bytes are read."""
+        """About how many bytes the check reads."""
 
     def check(self) -> CheckOutcome:
-        """Do it, on an executor."""
+        """Run the check on an executor."""
 
 
 @dataclass(slots=True)
 class VerifyPlan:
-    """Added to by whoever looks at a place."""
+    """The checks of a job, and the findings so far."""
 
     tasks: list[Check] = field(default_factory=list)
     findings: list[LogFinding] = field(default_factory=list)

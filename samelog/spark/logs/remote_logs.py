@@ -25,7 +25,7 @@ GONE = (FaultCode.UNKNOWN_TOPIC, FaultCode.TOPIC_GONE)
 
 
 class RemoteLogs:
-    """For the driver. Implements catalogue.Logs."""
+    """The logs of a cluster, for the driver. Implements catalogue.Logs."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -47,7 +47,7 @@ class RemoteLogs:
         return self._known
 
     def turn(self) -> None:
-        """Ask another node, and at once."""
+        """Use another node, and ask it at the next call."""
         self._nodes.turn()
         self._next_look_at = float("-inf")
 
@@ -64,7 +64,7 @@ class RemoteLogs:
         return state if known is None else _never_back(known, state)
 
     def _locate(self, topic: str, partitions: Iterable[int]) -> list[MergedStartsAt]:
-        """Nothing: there is no such topic."""
+        """Where these partitions end; empty if there is no such topic."""
         try:
             return self._nodes.locate([Wanted(topic, None, n, Start.LATEST) for n in partitions])
         except PullRefused as error:

@@ -93,14 +93,14 @@ def start(
 
 
 class LakeWriter:
-    """Takes the micro-batches of one query, on the driver."""
+    """Writes the micro-batches of one query, on the driver."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._name = lake.name
         self._table = lake.table(spark)
 
     def write_batch(self, frame: DataFrame, batch: int) -> None:
-        """Add a micro-batch, once. Raises LakeError."""
+        """Add a micro-batch to the lake, once. Raises LakeError."""
         who = query_of(frame, self._name)
         known = self._table.snapshot().batches
         self._refuse_another(known, who)

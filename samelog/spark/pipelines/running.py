@@ -45,7 +45,7 @@ def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
 def wait_for_end(
     query: StreamingQuery, on_progress: Callable[[QueryProgress], None] = lambda progress: None
 ) -> QueryProgress:
-    """Wait for a query's end, or stop it when interrupted. Raises PipelineError if it failed."""
+    """Wait until a query ends, or stop it when interrupted. Raises PipelineError if it failed."""
     seen: dict[int, int] = {}
     try:
         with spark_errors():
@@ -69,7 +69,7 @@ def _report_progress(
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """What Spark raises becomes a PipelineError, with the reason alone."""
+    """Raise what Spark raises as PipelineError, with the reason alone."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -56,7 +56,7 @@ class Logs(Protocol):
         """What was seen is behind what is known otherwise: look elsewhere next time, and anew."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def partitions_of(catalogue: Catalogue) -> dict[PartitionName, OffsetBounds]:

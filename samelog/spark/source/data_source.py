@@ -33,7 +33,7 @@ class SamelogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "samelog"
 
     @cached_property

@@ -32,7 +32,7 @@ class GroupOffsetCommitter:
         self._thread.start()
 
     def tell(self, positions: Offsets) -> None:
-        """These are committed."""
+        """Commit these positions as the offsets of the group."""
         with self._changed:
             self._wanted = positions
             self._changed.notify()

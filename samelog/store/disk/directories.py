@@ -48,12 +48,12 @@ class HeldDirectory:
             return False
 
     def check(self) -> None:
-        """Raise DirectoryGone unless it is."""
+        """Raises DirectoryGone if the directory was moved or removed."""
         if not self.is_in_place():
             raise DirectoryGone(self._path)
 
     def close(self) -> None:
-        """Hold it no more."""
+        """Close the directory."""
         self._file.close()
 
 

@@ -51,22 +51,22 @@ class DirtyFiles:
         return len(self._dirty)
 
     def touch(self, file: File) -> None:
-        """A file was written to."""
+        """Note that a file was written to."""
         self._dirty[file] = None
 
     def touch_directory(self) -> None:
-        """A name was made or changed."""
+        """Note that a name was made or changed."""
         if self._directory is None:
             self._directory = self._fs.open_directory(self._path)
         self._dirty[self._directory] = None
 
     def forget(self, path: str) -> None:
-        """A file is gone."""
+        """Note that a file is gone."""
         for file in [file for file in self._dirty if file.path == path]:
             del self._dirty[file]
 
     def drain(self) -> list[File]:
-        """All of it, to be synced together."""
+        """All files that are not synced, to be synced together."""
         files = list(self._dirty)
         self._dirty.clear()
         return files
@@ -85,12 +85,12 @@ class DirtyFiles:
         self.touch_directory()
 
     def clear(self) -> None:
-        """Nothing is to be synced any more."""
+        """Forget all files: nothing is to be synced any more."""
         self._dirty.clear()
         self._marks = None
 
     def close(self) -> None:
-        """The log is closed."""
+        """Forget all files, and close the directory."""
         self._dirty.clear()
         if self._directory is not None:
             self._directory.close()

@@ -23,7 +23,7 @@ class FileCache:
         self._read: OrderedDict[Hashable, File] = OrderedDict()
 
     def find(self, key: Hashable) -> File | None:
-        """The file, if it is open, for whatever."""
+        """The open file of a key, for reading or writing; None if there is none."""
         file = self._held.get(key)
         if file is None and (file := self._read.get(key)) is not None:
             self._read.move_to_end(key)
@@ -36,7 +36,7 @@ class FileCache:
         return file
 
     def held(self, key: Hashable) -> File | None:
-        """A file that is kept open for writing, if it is."""
+        """The file that is kept open for writing; None if there is none."""
         return self._held.get(key)
 
     def hold(self, key: Hashable, file: File) -> None:
@@ -45,7 +45,7 @@ class FileCache:
         self._held[key] = file
 
     def release(self, key: Hashable) -> None:
-        """A held file is written and synced: keep it only as long as it is read."""
+        """Keep a file that is complete and synced open only as long as it is read."""
         file = self._held.pop(key, None)
         if file is not None:
             self._add(key, file)

@@ -97,7 +97,7 @@ class HistoryFile:
 
     @property
     def file(self) -> File | None:
-        """What there is to be synced."""
+        """The file that is to be synced."""
         return self._file
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class _Writer:
 
 
 class MergedLog(MergedReader):
-    """Opened by `open`; see the module."""
+    """The merged log of one partition; made by `open`."""
 
     def __init__(self, fs: FileSystem, path: str, whose: PartitionFile, *, read_only: bool) -> None:
         super().__init__(fs, path, whose, read_only=read_only)

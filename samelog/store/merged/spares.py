@@ -43,7 +43,7 @@ class _Stretch:
 
 
 class Spares:
-    """What was set aside in one partition's directory."""
+    """The quarantined files in one partition's directory, and the batches in them."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -52,7 +52,7 @@ class Spares:
         self._stretches: list[_Stretch] = []
 
     def read_new(self) -> Iterator[None]:
-        """Read what was set aside since the last time, a piece of it in each step. Raises
+        """Read the files that were quarantined since the last call, a piece in each step. Raises
         DiskFault.
         """
         for name in self._fs.list_directory(self._directory):

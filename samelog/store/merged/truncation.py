@@ -46,7 +46,7 @@ def describe_segment(fs: FileSystem, path: str, size: int) -> tuple[int, bytes]:
 
 
 class SegmentFacts:
-    """The same, piece by piece."""
+    """The facts of a segment, found piece by piece."""
 
     def __init__(self, fs: FileSystem, path: str, size: int) -> None:
         self._fs = fs
@@ -58,7 +58,7 @@ class SegmentFacts:
 
     @property
     def sha256(self) -> bytes:
-        """Of what was read."""
+        """The SHA-256 of the bytes read so far."""
         return self._digest.digest()
 
     def read(self) -> int:

@@ -38,7 +38,7 @@ SAVE_MARKS_EVERY_BYTES = 64 << 20
 
 
 class InputLog(InputReader):
-    """Opened by `open`; see the module."""
+    """The session log of one session partition; made by `open`."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         super().__init__(fs, path)

@@ -59,7 +59,7 @@ class HeldRun:
         return held
 
     def remove(self, roll: int) -> HeldFile:
-        """A file is gone."""
+        """Forget a file that was removed."""
         held = self.files.pop(roll)
         self.newest = next(reversed(self.files.values()), None)
         return held

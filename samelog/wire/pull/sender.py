@@ -92,7 +92,7 @@ class PullSender:
         """Handles that may have caught up since that was told last."""
 
     def position(self, number: int) -> FilePosition:
-        """Up to where a handle was sent."""
+        """The position up to which a handle's bytes were sent."""
         return self._sender.position(number)
 
     # --- opening and ending -------------------------------------------------------------------
@@ -132,7 +132,7 @@ class PullSender:
             self.effects.append(Send(Refused(number, code, message, remedy, earliest)))
 
     def close(self, number: int) -> None:
-        """Send a handle nothing more."""
+        """Stop sending for a handle."""
         self._sender.remove(number)
         self._sent_to.discard(number)
         if self._handles.pop(number, None) is not None:
@@ -194,7 +194,7 @@ class PullSender:
         return handle.log.sealed(wanted)
 
     def sent(self, number: int, size_bytes: int) -> None:
-        """So many bytes were sent."""
+        """Note that bytes were sent."""
         self._sender.sent(number, size_bytes)
         self._sent_to.add(number)
 

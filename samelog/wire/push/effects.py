@@ -96,7 +96,7 @@ class ClusterKnowledge(Protocol):
 
 
 class InputState(Enum):
-    """Of one input."""
+    """The state of one session partition."""
 
     WAITING = auto()
     """To be opened, when it is its turn."""
@@ -111,7 +111,7 @@ class InputState(Enum):
 
 
 class PushPhase(Enum):
-    """Where a push connection is."""
+    """The phase of a push connection."""
 
     GREETING = auto()
     IDLE = auto()

@@ -137,7 +137,7 @@ class RunInputs:
         return kept
 
     def open_new_inputs(self, now: float) -> None:
-        """Take up inputs that are new."""
+        """Open session partitions of the run that are not open yet."""
         run = self._run().run
         for name in self._session.inputs_of(run):
             if name not in self._inputs:
@@ -247,7 +247,7 @@ class RunInputs:
         self._block(shipped, f"{message.code.name}: {message.message}", now)
 
     def gone(self, shipped: ShippedInput, now: float) -> None:
-        """The topic was deleted: let go."""
+        """Stop sending an input: its topic was deleted."""
         self._close_handle(shipped)
         shipped.state, shipped.since = InputState.GONE, now
         self._effects.append(InputIsGone(self._run().run, shipped.name))

@@ -98,7 +98,7 @@ def session(name: str, master: str | None, conf: dict[str, str]) -> Iterator[Spa
 
 
 def wait_for_end(query: StreamingQuery, label: str) -> QueryProgress:
-    """Wait for the end of a query, with a sign of life on stderr if that is a terminal."""
+    """Wait until a query ends; show its progress on stderr if that is a terminal."""
     from samelog.spark.pipelines import running
 
     shown = 0

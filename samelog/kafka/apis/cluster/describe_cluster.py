@@ -24,7 +24,7 @@ class DescribeClusterResponseBroker(Entity, frozen=True):
 
 
 class DescribeClusterResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     cluster_id: str
     error_code: ErrorCode = ErrorCode.none
@@ -36,7 +36,7 @@ class DescribeClusterResponse(ResponseBody, frozen=True):
 
 
 def handle(call: AnyCall, request: Any) -> DescribeClusterResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     broker, listener = call.broker, call.client.listener
     kind = getattr(request, "endpoint_type", BROKERS)
     if kind != BROKERS:

@@ -66,7 +66,7 @@ class MetadataResponseTopic(Entity, frozen=True):
 
 
 class MetadataResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     brokers: Sequence[MetadataResponseBroker]
     cluster_id: str
@@ -76,7 +76,7 @@ class MetadataResponse(ResponseBody, frozen=True):
 
 
 async def handle(call: AnyCall, request: Any) -> MetadataResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     broker, listener = call.broker, call.client.listener
     topics = await _topics(call, request)
     wanted = getattr(request, "include_cluster_authorized_operations", False)

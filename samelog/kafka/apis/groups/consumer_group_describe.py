@@ -61,13 +61,13 @@ class ConsumerGroupDescribeResponseGroup(Entity, frozen=True):
 
 
 class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     groups: Sequence[ConsumerGroupDescribeResponseGroup]
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     names = list(request.group_ids)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 

@@ -36,7 +36,7 @@ class ConsumerGroupHeartbeatResponseAssignment(Entity, frozen=True):
 
 
 class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     error_message: str | None
@@ -49,7 +49,7 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
 
     def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(

@@ -20,13 +20,13 @@ class DeleteGroupsResponseResult(Entity, frozen=True):
 
 
 class DeleteGroupsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     results: Sequence[DeleteGroupsResponseResult]
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     names = list(request.groups_names)
 
     def make(errors: Sequence[ErrorCode]) -> DeleteGroupsResponse:

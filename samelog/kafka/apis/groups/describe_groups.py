@@ -36,13 +36,13 @@ class DescribeGroupsResponseGroup(Entity, frozen=True):
 
 
 class DescribeGroupsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     groups: Sequence[DescribeGroupsResponseGroup]
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     names = list(request.groups)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 

@@ -42,13 +42,13 @@ class FindCoordinatorResponse(ResponseBody, frozen=True):
 
 
 def handle(call: NodeCall, request: Any) -> FindCoordinatorResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     kind = getattr(request, "key_type", GROUP)
     return response_of([_find(call, kind, key) for key in keys_of(call, request)])
 
 
 def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
-    """What is asked about."""
+    """The group ids, or transactional ids, that a request asks about."""
     return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
 
 

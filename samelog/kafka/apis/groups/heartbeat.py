@@ -13,13 +13,13 @@ from samelog.kafka.groups.requests import Caller
 
 
 class HeartbeatResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
     caller = Caller(group, request.member_id, instance_id, request.generation_id)
     return ask_coordinator(

@@ -26,7 +26,7 @@ class JoinGroupResponseMember(Entity, frozen=True):
 
 
 class JoinGroupResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     member_id: str
@@ -39,7 +39,7 @@ class JoinGroupResponse(ResponseBody, frozen=True):
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
 
     def make(answer: Joined) -> JoinGroupResponse:
         missing = None if call.version >= PROTOCOL_TYPE_FROM else ""

@@ -25,14 +25,14 @@ class LeaveGroupResponseMember(Entity, frozen=True):
 
 
 class LeaveGroupResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     members: Sequence[LeaveGroupResponseMember] = ()
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     group = request.group_id
     if call.version >= MANY_FROM:
         callers = [

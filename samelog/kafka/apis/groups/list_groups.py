@@ -23,14 +23,14 @@ class ListGroupsResponseGroup(Entity, frozen=True):
 
 
 class ListGroupsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     groups: Sequence[ListGroupsResponseGroup] = ()
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
 

@@ -32,13 +32,13 @@ class OffsetCommitResponseTopic(Entity, frozen=True):
 
 
 class OffsetCommitResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[OffsetCommitResponseTopic]
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     allowed = {
         topic.name for topic in request.topics if call.broker.may_read(call.client, topic.name)

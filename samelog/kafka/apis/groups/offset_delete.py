@@ -30,14 +30,14 @@ class OffsetDeleteResponseTopic(Entity, frozen=True):
 
 
 class OffsetDeleteResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     topics: Sequence[OffsetDeleteResponseTopic] = ()
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     asked = [
         (topic.name, partition.partition_index)
         for topic in request.topics

@@ -51,7 +51,7 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
 
 
 async def handle(call: NodeCall, request: Any) -> OffsetFetchResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     is_current = await call.broker.groups.is_current()
     error = ErrorCode.none if is_current else ErrorCode.not_coordinator
     if call.version >= MANY_FROM:

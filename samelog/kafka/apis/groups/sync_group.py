@@ -13,7 +13,7 @@ from samelog.kafka.groups.requests import Caller, Sync, Synced
 
 
 class SyncGroupResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     protocol_type: str | None = None
@@ -22,7 +22,7 @@ class SyncGroupResponse(ResponseBody, frozen=True):
 
 
 def handle(call: NodeCall, request: Any) -> Reply:
-    """Answer a request."""
+    """Answer a request of this API."""
     group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
     sync = Sync(
         caller=Caller(group, request.member_id, instance_id, request.generation_id),

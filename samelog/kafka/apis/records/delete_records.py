@@ -41,13 +41,13 @@ class DeleteRecordsResponseTopic(Entity, frozen=True):
 
 
 class DeleteRecordsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[DeleteRecordsResponseTopic]
 
 
 async def handle(call: NodeCall, request: Any) -> DeleteRecordsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     failure = await catch_up(call.broker)
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
     deadline = asyncio.get_running_loop().time() + wait_s

@@ -40,13 +40,13 @@ class DescribeProducersResponseTopic(Entity, frozen=True):
 
 
 class DescribeProducersResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[DescribeProducersResponseTopic]
 
 
 async def handle(call: NodeCall, request: Any) -> DescribeProducersResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     return DescribeProducersResponse(
         [
             DescribeProducersResponseTopic(

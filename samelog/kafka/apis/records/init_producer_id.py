@@ -16,7 +16,7 @@ from samelog.kafka.codec.schemas import ResponseBody
 
 
 class InitProducerIdResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     producer_id: int
@@ -24,7 +24,7 @@ class InitProducerIdResponse(ResponseBody, frozen=True):
 
 
 def handle(call: AnyCall, request: Any) -> InitProducerIdResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(ErrorCode.unsupported_version, -1, -1)
     return InitProducerIdResponse(ErrorCode.none, secrets.randbits(63), 0)

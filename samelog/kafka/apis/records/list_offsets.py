@@ -42,13 +42,13 @@ class ListOffsetsResponseTopic(Entity, frozen=True):
 
 
 class ListOffsetsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[ListOffsetsResponseTopic]
 
 
 async def handle(call: AnyCall, request: Any) -> ListOffsetsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     failure = await catch_up(call.broker)
     deadline = asyncio.get_running_loop().time() + ANSWER_S
     return ListOffsetsResponse(

@@ -34,13 +34,13 @@ class OffsetForLeaderEpochResponseTopic(Entity, frozen=True):
 
 
 class OffsetForLeaderEpochResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[OffsetForLeaderEpochResponseTopic]
 
 
 async def handle(call: AnyCall, request: Any) -> OffsetForLeaderEpochResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     failure = await catch_up(call.broker)
     return OffsetForLeaderEpochResponse(
         [

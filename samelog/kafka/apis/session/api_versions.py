@@ -30,7 +30,7 @@ class ApiVersionsResponseKey(Entity, frozen=True):
 
 
 class ApiVersionsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     api_keys: Sequence[ApiVersionsResponseKey]
     error_code: ErrorCode = ErrorCode.none

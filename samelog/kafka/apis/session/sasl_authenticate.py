@@ -15,7 +15,7 @@ from samelog.kafka.codec.schemas import ResponseBody
 
 
 class SaslAuthenticateResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
@@ -23,7 +23,7 @@ class SaslAuthenticateResponse(ResponseBody, frozen=True):
 
 
 def handle(call: NodeCall, request: Any) -> SaslAuthenticateResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     client = call.client
     if client.exchange is None:
         text = "SaslHandshake has to come first"

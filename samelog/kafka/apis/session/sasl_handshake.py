@@ -19,14 +19,14 @@ OLDEST = 1
 
 
 class SaslHandshakeResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     error_code: ErrorCode
     mechanisms: Sequence[str] = ()
 
 
 def handle(call: NodeCall, request: Any) -> SaslHandshakeResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     client = call.client
     if call.version < OLDEST:
         return SaslHandshakeResponse(ErrorCode.unsupported_version)

@@ -36,7 +36,7 @@ class AlterConfigsResponse(ResponseBody, frozen=True):
 
 
 async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     return await alter_each(call, request, _command)
 
 

@@ -101,7 +101,7 @@ _TYPES: Mapping[str, ConfigType] = {
 
 
 def topic_defaults(broker: Broker) -> dict[str, str]:
-    """What counts for a topic that sets nothing."""
+    """The settings of a topic that sets none itself."""
     return {
         **FIXED,
         MAX_MESSAGE_BYTES: str(broker.max_message_bytes(None)),

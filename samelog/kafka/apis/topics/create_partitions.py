@@ -23,13 +23,13 @@ class CreatePartitionsResponseTopic(Entity, frozen=True):
 
 
 class CreatePartitionsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     results: Sequence[CreatePartitionsResponseTopic]
 
 
 async def handle(call: NodeCall, request: Any) -> CreatePartitionsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     await call.broker.look_for(topic.name for topic in request.topics)
 
     async def add(wanted: Any) -> CreatePartitionsResponseTopic:

@@ -50,13 +50,13 @@ class CreateTopicsResponseTopic(Entity, frozen=True):
 
 
 class CreateTopicsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     topics: Sequence[CreateTopicsResponseTopic]
 
 
 async def handle(call: NodeCall, request: Any) -> CreateTopicsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     counts = Counter(topic.name for topic in request.topics)
 
     async def create(wanted: Any) -> CreateTopicsResponseTopic:

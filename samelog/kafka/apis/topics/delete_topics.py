@@ -28,7 +28,7 @@ class DeleteTopicsResponseTopic(Entity, frozen=True):
 
 
 class DeleteTopicsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     responses: Sequence[DeleteTopicsResponseTopic]
 
@@ -41,7 +41,7 @@ class _WantedTopic(NamedTuple):
 
 
 async def handle(call: NodeCall, request: Any) -> DeleteTopicsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     if call.version >= IDS_FROM:
         topics = [_WantedTopic(each.name, each.topic_id) for each in request.topics]
     else:

@@ -51,13 +51,13 @@ class DescribeConfigsResponseResult(Entity, frozen=True):
 
 
 class DescribeConfigsResponse(ResponseBody, frozen=True):
-    """See the module."""
+    """The response of this API."""
 
     results: Sequence[DescribeConfigsResponseResult]
 
 
 async def handle(call: NodeCall, request: Any) -> DescribeConfigsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     await call.broker.look_for(configs.topics_of(request))
     with_synonyms = getattr(request, "include_synonyms", False)
 

@@ -18,7 +18,7 @@ SET, DELETE = 0, 1
 
 
 async def handle(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     return await alter_each(call, request, _command)
 
 

@@ -71,7 +71,7 @@ class TopicDescription(AdminAnswer, frozen=True):
 
 
 class RecordsVoided(AdminAnswer, frozen=True):
-    """The offsets are void now."""
+    """The offsets that are void now."""
 
     first_offset: int
     next_offset: int
@@ -129,33 +129,33 @@ class Status(AdminAnswer, frozen=True):
 
 
 class SessionRetired(AdminAnswer, frozen=True):
-    """The session's directory is fenced."""
+    """The session whose directory is fenced."""
 
     session: str
 
 
 class NodeAdded(AdminAnswer, frozen=True):
-    """The node is a learner now, under this number."""
+    """The node, which is a learner now, and its number."""
 
     name: str
     number: int
 
 
 class NodeRemoved(AdminAnswer, frozen=True):
-    """The node is no member any more."""
+    """The node, which is no member any more."""
 
     name: str
     number: int
 
 
 class LeadershipMoved(AdminAnswer, frozen=True):
-    """This node leads now."""
+    """The node that leads now."""
 
     leader: str
 
 
 class MaintenanceSet(AdminAnswer, frozen=True):
-    """The node is in maintenance until then (ms of the epoch; 0: it is not)."""
+    """Until when the node is in maintenance (ms of the epoch; 0: it is not)."""
 
     name: str
     until_ms: int
@@ -169,7 +169,7 @@ class ResetTopic(AdminAnswer, frozen=True):
 
 
 class ClusterReset(AdminAnswer, frozen=True):
-    """It is done on a majority: a node that has applied the entry `index` has done it too."""
+    """The reset is committed. A node that has applied the entry `index` has done it."""
 
     index: int
     topics: tuple[ResetTopic, ...]
@@ -242,7 +242,7 @@ class LogFile(AdminAnswer, frozen=True):
 
 
 class LogHistoryPage(AdminAnswer, frozen=True):
-    """Some of the files; `more`: ask again from behind the last one."""
+    """A page of files. With `more`, ask again from the end of the last file."""
 
     files: tuple[LogFile, ...]
     more: bool
@@ -252,7 +252,9 @@ class LogHistoryPage(AdminAnswer, frozen=True):
 
 
 class GroupInfo(AdminAnswer, frozen=True):
-    """A group; `state` is Kafka's name of it, `protocol_type` is empty if nobody ever joined."""
+    """A consumer group. `state` is Kafka's word for its state; `protocol_type` is empty if it never
+    had a member.
+    """
 
     group: str
     state: str
@@ -269,7 +271,7 @@ class GroupRow(GroupInfo, frozen=True):
 
 
 class GroupRows(AdminAnswer, frozen=True):
-    """All groups."""
+    """All consumer groups."""
 
     groups: tuple[GroupRow, ...]
 
@@ -320,7 +322,7 @@ class StageHeld(AdminAnswer, frozen=True):
 
 
 class StagePublished(AdminAnswer, frozen=True):
-    """The batch is published; `is_new`: by this request."""
+    """The batch is published; `is_new` says whether this request did it."""
 
     is_new: bool
 

@@ -104,13 +104,15 @@ class GetRaftStatus(AdminRequest[RaftStatus], frozen=True):
 class ResetCluster(AdminRequest[ClusterReset], frozen=True):
     """Begin Raft's log, or (hard) the logs of all topics, anew."""
 
-    hard: Annotated[bool, Meta(description="The logs of all topics too: docs/resets.md.")]
+    hard: Annotated[
+        bool, Meta(description="Begin the logs of all topics anew, too: docs/resets.md.")
+    ]
     reset_id: (
         Annotated[
             str,
             Meta(
                 pattern=r"^[0-9A-Za-z-]{1,64}$",
-                description="One that is asked for twice is done once; without it, a new one.",
+                description="The same id asked for twice is one reset. Without it, a new id.",
             ),
         ]
         | UnsetType
@@ -135,16 +137,16 @@ class CreateTopic(AdminRequest[TopicInfo], frozen=True):
 
     topic: TopicName
     partitions: Annotated[int, Meta(ge=1, le=MAX_31, description="How many; at most 10,000.")]
-    settings: Annotated[dict[str, str], Meta(description="Those that differ from defaults.")]
+    settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
 
 
 class AlterTopic(AdminRequest[TopicInfo], frozen=True):
     """Set and unset settings of a topic."""
 
     topic: TopicName
-    settings: Annotated[dict[str, str], Meta(description="These are set.")]
+    settings: Annotated[dict[str, str], Meta(description="Settings to set.")]
     unset: Annotated[
-        tuple[ShortText, ...], Meta(description="These get their defaults again.")
+        tuple[ShortText, ...], Meta(description="Settings to set back to their defaults.")
     ] = ()
 
 
@@ -159,10 +161,10 @@ class VoidRecords(AdminRequest[RecordsVoided], frozen=True):
 
     topic: TopicName
     partition: PartitionNumber
-    first_offset: Annotated[Offset, Meta(description="The first that is missing.")]
-    next_offset: Annotated[Offset, Meta(description="The first behind them.")]
+    first_offset: Annotated[Offset, Meta(description="The first offset that is missing.")]
+    next_offset: Annotated[Offset, Meta(description="The first offset after the missing ones.")]
     without: Annotated[
-        tuple[ShortText, ...], Meta(description="Nodes that cannot be asked any more.")
+        tuple[ShortText, ...], Meta(description="Nodes that are lost and need not be asked.")
     ] = ()
 
 
@@ -173,7 +175,7 @@ class GetLatestPositions(AdminRequest[LatestPositions], frozen=True):
 
 
 class LogHistory(AdminRequest[LogHistoryPage], frozen=True):
-    """Files of merged logs: of one topic, of one partition; from a place on."""
+    """Files of merged logs, of one topic or partition, from a position on."""
 
     topic: TopicName | UnsetType = UNSET
     partition: PartitionNumber | UnsetType = UNSET
@@ -185,7 +187,7 @@ class LogHistory(AdminRequest[LogHistoryPage], frozen=True):
 
 
 class PlanArchive(AdminRequest[ArchivePlan], frozen=True):
-    """What would the next round of archiving do?"""
+    """What the next round of archiving would archive."""
 
 
 # --- publishers and subscribers -----------------------------------------------------------------
@@ -206,7 +208,7 @@ class ListDedupIds(AdminRequest[DedupUsers], frozen=True):
 
 
 class ListSubscribers(AdminRequest[Subscribers], frozen=True):
-    """Who reads merged logs here."""
+    """The connections that read merged logs from this node."""
 
 
 class ListGroups(AdminRequest[GroupRows], frozen=True):
@@ -220,7 +222,7 @@ class DescribeGroup(AdminRequest[GroupDescription], frozen=True):
 
 
 class ResetGroup(AdminRequest[GroupDescription], frozen=True):
-    """Where a group without members is to go on, in all partitions of a topic or in one."""
+    """Set the offsets of a group without members, in all partitions of a topic or in one."""
 
     group: GroupName
     topic: TopicName
@@ -232,7 +234,7 @@ class ResetGroup(AdminRequest[GroupDescription], frozen=True):
             Meta(
                 ge=-MAX_63,
                 le=MAX_63,
-                description="To an offset, a time in ms, or a distance; for those `to` only.",
+                description="An offset, a time in ms, or a distance, if `to` is one of these.",
             ),
         ]
         | UnsetType
@@ -253,12 +255,13 @@ class AddNode(AdminRequest[NodeAdded], frozen=True):
     """Add a node as a learner."""
 
     node: NodeName
-    address: Annotated[ShortText, Meta(description="Where the others reach it: host:port.")]
+    address: Annotated[ShortText, Meta(description="Where other nodes reach it: host:port.")]
     promote: Annotated[
-        bool, Meta(description="It becomes a voter by itself when it has caught up.")
+        bool, Meta(description="Whether it becomes a voter when it has caught up.")
     ] = True
     replaces: (
-        Annotated[str, Meta(max_length=256, description="This node is removed then.")] | UnsetType
+        Annotated[str, Meta(max_length=256, description="A node that is removed after that.")]
+        | UnsetType
     ) = UNSET
 
 
@@ -269,22 +272,25 @@ class RemoveNode(AdminRequest[NodeRemoved], frozen=True):
 
 
 class ReadmitNode(AdminRequest[NodeAdded], frozen=True):
-    """Take a node that lost its directory in anew."""
+    """Readmit a node that lost its directory."""
 
     node: NodeName
 
 
 class MoveLeadership(AdminRequest[LeadershipMoved], frozen=True):
-    """Let a node lead, or whichever is best."""
+    """Let a node lead; without a name, the most advanced one."""
 
     to: NodeName | UnsetType = UNSET
 
 
 class SetMaintenance(AdminRequest[MaintenanceSet], frozen=True):
-    """A node is worked on for so long."""
+    """Say how long a node is in maintenance."""
 
     node: NodeName
-    seconds: Annotated[int, Meta(ge=0, le=10 * 365 * 86_400, description="From now on; 0: over.")]
+    seconds: Annotated[
+        int,
+        Meta(ge=0, le=10 * 365 * 86_400, description="How long from now; 0 ends the maintenance."),
+    ]
 
 
 # --- stages: records that their writers publish together (docs/state-machine.md, "Stages") ------
@@ -304,7 +310,7 @@ StagedRuns = Annotated[tuple[StagedRun, ...], Meta(max_length=STAGED_RUNS_MAX)]
 
 
 class HoldStage(AdminRequest[StageHeld], frozen=True):
-    """Are these runs safe? Answered once a majority holds them durably."""
+    """Answered once a majority holds these runs durably."""
 
     stage: StageName
     runs: StagedRuns
@@ -316,7 +322,7 @@ class PublishStage(AdminRequest[StagePublished], frozen=True):
     """
 
     stage: StageName
-    writer: Annotated[ShortText, Meta(description="Who numbers the batches.")]
+    writer: Annotated[ShortText, Meta(description="The writer, which numbers its batches.")]
     batch: Place63
     runs: StagedRuns
 

@@ -23,8 +23,8 @@ class SessionPartition(AdminAnswer, frozen=True):
 
 class SessionRow(AdminAnswer, frozen=True):
     """A session as this node sees it. `connected`: a publisher ships it to this node now, since
-    `connected_ms` (-1: none does); `last_record_ms`: when bytes of it came last; bytes and the rate
-    (per second, lately) are of what this node took in since it was started.
+    `connected_ms` (-1: none does). `last_record_ms`: when its last bytes came. Bytes and the recent
+    rate per second are those that this node received since it was started.
     """
 
     session: str
@@ -42,7 +42,7 @@ class SessionRow(AdminAnswer, frozen=True):
 
 
 class PublisherSessions(AdminAnswer, frozen=True):
-    """All sessions."""
+    """All sessions of publishers."""
 
     sessions: tuple[SessionRow, ...]
 
@@ -56,8 +56,8 @@ class Watermark(AdminAnswer, frozen=True):
 
 
 class DedupPublisher(AdminAnswer, frozen=True):
-    """A publisher that uses a dedup id, and the highest of its ids that this node has looked at, in
-    each partition; connected: to this node.
+    """A publisher that uses a dedup id, and the highest of its ids that this node has seen in each
+    partition. `connected`: to this node.
     """
 
     session: str
@@ -67,7 +67,7 @@ class DedupPublisher(AdminAnswer, frozen=True):
 
 
 class DedupRow(AdminAnswer, frozen=True):
-    """A dedup id, and who uses it."""
+    """A dedup id, its watermarks, and the publishers that use it."""
 
     dedup_id: str
     partitions: tuple[Watermark, ...]
@@ -81,7 +81,7 @@ class DedupUsers(AdminAnswer, frozen=True):
 
 
 class ReadPartition(AdminAnswer, frozen=True):
-    """One log that is read: sent up to byte `byte` of the segment `segment`; so much is left."""
+    """One log that is read: the position up to which it was sent, and how many bytes are left."""
 
     topic: str
     partition: int
@@ -91,8 +91,8 @@ class ReadPartition(AdminAnswer, frozen=True):
 
 
 class SubscriberRow(AdminAnswer, frozen=True):
-    """One connection that reads merged logs from this node: a subscriber's, or that of a peer which
-    repairs its own. The rate is of lately.
+    """One connection that reads merged logs from this node: of a subscriber, or of a node that
+    repairs its own. `bytes_per_s` is the recent rate.
     """
 
     identity: str
@@ -104,15 +104,15 @@ class SubscriberRow(AdminAnswer, frozen=True):
 
 
 class Subscribers(AdminAnswer, frozen=True):
-    """All of them, the oldest first."""
+    """All connections that read merged logs from this node, the oldest first."""
 
     subscribers: tuple[SubscriberRow, ...]
 
 
 class LatestPosition(AdminAnswer, frozen=True):
-    """Where a partition ends: `offset` is what the next record here will have, `durable` what this
-    node has synced up to, `merged` what a majority has, `committed` what Raft has promised; and
-    where `offset` is in this node's files.
+    """The end of a partition: `offset` of the next record on this node, `durable` what this node
+    has synced, `merged` what a majority has merged durably, `committed` what Raft has committed;
+    and the position of `offset` in this node's files.
     """
 
     topic: str
@@ -126,7 +126,7 @@ class LatestPosition(AdminAnswer, frozen=True):
 
 
 class LatestPositions(AdminAnswer, frozen=True):
-    """Of all partitions, or of one topic's."""
+    """The ends of all partitions, or of one topic's."""
 
     positions: tuple[LatestPosition, ...]
 

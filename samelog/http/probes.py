@@ -48,10 +48,14 @@ class GetDescription(AdminRequest[dict[str, Any]], frozen=True):
 
 
 ANYBODY, ANY_IDENTITY = WhoMayAsk.ANYBODY, WhoMayAsk.ANY_IDENTITY
-HEALTH = Operation("GET", "/healthz", "Is the event loop alive?", ANYBODY, GetHealth)
-READINESS = Operation("GET", "/readyz", "Can it serve? 503: why not.", ANYBODY, GetReadiness)
-METRICS = Operation("GET", "/metrics", "For Prometheus.", ANY_IDENTITY, GetMetrics)
-DESCRIPTION = Operation("GET", "/openapi.json", "This table.", ANY_IDENTITY, GetDescription)
+HEALTH = Operation("GET", "/healthz", "Whether the event loop runs.", ANYBODY, GetHealth)
+READINESS = Operation(
+    "GET", "/readyz", "Whether the process can serve; 503 says why not.", ANYBODY, GetReadiness
+)
+METRICS = Operation("GET", "/metrics", "Metrics for Prometheus.", ANY_IDENTITY, GetMetrics)
+DESCRIPTION = Operation(
+    "GET", "/openapi.json", "The OpenAPI document of these requests.", ANY_IDENTITY, GetDescription
+)
 
 
 def probe_routes(api: HttpApi, not_ready: Callable[[], str], metrics: Metrics) -> tuple[Route, ...]:

@@ -59,7 +59,9 @@ class SidecarApi:
             return kind.status()
 
         metrics = sidecar_metrics(side, kind.table, kind.samples, self.not_ready)
-        row = Operation("GET", "/status", "How it goes.", WhoMayAsk.READER, kind.request)
+        row = Operation(
+            "GET", "/status", "The state of the sidecar.", WhoMayAsk.READER, kind.request
+        )
         self.routes = (*probe_routes(self, self.not_ready, metrics), Route(row, status))
 
     def not_ready(self) -> str:

@@ -65,13 +65,13 @@ class PublisherKafka(ConfigTable):
     """
 
     listen: Annotated[Address, _LISTEN]
-    session: Annotated[str, "What Kafka clients write goes into it", _NAME]
+    session: Annotated[str, "The session for what Kafka clients write", _NAME]
     num_partitions: Annotated[int, PARTITION_COUNT] = 1
     message_max_bytes: Annotated[int, BATCH_BYTES] = 1 << 20
     partitions: Annotated[
         Mapping[str, int],
         NamedKeys(
-            "By topic: how many partitions it has here",
+            "Number of partitions by topic",
             ConfigKey("Partitions", PARTITION_COUNT.kind, without="`num.partitions`"),
             check_topic_name,
         ),
@@ -95,14 +95,18 @@ class SubscriberKafka(ConfigTable):
 class PublisherConfig(ConfigTable):
     """A publisher's disk; `directory` holds its sessions (None: the caller names it)."""
 
-    directory: Annotated[str | None, "Holds the sessions", PATH, KeyName("dir"), _DIRECTORY] = None
+    directory: Annotated[
+        str | None, "The directory of the sessions", PATH, KeyName("dir"), _DIRECTORY
+    ] = None
     budget_bytes: Annotated[
-        int, "What a publisher's files may take; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
+        int, "Disk space for a publisher's files; at least `roll_bytes`", size(1, DISK_BYTES_MAX)
     ] = 8 << 30
     roll_bytes: Annotated[
-        int, "How long one file gets", size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+        int,
+        "The size at which a session log file rolls",
+        size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
     ] = 1 << 30
-    on_full: Annotated[OnFull, "What `append` does when they take all of it"] = OnFull.BLOCK
+    on_full: Annotated[OnFull, "What `append` does when this space is used up"] = OnFull.BLOCK
     kafka: Annotated[
         PublisherKafka | None,
         Subtable("The publisher sidecar's Kafka listener: docs/kafka-sidecars.md"),
@@ -125,7 +129,9 @@ class SubscriberConfig(ConfigTable):
     `budget_bytes` lets them (None: there is no limit).
     """
 
-    directory: Annotated[str | None, "Holds the copies", PATH, KeyName("dir"), _DIRECTORY] = None
+    directory: Annotated[
+        str | None, "The directory of the copies", PATH, KeyName("dir"), _DIRECTORY
+    ] = None
     topics: Annotated[
         tuple[str, ...],
         "What is copied; at once in a sidecar without `--topic`",
@@ -163,14 +169,14 @@ class PemTexts(ConfigTable):
     ]
     cert_pem: Annotated[
         str,
-        "The own certificate as text, with its chain",
+        "The certificate of this process as text, with its chain",
         Without("`cert` names the file"),
         Reload.YES,
     ]
     key_pem: Annotated[
         str,
         ConfigKey(
-            "Its private key as text; the file that it is in must be as private as one",
+            "Its private key as text; the file that has it must be as private as a key file",
             without="`key` names the file",
             reload=Reload.YES,
             secret=True,
@@ -210,10 +216,10 @@ class ClientConfig(ConfigTable):
     cluster: Annotated[str, "The cluster's name", _NAME]
     tls: Annotated[TlsFiles, Inlined(without="`{}_pem` has it", instead=PemTexts)]
     kafka_bootstrap: Annotated[
-        str, "What Kafka clients call `bootstrap.servers`", Without("there is none")
+        str, "`bootstrap.servers` for Kafka clients", Without("there is none")
     ] = ""
     kafka_security: Annotated[
-        Security, "Of those listeners, for sidecars that connect to them; not `sasl_tls`"
+        Security, "Security of these listeners, for sidecars that connect to them; not `sasl_tls`"
     ] = Security.PLAINTEXT
     publisher: Annotated[PublisherConfig, Subtable("Publishers and their sidecar")] = (
         PublisherConfig()
@@ -233,4 +239,4 @@ class ClientConfig(ConfigTable):
             raise KeyProblem("kafka_security", reason)
 
 
-CLIENT_FILE = TableSpec("", "At the top of the file, outside of tables").add(ClientConfig)
+CLIENT_FILE = TableSpec("", "The keys at the top of the file, outside of tables").add(ClientConfig)

@@ -47,11 +47,11 @@ _CONNECTIONS = integer(1, 100_000)
 _RATE_MAX = 1 << 50
 
 PARTITION_COUNT = ConfigKey(
-    "Partitions of topics that are made without saying how many", integer(1, 10_000), NUM_PARTITIONS
+    "Partitions of a topic that is created without a number of partitions",
+    integer(1, 10_000),
+    NUM_PARTITIONS,
 )
-BATCH_BYTES = ConfigKey(
-    "How long a record batch may be", size(1 << 10, (1 << 31) - 1), MESSAGE_MAX_BYTES
-)
+BATCH_BYTES = ConfigKey("The largest record batch", size(1 << 10, (1 << 31) - 1), MESSAGE_MAX_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class BrokerDefaults(ConfigTable):
     num_partitions: Annotated[int, PARTITION_COUNT] = 1
     auto_create: Annotated[
         bool | None,
-        "Asking for a topic makes it",
+        "Asking for the metadata of a topic creates the topic",
         KeyName(AUTO_CREATE),
         Without("as `node.auto_create_topics`"),
     ] = None
@@ -86,7 +86,9 @@ class GroupLimits(ConfigTable):
 
     min_session_timeout_ms: Annotated[
         int,
-        _limit("The shortest session timeout a member may ask for", "group.min.session.timeout.ms"),
+        _limit(
+            "The shortest session timeout that a member may ask for", "group.min.session.timeout.ms"
+        ),
     ] = 6_000
     max_session_timeout_ms: Annotated[
         int, _limit("The longest", "group.max.session.timeout.ms")
@@ -111,27 +113,30 @@ class GroupLimits(ConfigTable):
     ] = 45_000
     consumer_heartbeat_interval_ms: Annotated[
         int,
-        _limit("How often its members report", "group.consumer.heartbeat.interval.ms", least=10),
+        _limit(
+            "Heartbeat interval of that protocol", "group.consumer.heartbeat.interval.ms", least=10
+        ),
     ] = 5_000
     offset_metadata_max_bytes: Annotated[
         int,
         _limit(
-            "How long the text beside a committed offset may be",
+            "The longest metadata of a committed offset",
             "offset.metadata.max.bytes",
             least=0,
             most=4_096,
         ),
     ] = 4_096
     offsets_retention_minutes: Annotated[
-        int, _limit("How long offsets stay that nobody uses", "offsets.retention.minutes")
+        int, _limit("How long offsets of unused groups are kept", "offsets.retention.minutes")
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
-        int, _limit("How often that is looked at", "offsets.retention.check.interval.ms")
+        int,
+        _limit("How often expired offsets are looked for", "offsets.retention.check.interval.ms"),
     ] = 600_000
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long offsets stay that nobody uses."""
+        """How long offsets of unused groups are kept."""
         return self.offsets_retention_minutes * 60_000
 
     def check(self) -> None:
@@ -169,10 +174,10 @@ class KafkaListener(ConfigTable):
     """
 
     name: Annotated[
-        str, "Of the listener, the same on every node", checked_name(check_session_name)
+        str, "The listener's name, the same on every node", checked_name(check_session_name)
     ]
     listen: Annotated[Address, "Where it listens"]
-    advertise: Annotated[Address, "Where clients are told to connect", Without("as `listen`")]
+    advertise: Annotated[Address, "The address that clients are told", Without("as `listen`")]
     security: Annotated[Security, "How connections are protected"] = Security.PLAINTEXT
     allow_plaintext_from_anywhere: Annotated[
         bool, "Plaintext on an address that other hosts may reach"
@@ -200,10 +205,14 @@ class KafkaListener(ConfigTable):
 class KafkaUser(ConfigTable):
     """Somebody who authenticates by name and password; the file holds nothing but the password."""
 
-    name: Annotated[str, "Who: `samelog://user/<name>` in grants", checked_name(check_session_name)]
+    name: Annotated[
+        str,
+        "The user's name; the identity is `samelog://user/<name>`",
+        checked_name(check_session_name),
+    ]
     password_file: Annotated[
         str,
-        "Holds nothing but the password, for nobody else to read",
+        "A file with the password and nothing else, readable by its owner alone",
         PRIVATE_FILE,
         Reload.CONTENTS,
     ]
@@ -216,16 +225,19 @@ class ClientQuota(ConfigTable):
     """
 
     identity: Annotated[
-        str, "Whose; may end with `*`; the first that fits", checked_name(check_pattern), Reload.YES
+        str,
+        "The identity; may end with `*`; the first table that fits counts",
+        checked_name(check_pattern),
+        Reload.YES,
     ]
     producer_byte_rate: Annotated[
-        int, "Produced per second; 0: any", size(0, _RATE_MAX), Reload.YES
+        int, "Bytes produced per second; 0: no limit", size(0, _RATE_MAX), Reload.YES
     ] = 0
     consumer_byte_rate: Annotated[
-        int, "Fetched per second; 0: any", size(0, _RATE_MAX), Reload.YES
+        int, "Bytes fetched per second; 0: no limit", size(0, _RATE_MAX), Reload.YES
     ] = 0
     request_rate: Annotated[
-        int, "Requests per second; 0: any", integer(0, _RATE_MAX), Reload.YES
+        int, "Requests per second; 0: no limit", integer(0, _RATE_MAX), Reload.YES
     ] = 0
 
 
@@ -237,30 +249,32 @@ class KafkaConfig(ConfigTable):
 
     rack: Annotated[
         str,
-        "Where the node is, for clients that say where they are",
+        "The node's rack, for clients that name theirs",
         KeyName(RACK),
-        Without("nobody cares"),
+        Without("none"),
     ] = ""
     defaults: Annotated[BrokerDefaults, Inlined()] = field(default_factory=BrokerDefaults)
     max_request_bytes: Annotated[
-        int, "How long a request may be", size(_REQUEST_BYTES_MIN, _REQUEST_BYTES_MAX)
+        int, "The largest request", size(_REQUEST_BYTES_MIN, _REQUEST_BYTES_MAX)
     ] = 16 << 20
     max_memory_bytes: Annotated[
         int,
-        "What all requests and answers may take together; at least `max_request_bytes`",
+        "Memory for all requests and answers together; at least `max_request_bytes`",
         size(_REQUEST_BYTES_MIN, _MEMORY_BYTES_MAX),
     ] = 256 << 20
     max_connections: Annotated[int, "Connections of a listener", _CONNECTIONS] = 4096
     max_connections_per_host: Annotated[int, "Connections of one address to it", _CONNECTIONS] = (
         4096
     )
-    idle_s: Annotated[float, "A silent connection ends after", seconds(1, 86_400)] = 600.0
+    idle_s: Annotated[float, "How long a connection may be silent", seconds(1, 86_400)] = 600.0
     request_s: Annotated[
-        float, "A request must have come, and its answer be taken, within", seconds(0.1, 3600)
+        float,
+        "How long a request may take to arrive, and its answer to be read",
+        seconds(0.1, 3600),
     ] = 30.0
-    listeners: Annotated[tuple[KafkaListener, ...], Subtable("Where they connect")] = ()
+    listeners: Annotated[tuple[KafkaListener, ...], Subtable("Where Kafka clients connect")] = ()
     users: Annotated[
-        tuple[KafkaUser, ...], Subtable("Who authenticates by name and password (`sasl_tls`)")
+        tuple[KafkaUser, ...], Subtable("Users that authenticate by name and password (`sasl_tls`)")
     ] = ()
     quotas: Annotated[
         tuple[ClientQuota, ...], Subtable("What identities may ask of this node")

@@ -127,7 +127,7 @@ class Grant(ConfigTable):
     subscribe_groups: Annotated[
         tuple[str, ...],
         _patterns(
-            "The consumer groups it may use for it",
+            "The consumer groups it may use",
             "groups",
             _SUBSCRIBE,
             "all",
@@ -180,7 +180,7 @@ class Scrub(ConfigTable):
     """
 
     bytes_per_s: Annotated[
-        int, "How fast merged logs are read for it; 0: never", size(0, DISK_BYTES_MAX)
+        int, "How fast merged logs are read; 0: never", size(0, DISK_BYTES_MAX)
     ] = 8 << 20
     interval_s: Annotated[
         int, "The pause between two rounds, in seconds", integer(1, _EXPIRY_S_MAX)
@@ -203,16 +203,20 @@ class ArchiveConfig(ConfigTable):
     policy: Annotated[
         str | None, "The policy, JSON", PATH, Without("topics' own settings only"), Reload.CONTENTS
     ] = None
-    interval_s: Annotated[float, "How often the leader looks", seconds(0.1, 3600)] = 10.0
+    interval_s: Annotated[
+        float,
+        "How often the leader looks for segments to archive for segments to archive",
+        seconds(0.1, 3600),
+    ] = 10.0
     copy_to: Annotated[
         str | None,
-        "Where segments are copied first: a directory, or a URL such as `s3://bucket/path`",
+        "Where segments are copied before they are archived: a directory, or a URL such as `s3://bucket/path`",
         path_or_url(check_copy_url),
         Without("nowhere"),
     ] = None
     copy_formats: Annotated[
         tuple[str, ...],
-        "Of the copies: " + ", ".join(f"`{name}`" for name in COPY_FORMATS),
+        "Formats of the copies: " + ", ".join(f"`{name}`" for name in COPY_FORMATS),
         list_of(checked_name(_check_copy_format), distinct=True),
         Without('`["segments"]`, if there is `copy_to`'),
         OnlyWith("copy_to", "copy_to"),
@@ -235,7 +239,7 @@ class NodeConfig(ConfigTable):
 
     name: Annotated[str, "The node's name, as in its certificate's URI", _NAME, _NODE]
     cluster: Annotated[str, "The cluster's name, the same on every node", _NAME, _NODE]
-    data: Annotated[str, "The directory of everything that the node keeps", PATH, _NODE]
+    data: Annotated[str, "The directory for all data of the node", PATH, _NODE]
     listen: Annotated[Address, "Where nodes, publishers and subscribers connect", _NODE]
     advertise: Annotated[
         Address,
@@ -243,9 +247,9 @@ class NodeConfig(ConfigTable):
         _NODE,
         Without("its own address in `[[peers]]`; a node that joins needs it"),
     ]
-    fsync: Annotated[Fsync, "When what is acknowledged is on disk: docs/reliability.md", _NODE] = (
-        Fsync.ALWAYS
-    )
+    fsync: Annotated[
+        Fsync, "When acknowledged records are synced to disk: docs/reliability.md", _NODE
+    ] = Fsync.ALWAYS
     fsync_interval_ms: Annotated[
         int,
         'How long it may take to get there; only with `fsync = "interval"`',
@@ -255,21 +259,24 @@ class NodeConfig(ConfigTable):
     ] = 50
     segment_bytes: Annotated[
         int,
-        "How long a file of a merged log gets",
+        "The size at which a segment of a merged log rolls",
         size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
         _NODE,
     ] = 1 << 30
     disk_stop_percent: Annotated[
-        int, "The node takes nothing in while its disk is fuller than this", integer(1, 100), _NODE
+        int,
+        "The node receives no records while its disk is fuller than this",
+        integer(1, 100),
+        _NODE,
     ] = 95
-    auto_create_topics: Annotated[bool, "Publishing to a topic makes it", _NODE] = True
-    max_record_bytes: Annotated[
-        int, "How long a record may be", size(1, _RECORD_BYTES_MAX), _NODE
-    ] = 1 << 20
+    auto_create_topics: Annotated[bool, "Publishing to a topic creates the topic", _NODE] = True
+    max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
+        1 << 20
+    )
     snapshot_interval_s: Annotated[
-        float, "How often the state is written, if it changed", seconds(0.1, 3600), _NODE
+        float, "How often the replicated state is written, if it changed", seconds(0.1, 3600), _NODE
     ] = 5.0
-    tls: Annotated[TlsFiles, Subtable("Its certificate")]
+    tls: Annotated[TlsFiles, Subtable("The node's certificate")]
     peers: Annotated[
         tuple[PeerConfig, ...],
         Subtable(
@@ -279,11 +286,13 @@ class NodeConfig(ConfigTable):
     ]
     grants: Annotated[
         tuple[Grant, ...],
-        Subtable("What identities may do; what nothing allows is denied: docs/security.md"),
+        Subtable("What identities may do; everything else is denied: docs/security.md"),
     ] = ()
     quotas: Annotated[Quotas, Subtable("What one publisher's identity may have at most")] = Quotas()
-    expiry: Annotated[Expiry, Subtable("How long what nobody uses is remembered")] = Expiry()
-    scrub: Annotated[Scrub, Subtable("Looking for damage at rest")] = Scrub()
+    expiry: Annotated[
+        Expiry, Subtable("How long the cluster remembers what is not used any more")
+    ] = Expiry()
+    scrub: Annotated[Scrub, Subtable("Reading old segments to find damage")] = Scrub()
     archive: Annotated[ArchiveConfig, Subtable("docs/archiving.md")] = ArchiveConfig()
     kafka: Annotated[KafkaConfig, Subtable("Kafka clients: docs/kafka.md")] = field(
         default_factory=KafkaConfig

@@ -38,7 +38,7 @@ class LogLevel(Enum):
 
 LevelKey = Annotated[
     LogLevel,
-    "The least important lines that are written",
+    "The lowest level of lines that are written",
     KeyName("level"),
     FlatTable("log", "What is written to stderr"),
     Reload.YES,
@@ -54,20 +54,22 @@ class TlsFiles(ConfigTable):
 
     ca: Annotated[
         str,
-        "The authority's certificates, PEM; more than one while it changes",
+        "The authority's certificates, PEM; several while it is being replaced",
         FILE,
         Reload.CONTENTS,
     ]
-    cert: Annotated[str, "The own certificate, PEM, with its chain", FILE, Reload.CONTENTS]
+    cert: Annotated[
+        str, "The certificate of this process, PEM, with its chain", FILE, Reload.CONTENTS
+    ]
     key: Annotated[
         str,
-        "Its private key, PEM, for nobody else to read (0600; 0640 if it is root's)",
+        "Its private key, PEM; readable by its owner alone (0600; 0640 if it is root's)",
         PRIVATE_FILE,
         Reload.CONTENTS,
     ]
     crl: Annotated[
         str | None,
-        "The authorities' revocation lists, PEM: who is on them is not let in",
+        "The authorities' revocation lists, PEM; revoked certificates are refused",
         FILE,
         Without("nobody is revoked"),
         Reload.CONTENTS,

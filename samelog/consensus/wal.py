@@ -103,6 +103,8 @@ class WalEncoder:
         self.position = len(self.header_bytes)
         self._salt: int = _CRC.unpack(self.header_bytes[-4:])[0]
         self._chain = 0
+        self._before = self.position, 0
+        """Position and chain before what was encoded last."""
 
     @classmethod
     def resume(cls, scan: WalScan) -> WalEncoder:
@@ -112,13 +114,9 @@ class WalEncoder:
         encoder._chain = scan.chain
         return encoder
 
-    def place(self) -> tuple[int, int]:
-        """Where the file stands, for `back_to`."""
-        return self.position, self._chain
-
-    def back_to(self, place: tuple[int, int]) -> None:
-        """What was encoded since then was not written."""
-        self.position, self._chain = place
+    def take_back(self) -> None:
+        """What was encoded last was not written."""
+        self.position, self._chain = self._before
 
     def encode(self, records: Iterable[WalRecord], *, synced: int) -> bytes:
         """The bytes of `records`, to be written at `position`.
@@ -128,21 +126,21 @@ class WalEncoder:
         """
         if not 0 <= synced <= self.position:
             raise ValueError(f"{synced} bytes cannot be durable of {self.position}")
-        parts = [self._encode_record(record, synced) for record in records]
+        parts, chain = [], self._chain
+        for record in records:
+            kind, body = _encode_body(record)
+            rest = _TAIL.pack(kind, synced) + body
+            if len(rest) > MAX_RECORD_BYTES:
+                raise ValueError(f"a record of {len(rest)} bytes is too large for the log")
+            length = _LENGTH.pack(len(rest))
+            chain = crc32c(rest, crc32c(length, chain ^ self._salt))
+            parts.append(length + _CRC.pack(chain) + rest)
         encoded = b"".join(parts)
         if self.position + len(encoded) > MAX_FILE_BYTES:
             raise ValueError("a log file would pass its largest size")
-        self.position += len(encoded)
+        self._before = self.position, self._chain
+        self.position, self._chain = self.position + len(encoded), chain
         return encoded
-
-    def _encode_record(self, record: WalRecord, synced: int) -> bytes:
-        kind, body = _encode_body(record)
-        rest = _TAIL.pack(kind, synced) + body
-        if len(rest) > MAX_RECORD_BYTES:
-            raise ValueError(f"a record of {len(rest)} bytes is too large for the log")
-        length = _LENGTH.pack(len(rest))
-        self._chain = crc32c(rest, crc32c(length, self._chain ^ self._salt))
-        return length + _CRC.pack(self._chain) + rest
 
 
 def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:

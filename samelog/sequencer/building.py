@@ -59,9 +59,6 @@ class ReplicaOwner(Protocol):
     def members_changed(self) -> None:
         """The replicated member list is another one."""
 
-    def range_merged(self, appended_ms: int) -> None:
-        """A range was merged; the newest timestamp of its first batch."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSite:

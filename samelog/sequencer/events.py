@@ -35,9 +35,6 @@ class MergingEvents(Protocol):
     def partition_opened(self, number: int) -> None:
         """The merged log of a partition is open, perhaps begun anew."""
 
-    def range_merged(self, appended_ms: int) -> None:
-        """A range was appended to a merged log; the newest timestamp of its first batch."""
-
     async def sync_raft_log(self) -> None:
         """Make the Raft log durable: merged logs must never be durable further than it. Raises
         DiskFault.
@@ -110,9 +107,6 @@ class CoordinatorEvents(Protocol):
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         """This node leads, and a majority has merged durably up to these offsets, by partition."""
-
-    def positions_heard(self) -> None:
-        """A node, perhaps this one, vouches for more than before."""
 
 
 class GuardEvents(Protocol):

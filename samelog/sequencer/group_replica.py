@@ -31,6 +31,7 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, decode_body
@@ -64,6 +65,8 @@ class GroupReplica:
         peers: PeerSender,
         presence: Presence,
         owner: ReplicaOwner,
+        *,
+        measures: Measures,
     ) -> None:
         config = given.config
         self._site = ReplicaSite(given, directory, peers, presence, owner, self)
@@ -86,6 +89,7 @@ class GroupReplica:
             sessions,
             syncer=owner.new_syncer(),
             events=self,
+            measures=measures,
         )
         replica = Replica(machine, sessions, merging, self)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
@@ -106,7 +110,7 @@ class GroupReplica:
             intake=self.logs.intake,
             merging=self.logs.merging,
             peers=site.peers,
-            leader=lambda: self.raft.group.raft.leader,
+            raft=self.raft.group.raft,
         )
         self.following = Following(
             record.number,
@@ -263,9 +267,6 @@ class GroupReplica:
     def partition_opened(self, number: int) -> None:
         self.care.archive.partition_opened(number)
 
-    def range_merged(self, appended_ms: int) -> None:
-        self._site.owner.range_merged(appended_ms)
-
     async def sync_raft_log(self) -> None:
         await self.raft.group.sync_now()
 
@@ -339,9 +340,6 @@ class GroupReplica:
 
     def cursors_moved(self, cursors: Mapping[int, int]) -> None:
         self.reporter.cursors(cursors)
-
-    def positions_heard(self) -> None:
-        self.raft.staging.positions_changed()
 
     def record_event(self, kind: str, text: str) -> None:
         text = f"{self._site.given.config.name}: {text}"[:1000]

@@ -65,7 +65,9 @@ class Node:
         )
         links = Links(hello, given.tls, self, given.rng, clock)
         presence = Presence(record.number)
-        self.group_replica = GroupReplica(given, self.member.directory, links, presence, self)
+        self.group_replica = GroupReplica(
+            given, self.member.directory, links, presence, self, measures=self.member.measures
+        )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
         self.care = self.group_replica.care
         members = Members(self.logs.machine, record.members, configured=config.peers)
@@ -163,10 +165,6 @@ class Node:
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
         return {number: member.name for number, member in self.peers.members.all.items()}
-
-    def range_merged(self, appended_ms: int) -> None:
-        """A range was merged; the newest timestamp of its first batch."""
-        self.member.measures.merged(appended_ms)
 
     def members_changed(self) -> None:
         """The member list moved: say so, also to whom it does not name any more, and go by it."""

@@ -49,8 +49,10 @@ def forgive_failed_syncs() -> Iterator[None]:
     """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
 
     async def sync_now(self: RaftGroup) -> None:
-        async with self._syncing:
-            await self._sync()
+        file, mark = self._store.unsynced()
+        self._store.synced(mark)
+        if file is not None:
+            await self._syncer.sync([file])
 
     with patch.object(RaftGroup, "sync_now", sync_now):
         yield
@@ -135,12 +137,11 @@ def ignore_failed_session_syncs() -> Iterator[None]:
 
     async def round_(self: Intake) -> None:
         dirty, self._dirty = self._dirty, set()
-        written = self._written(dirty)
         ends = self._sessions.ends(dirty)
         with suppress(DiskFault):
             await self._syncer.sync(self._sessions.take_dirty(dirty))
         self._sessions.mark_durable(ends)
-        self._report(written)
+        self._report(dirty)
 
     with patch.object(Intake, "_round", round_):
         yield
@@ -154,7 +155,7 @@ def mark_what_came_meanwhile() -> Iterator[None]:
         dirty, self._dirty = self._dirty, set()
         await self._syncer.sync(self._sessions.take_dirty(dirty))
         self._sessions.mark_durable(self._sessions.ends(dirty))
-        self._report(self._written(dirty))
+        self._report(dirty)
 
     with patch.object(Intake, "_round", round_):
         yield

@@ -115,7 +115,9 @@ def take_any_place() -> Iterator[None]:
 def judge_native_batches() -> Iterator[None]:
     """Batches of native sessions are judged by sequences, like those of Kafka's producers."""
 
-    def take(self: Planner, entry: Input, place: SessionPosition, data: bytes, draft: Any) -> int:
+    def take(
+        self: Planner, entry: Input, place: SessionPosition, data: bytes, scan: object, draft: Any
+    ) -> int:
         return self._take_judged(entry, place, data, draft) if data else 0
 
     def judge(self: Planner, entry: Input, facts: Any, draft: Any, batch: bytes) -> Any:
@@ -156,6 +158,10 @@ def close_beside_plans() -> Iterator[None]:
         known = self.state.sessions.get(session)
         return known.runs[-1] if known is not None and known.runs else None
 
+    def takes(self: StateMachine, session: str, *, staged: bool = False) -> bool:
+        run = self.open_run_of(session)
+        return run is not None and run.is_held is staged
+
     def wholly_merged(self: Coordinator, session: Session, ends: Ends) -> bool:
         return all(
             self._reached(entry, SessionPosition(entry.run, *end))
@@ -166,6 +172,7 @@ def close_beside_plans() -> Iterator[None]:
     with (
         patch.object(Planner, "closing", lambda self, session: None),
         patch.object(StateMachine, "open_run_of", open_run_of),
+        patch.object(StateMachine, "takes", takes),
         patch.object(Coordinator, "_wholly_merged", wholly_merged),
     ):
         yield

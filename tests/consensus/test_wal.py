@@ -58,9 +58,8 @@ def test_round_trip(rounds: list[list[WalRecord]]) -> None:
 def test_what_was_not_written_is_taken_back() -> None:
     encoder = WalEncoder(HEADER)
     data = encoder.header_bytes + encoder.encode(entries(1, 2), synced=0)
-    place = encoder.place()
     encoder.encode(entries(3, 1), synced=0)
-    encoder.back_to(place)
+    encoder.take_back()
     data += encoder.encode(entries(4, 1), synced=0)
     assert scan_wal(data).records == [*entries(1, 2), *entries(4, 1)]
 

@@ -229,8 +229,7 @@ def append_time_by_the_clock() -> Iterator[None]:
     original = Planner._finish
 
     def finish(self: Planner, draft: Any, *, epoch: int, now_ms: int) -> Merge:
-        self._tails[draft.partition] = tail = self._tail(draft.partition)
-        tail.append_ms = 0
+        draft.tail.append_ms = 0
         return original(self, draft, epoch=epoch, now_ms=now_ms)
 
     with patch.object(Planner, "_finish", finish):

@@ -80,7 +80,7 @@ def test_damage_below_what_was_durable_stops_the_node_and_changes_nothing(tmp_pa
     store = open_store(tmp_path)
     for index in range(1, 6):
         store.write(effects(Entry(index, 1, b"x" * 50), hard_state=HardState(1, 0, index)))
-        _, mark = store.take_dirty()
+        _, mark = store.unsynced()
         store.synced(mark)
     store.close()
     (file,) = wal_files(tmp_path)
@@ -155,7 +155,8 @@ def test_a_loss_of_power_during_a_cut_leaves_no_hole(monkeypatch: pytest.MonkeyP
         fs = SimFileSystem(disk, Process("n", "n"))
         store = RaftStore.open(cast(Any, fs), "/0", cluster="c", node=0)
         fill(store, 1, 60, size=100)
-        for file in store.take_dirty()[0]:
+        file, _ = store.unsynced()
+        if file is not None:
             file.datasync()
         asyncio.run(store.save_snapshot(snapshot(50)))
         store.cut(45)

@@ -156,7 +156,7 @@ class GroupDriver:
             made = self._unsent[0]
             try:
                 futures = [
-                    self._raft.group.propose(commands)[1] for commands in _entries(made.commands)
+                    self._raft.group.ask(commands)[1] for commands in _entries(made.commands)
                 ]
             except (Busy, NotLeader):  # it hands leadership over, and may not succeed
                 return

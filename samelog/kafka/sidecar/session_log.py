@@ -102,7 +102,7 @@ class SidecarLog:
 
     def _write(self, writer: SessionWriter, topic: str, index: int, data: memoryview) -> None:
         try:
-            check_batches(data, batch_bytes=self._batch_bytes, producer_id=None)
+            check_batches(data, batch_bytes=self._batch_bytes, own=_no_producer)
             writer.directory.check_place()  # or its producer would write it a second time
             writer.output(topic, index).write(data)
         except RequestRefused as refused:
@@ -197,6 +197,10 @@ def _anonymous(batch: memoryview) -> memoryview:
     pack_into(">qhi", found, _PRODUCER_AT, -1, -1, -1)
     pack_into(">I", found, _CRC_AT, kernels.crc32c(memoryview(found)[_CRC_FROM:]))
     return memoryview(found).toreadonly()
+
+
+def _no_producer() -> None:
+    """What the publisher writes carries no producer id."""
 
 
 def _answer(waiting: list[asyncio.Future[AppendResult]], outcome: AppendResult) -> None:

@@ -14,7 +14,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import RaftGroup, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import HistoryAsked, HistoryTold
@@ -43,7 +43,7 @@ class GroupReplication:
 
     def propose(self, command: ArchiveCommand) -> None:
         """Have a command replicated. Raises NotLeader, Busy."""
-        forget_outcome(self._group.propose([command])[1])
+        self._group.propose([command])
 
     async def sync(self) -> None:
         """Make everything written to the Raft log durable."""

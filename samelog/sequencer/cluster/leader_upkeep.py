@@ -11,7 +11,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.staging import Staging
-from samelog.sequencer.raft.group import RaftGroup, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
 from samelog.sequencer.state.expiry import due
@@ -81,7 +81,7 @@ class LeaderUpkeep:
     def _propose(self, command: AnyCommand) -> bool:
         """Whether it was proposed; what becomes of it the applied entry says."""
         try:
-            forget_outcome(self._group.propose([command])[1])
+            self._group.propose([command])
         except (NotLeader, Busy):
             return False
         return True

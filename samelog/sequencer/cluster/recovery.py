@@ -236,7 +236,8 @@ def _write_raft(fs: FileSystem, directory: str, life: _Life) -> None:
             role_changed=False,
         )
     )
-    for file in store.take_dirty()[0]:
+    file, _ = store.unsynced()
+    if file is not None:
         file.datasync()
     store.close()
     fs.sync_directory(directory)

@@ -11,8 +11,9 @@ Invariant: a position is stated only when this node can vouch for it: durable (w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from samelog.consensus import Raft
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_ended
 from samelog.sequencer.cluster.presence import Presence
@@ -41,7 +42,7 @@ class Reporter:
         intake: Intake,
         merging: Merging,
         peers: PeerSender,
-        leader: Callable[[], int | None],
+        raft: Raft,
     ) -> None:
         self._number = presence.number
         self._presence = presence
@@ -51,7 +52,7 @@ class Reporter:
         self._intake = intake
         self._merging = merging
         self._peers = peers
-        self._leader = leader
+        self._raft = raft
         self._may_state = False
         self._unreported: dict[int, SessionPosition] = {}
         self._stated_merged: dict[int, int] = {}
@@ -80,7 +81,7 @@ class Reporter:
         if not self._may_state:
             return
         self._coordinator.positions(self._number, self._boot, places)
-        leader = self._leader()
+        leader = self._raft.leader
         if leader is not None and leader != self._number:
             self._peers.send(leader, make_report(boot=self._boot, places=places))
         self._unreported.update(places)
@@ -118,7 +119,7 @@ class Reporter:
         closed.
         """
         if self._intake.ended:
-            self._tell_ended(self._leader())
+            self._tell_ended(self._raft.leader)
         merged = self._coordinator.views[self._number].merged_durable
         changed = {n: o for n, o in merged.items() if self._stated_merged.get(n) != o}
         if not self._may_state or not (self._unreported or changed or self._health):
@@ -149,7 +150,7 @@ class Reporter:
             health=self._presence.health.get(self._number),
         )
         self._peers.send(number, report)
-        if self._leader() == self._number:
+        if self._raft.leader == self._number:
             self._peers.send(number, _make_cursors(self._coordinator.cursors))
 
     def _tell_ended(self, number: int | None) -> None:

@@ -77,11 +77,6 @@ class Staging:
         self._proposer = proposer
         self._clock = clock
         self._held_since: dict[tuple[str, str], float] = {}
-        self._moved = asyncio.Event()
-
-    def positions_changed(self) -> None:
-        """A node holds more."""
-        self._moved.set()
 
     # --- asked by writers -------------------------------------------------------------------------
 
@@ -169,11 +164,12 @@ class Staging:
         deadline = self._clock.now() + HOLD_WAIT_S
         while (missing := self._missing(inputs)) is not None:
             self._lead()
-            self._moved.clear()
+            moved = self._coordinator.positions_moved
+            moved.clear()
             left = deadline - self._clock.now()
             try:
                 async with asyncio.timeout(max(0.0, left)):
-                    await self._moved.wait()
+                    await moved.wait()
             except TimeoutError:
                 text = f"session {missing.entry.session!r} is not on a majority of the nodes yet"
                 raise ChangeRefused(FaultCode.NOT_READY, text, "ask again") from None

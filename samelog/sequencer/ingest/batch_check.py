@@ -8,8 +8,9 @@ Invariant: what passes can be scanned, decoded and sliced by every part of samel
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, Attribute
@@ -18,7 +19,7 @@ from samelog.format.dedup import dedup_producer_id
 from samelog.format.errors import LogFormatError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.node_sessions import node_of
-from samelog.sequencer.state.types import Run
+from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
 
 ONLY_FOR_BROKERS = int(Attribute.LOG_APPEND_TIME | Attribute.TRANSACTIONAL | Attribute.CONTROL)
@@ -26,6 +27,8 @@ SLICED_LIMIT_BYTES = 7 << 20
 """What a twin's batch may unpack to: slicing writes it uncompressed, and a frame must hold it."""
 ANY_PRODUCER: Final = -2
 """Of a session into which Kafka clients write, each under its own producer id."""
+OwnProducer: TypeAlias = Callable[[], int | None]
+"""Says which producer id batches may carry: None: none, ANY_PRODUCER: any. Few carry one."""
 
 
 class Taken(NamedTuple):
@@ -51,16 +54,16 @@ def _not_whole(scan: kernels.Scan) -> RequestRefused:
     return _refused(message, "the sender resumes behind the last whole batch")
 
 
-def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> int:
+def check_batches(data: memoryview, *, batch_bytes: int, own: OwnProducer) -> int:
     """Check whole batches: headers, CRCs, records, and that no producer id but the run's own is in
-    them (ANY_PRODUCER: whichever): the number of records. Raises RequestRefused (INVALID_BATCH).
+    them: the number of records. Raises RequestRefused (INVALID_BATCH).
     """
     scan = kernels.scan(data, verify_crc=True, max_batch_bytes=batch_bytes)
     if scan.end != len(data):
         raise _not_whole(scan)
     if scan.attributes & ONLY_FOR_BROKERS:
         raise _refused("control, transactional and append-time batches are a broker's own")
-    is_twin = scan.has_producer and producer_id != ANY_PRODUCER
+    is_twin = scan.has_producer and (producer_id := own()) != ANY_PRODUCER
     if is_twin:
         _check_producers(data, producer_id)
     limit_bytes = SLICED_LIMIT_BYTES if is_twin else LIMIT_BYTES_DEFAULT
@@ -71,29 +74,30 @@ def check_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None
     return scan.records
 
 
-def own_producer(session: str, run: Run | None) -> int | None:
+def own_producer(machine: StateMachine, session: str) -> int | None:
     """The only producer id that a session's batches may carry now; None: none at all."""
     if node_of(session) is not None:
         return ANY_PRODUCER
+    run = machine.open_run_of(session)
     return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 
 
-def sound_batches(data: memoryview, *, batch_bytes: int, producer_id: int | None) -> Taken:
+def sound_batches(data: memoryview, *, batch_bytes: int, own: OwnProducer) -> Taken:
     """Whole batches up to the first one that cannot be taken."""
     try:
-        records = check_batches(data, batch_bytes=batch_bytes, producer_id=producer_id)
+        records = check_batches(data, batch_bytes=batch_bytes, own=own)
     except RequestRefused:
-        return _up_to_first_bad(data, batch_bytes, producer_id)
+        return _up_to_first_bad(data, batch_bytes, own)
     return Taken(data, records, None)
 
 
-def _up_to_first_bad(data: memoryview, batch_bytes: int, producer_id: int | None) -> Taken:
+def _up_to_first_bad(data: memoryview, batch_bytes: int, own: OwnProducer) -> Taken:
     end = records = 0
     while end < len(data):
         one = kernels.scan(data[end:], max_batch_bytes=batch_bytes, max_batches=1)
         batch = data[end : end + one.end] if one.end else data[end:]
         try:
-            records += check_batches(batch, batch_bytes=batch_bytes, producer_id=producer_id)
+            records += check_batches(batch, batch_bytes=batch_bytes, own=own)
         except RequestRefused as refused:
             return Taken(data[:end], records, refused)
         end += len(batch)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
@@ -132,8 +133,8 @@ class Intake(RunIntake):
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)
         if fresh is not None:
-            own = own_producer(entry.session, self._machine.open_run_of(entry.session))
-            taken = sound_batches(fresh, batch_bytes=self.batch_bytes, producer_id=own)
+            own = partial(own_producer, self._machine, entry.session)
+            taken = sound_batches(fresh, batch_bytes=self.batch_bytes, own=own)
             self._write(entry, held, at, taken)
 
     def restore(
@@ -247,7 +248,7 @@ class Intake(RunIntake):
 
     def _report_written(self) -> None:
         numbers, self._written_now = self._written_now, set()
-        self._report(self._written(numbers))
+        self._report(numbers)
 
     async def run_syncer(self) -> None:
         """Make what came in durable, round after round, until cancelled."""
@@ -266,18 +267,18 @@ class Intake(RunIntake):
 
     async def _round(self) -> None:
         dirty, self._dirty = self._dirty, set()
-        written = self._written(dirty)
         ends = self._sessions.ends(dirty)
         await self._syncer.sync(self._sessions.take_dirty(dirty))
         self._sessions.mark_durable(ends)
         if self._settings.sync_always:
-            self._report(written)
+            self._report(dirty)
 
-    def _written(self, numbers: set[int]) -> dict[int, SessionPosition]:
-        inputs = self._machine.state.inputs
-        return {n: self._sessions.written(inputs[n]) for n in numbers if n in inputs}
-
-    def _report(self, places: Mapping[int, SessionPosition]) -> None:
+    def _report(self, numbers: set[int]) -> None:
+        """This node vouches for more of these inputs."""
+        inputs, places = self._machine.state.inputs, {}
+        for number in numbers:
+            if number in inputs:
+                places[number] = self.vouched(inputs[number])
         if places:
             self._events.positions_durable(places)
             self._tell(places)
@@ -308,7 +309,8 @@ class Intake(RunIntake):
 
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
-        self._tell({part.input for part in merge.ranges})
+        if self._listeners:
+            self._tell({part.input for part in merge.ranges})
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 
@@ -327,7 +329,8 @@ class Intake(RunIntake):
             is_over = is_closed and place >= entry.place
             self._sessions.release(entry.number, place, is_over=is_over)
 
-    def _tell(self, numbers: Mapping[int, SessionPosition] | set[int] | Sequence[int]) -> None:
+    def _tell(self, numbers: Iterable[int]) -> None:
+        """Say how far these inputs are."""
         if not self._listeners:
             return
         inputs = self._machine.state.inputs

@@ -75,7 +75,8 @@ class PartitionMerger:
         self.pending: deque[Merge] = deque()
         """Instructions not executed, oldest first: part of every snapshot."""
         self._reader = reader
-        self._starts: dict[int, deque[SessionPosition]] = {}
+        self._waiting: dict[int, deque[Range]] = {}
+        """Input -> its ranges in `pending`."""
         self._steps: deque[_Step] = deque()
 
     def enqueue(self, merge: Merge) -> None:
@@ -86,8 +87,7 @@ class PartitionMerger:
             )
         self.pending.append(merge)
         for part in merge.ranges:
-            place = SessionPosition(part.run, part.roll, part.start)
-            self._starts.setdefault(part.input, deque()).append(place)
+            self._waiting.setdefault(part.input, deque()).append(part)
         if len(self.pending) == 1:
             self._begin()
 
@@ -95,24 +95,23 @@ class PartitionMerger:
         """Where the ranges of an input start that instructions wait for, in its order: kept, and
         not looked for, because a node that was away has many thousand instructions to execute.
         """
-        return self._starts.get(number, ())
+        return map(_start_of, self._waiting.get(number, ()))
 
     def needed(self, number: int, run: int) -> SessionPosition | None:
         """From where on an input's bytes of a run are still to be executed; None: none are waited
         for. What the merged log holds already, from before a restart, needs none.
         """
         self._drop_executed(self.log.next_offset)
-        left = (step.part for step in self._steps if step.part.input == number)
-        head = [SessionPosition(part.run, part.roll, part.start) for part in left]
+        head = [step.part for step in self._steps if step.part.input == number]
         ranges = self.pending[0].ranges if self.pending else ()
         count = sum(part.input == number for part in ranges)
-        waiting = chain(head, islice(self._starts.get(number, ()), count, None))
-        return next((place for place in waiting if place.run == run), None)
+        waiting = chain(head, islice(self._waiting.get(number, ()), count, None))
+        return next((_start_of(part) for part in waiting if part.run == run), None)
 
     def drop_pending(self) -> None:
         """Forget the queue: the node takes up a snapshot."""
         self.pending.clear()
-        self._starts.clear()
+        self._waiting.clear()
         self._steps.clear()
         self.missing = None
 
@@ -124,7 +123,8 @@ class PartitionMerger:
         void = self.voids.get(done)
         if void is not None:
             return self._fill(void)
-        self._drop_executed(done)
+        if not self._steps or self._steps[0].next <= done:
+            self._drop_executed(done)
         if not self.pending:
             return 0
         if not self._steps:
@@ -139,9 +139,6 @@ class PartitionMerger:
 
     def _begin(self) -> None:
         """Lay out the steps of the instruction at the head."""
-        self._steps.clear()
-        if not self.pending:
-            return
         offset = self.pending[0].base_offset
         for part in self.pending[0].ranges:
             if part.records:
@@ -156,23 +153,24 @@ class PartitionMerger:
                 self.missing = None
             if self._steps:
                 return
-            self._sample(self._take_first())
-            self._begin()
+            self._leave_first(done)
+            if self.pending:
+                self._begin()
 
-    def _take_first(self) -> Merge:
+    def _leave_first(self, done: int) -> None:
+        """The instruction at the head is executed. If it crosses a multiple of SAMPLE_RECORDS, and
+        the log ends behind it, remember the checksum.
+        """
         merge = self.pending.popleft()
+        end = merge.base_offset
         for part in merge.ranges:
-            starts = self._starts[part.input]
-            starts.popleft()
-            if not starts:
-                del self._starts[part.input]
-        return merge
-
-    def _sample(self, merge: Merge) -> None:
-        """Remember the checksum behind an instruction that crosses a multiple of SAMPLE_RECORDS."""
-        crossed = merge.base_offset // SAMPLE_RECORDS != merge.next_offset // SAMPLE_RECORDS
-        if crossed and self.log.next_offset == merge.next_offset:
-            self.samples[merge.next_offset] = self.log.checksum
+            end += part.records
+            waiting = self._waiting[part.input]
+            waiting.popleft()
+            if not waiting:
+                del self._waiting[part.input]
+        if done == end and end // SAMPLE_RECORDS != merge.base_offset // SAMPLE_RECORDS:
+            self.samples[end] = self.log.checksum
             if len(self.samples) > SAMPLES_KEPT:
                 del self.samples[next(iter(self.samples))]
 
@@ -180,11 +178,14 @@ class PartitionMerger:
         if done < step.base:
             self.missing = Missing(self.number, step.base, None)
             return 0
-        data = self._rest(merge, step, done)
-        if data is None:
+        output = self._output(merge, step.part)
+        if output is None:
             self.missing = Missing(self.number, step.next, step.part)
             return 0
         self.missing = None
+        data = memoryview(output)
+        if done > step.base:
+            data = data[_position_of(output, done - step.base) :]
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
         self.newest_ms = max_timestamp(data)
@@ -193,14 +194,6 @@ class PartitionMerger:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
         self._drop_executed(reached)
         return len(data)
-
-    def _rest(self, merge: Merge, step: _Step, done: int) -> memoryview | None:
-        """The batches a range still adds behind offset `done`; None when they are not here."""
-        data = self._output(merge, step.part)
-        if data is None:
-            return None
-        start = 0 if done == step.base else _position_of(data, done - step.base)
-        return memoryview(data)[start:]
 
     def _output(self, merge: Merge, part: Range) -> bytearray | None:
         """The batches a range adds; None when the session bytes are not here, or not those that
@@ -217,6 +210,10 @@ class PartitionMerger:
         if merge.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
+
+
+def _start_of(part: Range) -> SessionPosition:
+    return SessionPosition(part.run, part.roll, part.start)
 
 
 def _position_of(data: bytearray, records: int) -> int:

@@ -24,6 +24,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
+from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -78,12 +79,14 @@ class Merging:
         *,
         syncer: Syncer,
         events: MergingEvents,
+        measures: Measures,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._reader = reader
         self._syncer = syncer
         self._events = events
+        self._measures = measures
         self._ready: dict[int, MergedPartition] = {}
         self._scheduled = False
         self._dirty: set[int] = set()
@@ -193,7 +196,7 @@ class Merging:
                 continue
             budget -= done
             self.merged_bytes += done
-            self._events.range_merged(partition.merger.newest_ms)
+            self._measures.merged(partition.merger.newest_ms)
             self._dirty.add(number)
             partition.changed()
             if partition.merger.pending or partition.merger.voids:

@@ -77,6 +77,8 @@ class _Draft(msgspec.Struct):
     """One partition's instruction in the making."""
 
     partition: int
+    tail: _Tail
+    """The partition before it."""
     base_offset: int
     next_offset: int
     size: int = 0
@@ -84,33 +86,28 @@ class _Draft(msgspec.Struct):
     sequences: dict[int, list[Sequence5]] = {}
     watermarks: dict[str, int] = {}
     unwrapped: dict[int, int] = {}
+    learnt: int = 0
+    """How many sequences."""
 
     def add(self, part: Range) -> None:
         self.ranges.append(part)
         self.next_offset += part.records
         self.size += part.size
 
-    @property
-    def weight(self) -> tuple[int, int]:
-        """(ranges, sequences): what the instruction's encoded size grows with."""
-        return len(self.ranges), sum(map(len, self.sequences.values()))
-
 
 class _Budget(msgspec.Struct):
-    """How much more may go into one entry."""
+    """How much more may go into one entry; its encoded size grows with ranges and sequences."""
 
     bytes: int
     ranges: int
     sequences: int
+    is_spent: bool = False
 
-    @property
-    def spent(self) -> bool:
-        return self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
-
-    def charge(self, taken: int, before: tuple[int, int], after: tuple[int, int]) -> None:
+    def charge(self, taken: int, ranges: int, sequences: int) -> None:
         self.bytes -= taken
-        self.ranges -= after[0] - before[0]
-        self.sequences -= after[1] - before[1]
+        self.ranges -= ranges
+        self.sequences -= sequences
+        self.is_spent = self.bytes <= 0 or self.ranges <= 0 or self.sequences <= 0
 
 
 class Planner:
@@ -201,7 +198,7 @@ class Planner:
         budget = _Budget(limits.entry_bytes, limits.entry_ranges, limits.entry_sequences)
         drafts: dict[int, _Draft] = {}
         for entry, place in self._in_turn(available):
-            if budget.spent:
+            if budget.is_spent:
                 break
             draft = drafts.get(entry.partition)
             if draft is None:
@@ -224,23 +221,19 @@ class Planner:
         """Inputs with something new, and up to where they are planned, starting behind the one that
         was first last time.
         """
-        ready = [
-            (entry, place)
-            for number in available
-            if (entry := self._machine.state.inputs.get(number)) is not None
-            and available[number] > (place := self.place(entry))
-            and self._is_mergeable(entry.session)
-            and entry.session not in self._closing
-            and number not in self.damaged
-        ]
+        ready: list[tuple[Input, SessionPosition]] = []
+        inputs = self._machine.state.inputs
+        for number, reach in available.items():
+            entry = inputs.get(number)
+            if entry is None or entry.session in self._closing or number in self.damaged:
+                continue
+            place = self.place(entry)
+            if reach > place and self._machine.takes(entry.session):
+                ready.append((entry, place))
         if not ready:
             return ready
         self._turn = (self._turn + 1) % len(ready)
         return ready[self._turn :] + ready[: self._turn]
-
-    def _is_mergeable(self, session: str) -> bool:
-        run = self._machine.open_run_of(session)
-        return run is not None and not run.is_held
 
     def plan_stage(
         self, staged: Iterable[tuple[int, Sequence[Range]]], *, epoch: int, now_ms: int
@@ -263,8 +256,8 @@ class Planner:
         return merges
 
     def _draft(self, partition: int) -> _Draft:
-        offset = self._tail(partition).next_offset
-        return _Draft(partition, offset, offset)
+        tail = self._tail(partition)
+        return _Draft(partition, tail, tail.next_offset, tail.next_offset)
 
     def _tail(self, number: int) -> _Tail:
         tail = self._tails.get(number)
@@ -286,7 +279,7 @@ class Planner:
         """Plan one input's share of the entry: what lies between two positions."""
         share = full_share = min(self._limits.input_bytes, budget.bytes)
         place, limit = reach
-        while share > 0 and not budget.spent and place.run == limit.run and place < limit:
+        while share > 0 and not budget.is_spent and place.run == limit.run and place < limit:
             stop = (
                 limit.byte
                 if place.roll == limit.roll
@@ -297,48 +290,53 @@ class Planner:
             if place.byte >= stop:
                 place = SessionPosition(place.run, place.roll + 1, 0)
                 continue
-            before = draft.weight
-            data = self._read(entry, place, min(share, stop - place.byte), source)
+            ranges, learnt = len(draft.ranges), draft.learnt
+            data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
-                data = self._read_one(entry, place, stop, source)
-            taken = self._take_batches(entry, place, data, draft)
+                data, scan = self._read_one(entry, place, stop, source)
+            taken = self._take_batches(entry, place, data, scan, draft)
             if taken == 0:
                 break
             share -= taken
-            budget.charge(taken, before, draft.weight)
+            budget.charge(taken, len(draft.ranges) - ranges, draft.learnt - learnt)
             place = SessionPosition(place.run, place.roll, place.byte + taken)
             self._places[entry.number] = place
 
-    def _read(self, entry: Input, place: SessionPosition, size: int, source: SessionBytes) -> bytes:
+    def _read(
+        self, entry: Input, place: SessionPosition, size: int, source: SessionBytes
+    ) -> tuple[bytes, kernels.Scan]:
         """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
         data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.error is not None and scan.end == 0:
             self.damaged[entry.number] = scan.error
-        return data[: scan.end]
+        return data[: scan.end], scan
 
     def _read_one(
         self, entry: Input, place: SessionPosition, stop: int, source: SessionBytes
-    ) -> bytes:
+    ) -> tuple[bytes, kernels.Scan]:
         """The one batch at `place`, however large."""
         size = min(stop - place.byte, HELD_BATCH_BYTES)
         data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         if scan.end == 0:
             self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
-        return data[: scan.end]
+        return data[: scan.end], scan
 
     def _take_batches(
-        self, entry: Input, place: SessionPosition, data: bytes, draft: _Draft
+        self,
+        entry: Input,
+        place: SessionPosition,
+        data: bytes,
+        scan: kernels.Scan,
+        draft: _Draft,
     ) -> int:
-        """Plan these whole batches; the bytes planned."""
-        if not data:
-            return 0
-        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        """Plan the whole batches that were scanned; the bytes planned."""
         if scan.has_producer:
             return self._take_judged(entry, place, data, draft)
-        stop = place.byte + scan.end
-        draft.add(Range(entry.number, *place, stop, scan.records, scan.end, scan.digest))
+        if data:
+            stop = place.byte + scan.end
+            draft.add(Range(entry.number, *place, stop, scan.records, scan.end, scan.digest))
         return scan.end
 
     # --- dedup ------------------------------------------------------------------------------------
@@ -418,13 +416,14 @@ class Planner:
             )
             self._dedup.add_sequence(entry.partition, sequence)
             draft.sequences.setdefault(facts.producer_id, []).append(sequence)
+            draft.learnt += 1
         return judged.verdict, judged.detail
 
     # --- finishing --------------------------------------------------------------------------------
 
     def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
-        tail = self._tail(draft.partition)
+        tail = draft.tail
         append_ms = max(tail.append_ms, now_ms)
         size, settings = draft.size, self._settings(draft.partition)
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
@@ -445,7 +444,7 @@ class Planner:
             append_ms,
             roll,
             draft.ranges,
-            [known for batches in draft.sequences.values() for known in batches[-5:]],
+            _newest(draft.sequences) if draft.learnt else [],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
@@ -459,6 +458,11 @@ class Planner:
         self._places.clear()
         self._tails.clear()
         self._dedup.clear()
+
+
+def _newest(sequences: Mapping[int, Sequence[Sequence5]]) -> list[Sequence5]:
+    """What is remembered of each producer."""
+    return [known for batches in sequences.values() for known in batches[-5:]]
 
 
 def _append_joined(draft: _Draft, part: Range) -> None:

@@ -22,6 +22,7 @@ from samelog.store.disk.quarantine import set_aside, set_partition_aside
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.store.session.log import InputLog
+from samelog.store.session.run import RunPosition
 
 log = logging.getLogger(__name__)
 
@@ -165,26 +166,26 @@ class SessionStore:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
         return self.written(entry) if entry.number in self._logs else entry.place
 
-    def ends(self, numbers: Iterable[int]) -> dict[int, list[SessionPosition]]:
+    def ends(self, numbers: Iterable[int]) -> dict[int, dict[int, RunPosition]]:
         """Where the files of these inputs end, in every run that is held: a node that was just
         started may not know yet which one an input is in.
         """
         self._begun_anew.clear()
-        ends: dict[int, list[SessionPosition]] = {}
+        ends: dict[int, dict[int, RunPosition]] = {}
         for number in numbers:
             held = self._logs.get(number)
             if held is not None:
-                ends[number] = [SessionPosition(run, *held.end(run)) for run in held.runs()]
+                ends[number] = held.ends()
         return ends
 
-    def mark_durable(self, ends: Mapping[int, Iterable[SessionPosition]]) -> None:
+    def mark_durable(self, ends: Mapping[int, Mapping[int, RunPosition]]) -> None:
         """Everything below these ends was synced."""
-        for number, places in ends.items():
+        for number, runs in ends.items():
             held = self._logs.get(number)
             if held is None or number in self._begun_anew:
                 continue
-            for place in places:
-                held.mark_durable(*place)
+            for run, end in runs.items():
+                held.mark_durable(run, *end)
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
@@ -220,7 +221,8 @@ class SessionStore:
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in."""
-        return self.log(number).read(place.run, place.roll, place.byte, stop)
+        log = self._logs.get(number) or self._open_log(number)
+        return log.read(place.run, place.roll, place.byte, stop)
 
     def read_range(self, part: Range) -> bytearray | None:
         """The range's bytes; None when this node does not hold all of them."""
@@ -228,7 +230,8 @@ class SessionStore:
             return None
         buffer = bytearray(part.stop - part.start)
         try:
-            got = self.log(part.input).read_into(buffer, part.run, part.roll, part.start)
+            log = self._logs.get(part.input) or self._open_log(part.input)
+            got = log.read_into(buffer, part.run, part.roll, part.start)
         except LogFormatError as error:  # peers have the bytes, or what became of them
             self._say_once(part.input, f"session bytes cannot be read: {error}")
             return None

@@ -22,7 +22,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.raft.group import RaftGroup, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -79,6 +79,8 @@ class Coordinator:
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) of runs that a sender has finished and that are not closed yet.
         """
+        self.positions_moved = asyncio.Event()
+        """Set when a node, perhaps this one, vouches for more; whoever waits for that clears it."""
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""
 
@@ -97,7 +99,7 @@ class Coordinator:
         view.places.update(places)
         self._candidates.update(places)
         self.plan_soon()
-        self._events.positions_heard()
+        self.positions_moved.set()
 
     def merged(
         self, node: int, durable: Mapping[int, int], samples: Mapping[tuple[int, int], int]
@@ -204,11 +206,9 @@ class Coordinator:
     def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
         """The entry's index; None when this node may not propose now: it is looked at again."""
         try:
-            index, future = self._group.propose(commands)
+            return self._group.propose(commands)
         except (NotLeader, Busy):
             return None
-        forget_outcome(future)
-        return index
 
     @property
     def _epoch(self) -> int:
@@ -216,14 +216,14 @@ class Coordinator:
         return self._group.raft.term + self._machine.state.epoch_base
 
     def _available(self) -> dict[int, SessionPosition]:
-        """Candidate inputs with more than is planned: what a majority and this node hold."""
+        """What a majority and this node hold of the candidate inputs."""
         available: dict[int, SessionPosition] = {}
         own = self.views[self._node].places
         views = self._voting_views()
         for number in self._candidates:
             entry = self._machine.state.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
-            if entry is not None and reach is not None and reach > self._planner.place(entry):
+            if reach is not None:
                 available[number] = reach
         self._candidates.intersection_update(available)
         return available
@@ -255,7 +255,7 @@ class Coordinator:
         now_ms = self._clock.wall_ms()
         merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
         try:
-            index, future = self._group.propose([make(merges)])
+            index, future = self._group.ask([make(merges)])
         except (NotLeader, Busy):
             self._planner.reset()
             raise
@@ -265,7 +265,7 @@ class Coordinator:
 
     def _voting_views(self) -> list[NodeView]:
         """What counts toward a majority: the views of those who vote now."""
-        return [self.views[number] for number in self._group.raft.voters]
+        return list(map(self.views.__getitem__, self._group.raft.voters))
 
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from samelog.consensus import (
@@ -37,6 +38,7 @@ from samelog.store.disk.files import DiskFault
 
 SHORTEST_TICK_S = 0.002
 """Deadlines are kept no more exactly than this."""
+_NEEDS_SYNC: Callable[[tuple[Effects, bool]], bool] = itemgetter(1)
 
 
 class Applier(Protocol):
@@ -101,7 +103,6 @@ class RaftGroup:
         self._is_broken = False
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
-        self._syncing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
 
@@ -136,21 +137,28 @@ class RaftGroup:
         self.raft.leader_lost(self._clock.now())
         self.pump()
 
-    def propose(self, commands: Sequence[AnyCommand]) -> tuple[int, asyncio.Future[list[Any]]]:
-        """Propose one entry: its index, and a future of its commands' outcomes.
+    def propose(
+        self, commands: Sequence[AnyCommand], outcomes: asyncio.Future[list[Any]] | None = None
+    ) -> int:
+        """Propose one entry: its index. Raises NotLeader, Busy.
 
-        Raises NotLeader. The future fails with ProposalLost when another leader's entry takes the
-        index.
+        `outcomes`: of its commands, for who waits for them; it fails with ProposalLost when another
+        leader's entry takes the index.
         """
         if not self.is_leader:
             raise NotLeader(self.raft.leader)
         now = self._clock.now()
         index = self.raft.propose([encode_commands(commands)], now)
         self._proposed.append((index, now))
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[index] = (self.raft.term, future)
+        if outcomes is not None:
+            self._waiting[index] = (self.raft.term, outcomes)
         self.pump()
-        return index, future
+        return index
+
+    def ask(self, commands: Sequence[AnyCommand]) -> tuple[int, asyncio.Future[list[Any]]]:
+        """Propose one entry: its index, and its commands' outcomes. Raises as `propose`."""
+        outcomes: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        return self.propose(commands, outcomes), outcomes
 
     def propose_members(self, command: SetMembers) -> asyncio.Future[list[Any]]:
         """Propose other members, which hold for Raft at once. Raises what the core raises."""
@@ -334,7 +342,7 @@ class RaftGroup:
                 self._saver_waits = loop.create_future()
                 await self._saver_waits
             round_size = len(self._saves)
-            if any(needs_sync for _, needs_sync in self._saves):
+            if any(map(_NEEDS_SYNC, self._saves)):
                 await self.sync_now()
             for _ in range(round_size):
                 self._finish(self._saves.popleft()[0])
@@ -344,30 +352,17 @@ class RaftGroup:
         """Make everything written to the log durable. Raises DiskFault, and from then on always:
         the group takes no part any more.
         """
-        async with self._syncing:
-            if self._fault is not None:
-                raise self._fault
-            try:
-                await self._sync()
-            except DiskFault as fault:
-                self._fault = fault
-                self._is_broken = True
-                raise
-
-    async def _sync(self) -> None:
-        files, mark = self._store.take_dirty()
-        if files:
-            await self._syncer.sync(files)
-            self._store.synced(mark)
-
-
-def forget_outcome(future: asyncio.Future[list[Any]]) -> None:
-    """Nobody waits for it: the applied entry itself says everything, what is lost is proposed
-    again.
-    """
-    future.add_done_callback(_retrieve)
-
-
-def _retrieve(future: asyncio.Future[list[Any]]) -> None:
-    if not future.cancelled():
-        future.exception()
+        if self._fault is not None:
+            raise self._fault
+        file, mark = self._store.unsynced()
+        if file is None:
+            return
+        try:
+            await self._syncer.sync([file])
+        except DiskFault as fault:
+            self._fault = fault
+            self._is_broken = True
+            raise
+        if self._fault is not None:  # of somebody else's sync meanwhile
+            raise self._fault
+        self._store.synced(mark)

@@ -68,7 +68,7 @@ class Proposer:
 
     async def _attempt(self, command: AnyCommand) -> Any:
         if self._group.is_leader:
-            _, future = self._group.propose([command])
+            _, future = self._group.ask([command])
             return (await future)[0]
         leader = self._group.raft.leader
         if leader is None or leader == self._group.raft.node_id:
@@ -103,7 +103,7 @@ class Proposer:
         """Propose for a peer, and tell it where the command stands in the log."""
         try:
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
-                index, future = self._group.propose(decode_commands(message.command))
+                index, future = self._group.ask(decode_commands(message.command))
                 outcome = (await future)[0]
         except (NotLeader, ProposalLost, Busy, TimeoutError):
             self._send(node, Forwarded(message.id, None, "", ""))

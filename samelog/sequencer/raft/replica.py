@@ -129,7 +129,7 @@ class Replica:
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
         commands = decode_commands(entry.data)
-        outcomes = [self._apply(command) for command in commands]
+        outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         rejected = Rejection in map(type, outcomes) and any(
             isinstance(command, Merge | PublishStageCommand) and isinstance(outcome, Rejection)
@@ -141,16 +141,23 @@ class Replica:
         return outcomes
 
     def _apply(self, command: AnyCommand) -> Any:
+        if not isinstance(command, Merge):
+            return self._apply_change(command)
+        outcome = self.machine.apply(command)
+        if isinstance(outcome, Rejection):
+            log.warning("merge instruction rejected: %s", outcome.message)
+        else:
+            self._merged(command)
+        return outcome
+
+    def _apply_change(self, command: AnyCommand) -> Any:
+        """Anything but a merge instruction."""
         gone = self._inputs_of_topic(command) if isinstance(command, DeleteTopicCommand) else []
         before = self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
-            if isinstance(command, Merge):
-                log.warning("merge instruction rejected: %s", outcome.message)
             return outcome
-        if isinstance(command, Merge):
-            self._merged(command)
-        elif isinstance(command, CreateTopicCommand | DeleteTopicCommand | AddPartitions):
+        if isinstance(command, CreateTopicCommand | DeleteTopicCommand | AddPartitions):
             self._topic_changed(gone)
         elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
             if self._newest_run(command) != before:
@@ -196,9 +203,9 @@ class Replica:
         return None if run is None else (run.run_id, run.closed)
 
     def _merged(self, merge: Merge) -> None:
-        places = {
-            part.input: SessionPosition(part.run, part.roll, part.stop) for part in merge.ranges
-        }
+        places = {}
+        for part in merge.ranges:
+            places[part.input] = SessionPosition(part.run, part.roll, part.stop)
         marks = self._marks.setdefault(merge.partition, deque())
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)

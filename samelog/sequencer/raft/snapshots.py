@@ -23,7 +23,7 @@ from samelog.format.errors import InvariantError
 from samelog.runtime.log import log_event
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.group import RaftGroup, forget_outcome
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk.disk_errors import NoSpace
@@ -110,7 +110,7 @@ class Snapshotter:
         """Snapshots are of different entries, and an idle cluster has none."""
         self._nudges -= 1
         with suppress(NotLeader, Busy):
-            forget_outcome(self._group.propose([])[1])
+            self._group.propose([])
 
     async def take(self) -> int:
         """Write one snapshot of this moment, once the one that is being written is; its size in

@@ -80,7 +80,7 @@ class RaftStore:
         self._marked = 0
         """Where the newest snapshot ended of which the log knew when it was opened."""
         self._synced = 0
-        self._dirty = False
+        """How much of the current file is durable."""
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, *, cluster: str, node: int) -> RaftStore:
@@ -237,13 +237,12 @@ class RaftStore:
     def _append(self, records: list[WalRecord]) -> None:
         if self._file.size > FILE_BYTES:
             self.roll()
-        place = self._encoder.place()
+        encoded = self._encoder.encode(records, synced=self._synced)
         try:
-            self._file.append(self._encoder.encode(records, synced=self._synced))
+            self._file.append(encoded)
         except BaseException:  # the next record must follow what is in the file
-            self._encoder.back_to(place)
+            self._encoder.take_back()
             raise
-        self._dirty = True
 
     def roll(self) -> None:
         """Begin another log file; what was written before is durable. Raises DiskFault."""
@@ -264,12 +263,12 @@ class RaftStore:
         self._synced = self._file.size
         self._files.append(_LogFile(sequence, 0))
 
-    def take_dirty(self) -> tuple[list[File], SyncMark]:
-        """What has to be synced, and the mark to give to `synced` afterwards."""
+    def unsynced(self) -> tuple[File | None, SyncMark]:
+        """What has to be synced, if anything, and the mark to give to `synced` afterwards. It is
+        handed out to all who ask until a sync is done.
+        """
         mark = SyncMark(self._files[-1].sequence, self._file.size)
-        files = [self._file.file] if self._dirty else []
-        self._dirty = False
-        return files, mark
+        return None if mark.position == self._synced else self._file.file, mark
 
     def synced(self, mark: SyncMark) -> None:
         """Everything up to the mark is durable."""

@@ -362,7 +362,8 @@ class StateMachine:
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        self._learn(command)
+        if command.sequences or command.watermarks or command.unwrapped:
+            self._learn(command)
         return command
 
     def places_after(
@@ -377,16 +378,23 @@ class StateMachine:
             entry = self.state.inputs.get(part.input)
             if entry is None or entry.partition != command.partition:
                 return None
-            if part.input not in places and not self._takes(entry.session, staged=staged):
+            place = places.get(part.input, entry)
+            if place is entry and not self.takes(entry.session, staged=staged):
                 return None
-            if not follows(places.get(part.input, entry.place), part):
+            if not follows(place, part):
                 return None
             places[part.input] = SessionPosition(part.run, part.roll, part.stop)
         return places
 
-    def _takes(self, session: str, *, staged: bool) -> bool:
-        run = self.open_run_of(session)
-        return run is not None and run.is_held is staged
+    def takes(self, session: str, *, staged: bool = False) -> bool:
+        """Whether a run of the session is open whose records may be merged; `staged`: one that is
+        held.
+        """
+        known = self.state.sessions.get(session)
+        run = known.runs[-1] if known is not None and known.runs else None
+        if run is None or run.closed:
+            return False
+        return (run.stage is not None and not run.published) is staged
 
     def _publish_stage(self, command: PublishStageCommand) -> PublishStageCommand | Rejection:
         problem = problem_with(self, command)
@@ -457,7 +465,7 @@ class StateMachine:
         return command if problem is None else Rejection("PRECONDITION", problem)
 
 
-def follows(place: SessionPosition, part: Range) -> bool:
+def follows(place: SessionPosition | Input, part: Range) -> bool:
     """Whether a range starts at `place`, or with a later file: those in between are empty."""
     if part.stop < part.start or part.verdict not in _VERDICTS:
         raise InvariantError(f"malformed range {part}")

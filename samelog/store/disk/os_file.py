@@ -146,12 +146,15 @@ class OsFile:
 
     def datasync(self) -> None:
         """Return when what was written, or the names in the directory, are durable."""
-        target = self.begin_sync()
-        if target is None:
-            return
+        with self._lock:
+            if self._closed:
+                return
+            if self._failed:
+                self._require_sound("sync")
+            self._syncing += 1
         error = 0
         try:
-            (os.fsync if target.names else _sync_data)(target.descriptor)
+            (os.fsync if self._is_directory else _sync_data)(self._descriptor)
         except OSError as fault:
             error = fault.errno or errno.EIO
         self.end_sync(error)

@@ -34,6 +34,13 @@ class InputReader:
         state = self._runs.get(run)
         return (0, 0) if state is None else state.end
 
+    def ends(self) -> dict[int, RunPosition]:
+        """Where each run ends of which something is held."""
+        ends = {}
+        for number, state in self._runs.items():
+            ends[number] = state.end
+        return ends
+
     def start(self, run: int) -> RunPosition:
         """Where the bytes held of the run begin; (0, 0) if nothing is held."""
         state = self._runs.get(run)
@@ -74,7 +81,8 @@ class InputReader:
                 known = run.last_append
                 if known is not None and known[0] == held.roll:
                     begin = known[1]
-                file = self._file(run.number, held.roll)
+                key = run.number, held.roll
+                file = self._files.find(key) or self._open_file(*key)
                 found = valid_extent(file, begin, held.size, verify_crc=False)
                 return found.last_start, found.last_crc
         return None
@@ -89,7 +97,10 @@ class InputReader:
             DiskFault: the disk fails.
         """
         count = self._held_from(run, roll, start, stop)
-        return self._file(run, roll).pread(count, start) if count > 0 else b""
+        if count <= 0:
+            return b""
+        file = self._files.find((run, roll)) or self._open_file(run, roll)
+        return file.pread(count, start)
 
     def read_into(self, buffer: bytearray | memoryview, run: int, roll: int, start: int) -> int:
         """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
@@ -97,7 +108,10 @@ class InputReader:
         """
         view = memoryview(buffer)
         count = self._held_from(run, roll, start, start + view.nbytes)
-        return self._file(run, roll).pread_into(view[:count], start) if count > 0 else 0
+        if count <= 0:
+            return 0
+        file = self._files.find((run, roll)) or self._open_file(run, roll)
+        return file.pread_into(view[:count], start)
 
     def _held_from(self, run: int, roll: int, start: int, stop: int) -> int:
         """How many of the bytes [start, stop) are held, from the first one on."""
@@ -109,9 +123,8 @@ class InputReader:
             return 0  # given up, or released
         return min(stop, held.size) - start
 
-    def _file(self, run: int, roll: int) -> File:
-        key = (run, roll)
-        return self._files.find(key) or self._files.open(key, self._path(data_name(run, roll)))
+    def _open_file(self, run: int, roll: int) -> File:
+        return self._files.open((run, roll), self._path(data_name(run, roll)))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)

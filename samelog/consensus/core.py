@@ -328,7 +328,8 @@ class Core:
                     f"commit of {index} behind the log's end {self.log.last_index}"
                 )
             self.commit = index
-        self.regain_certainty()
+        if self.doubt is not None:
+            self.regain_certainty()
 
     def regain_certainty(self) -> None:
         """End the doubt where everything that was ever committed is here."""

@@ -131,8 +131,9 @@ class Memberships:
 
 def configurations_in(entries: Sequence[Entry]) -> list[tuple[int, Membership]]:
     """(index, membership) of the configuration entries. Raises MalformedMessage."""
-    return [
-        (entry.index, decode_configuration(entry.data).membership)
-        for entry in entries
-        if entry.data.startswith(CONFIGURATION)
-    ]
+    found = []
+    for entry in entries:
+        if entry.data.startswith(CONFIGURATION):
+            membership = decode_configuration(entry.data).membership
+            found.append((entry.index, membership))
+    return found

@@ -10,6 +10,7 @@ any interleaving with other nodes as long as each batch's own order is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
 from samelog.consensus import election, follower, membership, replication
@@ -192,7 +193,7 @@ class Raft(Core):
         ):
             raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
         first, term = self.log.last_index + 1, self.term
-        self.append([Entry(index, term, item) for index, item in enumerate(data, first)])
+        self.append(list(map(Entry, count(first), repeat(term), data)))
         lead.uncommitted_bytes += size
         lead.proposed.append((self.log.last_index, size))
         lead.dirty = True

@@ -55,4 +55,4 @@ def _propose(node: Node, name: str, hard: bool) -> None:
     term = node.raft.group.raft.term
     command: ResetCommand = HardReset(name, 0, term) if hard else SoftReset(name, 0)
     with suppress(NotLeader, Busy):
-        node.raft.group.propose([command])[1].add_done_callback(lambda future: future.exception())
+        node.raft.group.propose([command])

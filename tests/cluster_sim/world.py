@@ -244,7 +244,7 @@ class _Handler(logging.Handler):
 def _propose(node: Node, command: CreateTopicCommand) -> None:
     """Whether it is committed is looked at later."""
     with suppress(NotLeader):
-        node.raft.group.propose([command])[1].add_done_callback(lambda future: future.exception())
+        node.raft.group.propose([command])
 
 
 def _is_excused(actor: Actor) -> bool:

@@ -76,7 +76,7 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
         topic = await make_topic(node)
         log = await opened(node, topic)
         session = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"]
-        _, closing = node.raft.group.propose([CloseRun(session.name, session.runs[-1].run_id)])
+        _, closing = node.raft.group.ask([CloseRun(session.name, session.runs[-1].run_id)])
         lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         await closing
         assert await outcome(lost) == NOT_TAKEN
@@ -96,7 +96,7 @@ def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        _, deleting = node.raft.group.propose([DeleteTopicCommand(topic.topic_id)])
+        _, deleting = node.raft.group.ask([DeleteTopicCommand(topic.topic_id)])
         future = log.append(topic, 0, memoryview(batch(b"x")), 1)
         await deleting
         found = await outcome(future)

@@ -70,7 +70,8 @@ class RequestPipeline:
         self._waiting_bytes = 0
         self._answer_bytes = 0
         """Of answers that are not taken for writing yet."""
-        self._output: list[ByteBuffer] = []
+        self.output: list[ByteBuffer] = []
+        """What is to be written; `take_output` takes it."""
         self._active_at = now
         self._begun_at: float | None = None
         self._stalled_at: float | None = None
@@ -130,15 +131,14 @@ class RequestPipeline:
             self._first += 1
             self._waiting_bytes -= done.size
             if done.buffers is not None:
-                self._output.append(done.answer_bytes.to_bytes(LENGTH_BYTES, "big"))
-                self._output.extend(done.buffers)
+                self.output.append(done.answer_bytes.to_bytes(LENGTH_BYTES, "big"))
+                self.output.extend(done.buffers)
 
     def take_output(self, now: float) -> list[ByteBuffer]:
         """The bytes that are to be written now."""
-        output, self._output = self._output, []
-        if output:
-            self._answer_bytes -= sum(map(len, output))
-            self._active_at = now
+        output, self.output = self.output, []
+        self._answer_bytes -= sum(map(len, output))
+        self._active_at = now
         return output
 
     def writing_paused(self, now: float) -> None:

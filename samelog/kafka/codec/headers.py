@@ -20,6 +20,7 @@ from samelog.kafka.codec.primitives import MessageReader
 _FIXED = struct.Struct(">hhi")
 _CLIENT_ID_AT = _FIXED.size + 2
 API_VERSIONS_KEY = 18
+NO_TAGS = b"\0"
 
 
 class RequestHeader(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
         raise MalformedRequest(f"a client id is not UTF-8: {error.reason}") from error
     if not flexible:
         return client_id, end
+    if frame[end : end + 1] == NO_TAGS:
+        return client_id, end + 1
     reader = MessageReader(frame, end, flexible=True)
     reader.tags()
     return client_id, reader.at
@@ -59,4 +62,4 @@ def response_header(header: RequestHeader, *, flexible: bool) -> bytes:
     that knows no versions yet can read it.
     """
     correlation = header.correlation.to_bytes(4, "big", signed=True)
-    return correlation + b"\0" if flexible and header.key != API_VERSIONS_KEY else correlation
+    return correlation + NO_TAGS if flexible and header.key != API_VERSIONS_KEY else correlation

@@ -282,9 +282,8 @@ class KafkaConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        output = self._pipeline.take_output(self._loop.time())
-        if output:
-            transport.writelines(output)
+        if self._pipeline.output:
+            transport.writelines(self._pipeline.take_output(self._loop.time()))
         self._account()
         self._pace()
 

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from samelog.runtime.network.receive_buffer import ReceiveBuffer
+
+ByteBuffer: TypeAlias = bytes | bytearray | memoryview
 
 PIECE_BYTES = 64 << 10
 """Encrypted and handed to the socket at once; larger pieces were measured to be slower."""
@@ -26,8 +30,10 @@ class TlsSession:
         self.output = ssl.MemoryBIO()
         """What is to be sent; `output.pending` bytes."""
         self._ssl = context.wrap_bio(self._input, self.output, server_side=server_side)
+        inner: Any = getattr(self._ssl, "_sslobj", self._ssl)  # the public one only forwards
         self.feed = self._input.write
-        self.write = self._ssl.write
+        self.write: Callable[[ByteBuffer], int] = inner.write
+        self._read: Callable[[int, memoryview], int] = inner.read
 
     @property
     def ssl_object(self) -> ssl.SSLObject:
@@ -47,17 +53,17 @@ class TlsSession:
 
         A read that leaves room behind has emptied its TLS record: nothing of it is pending.
         """
-        given, session = self._input, self._ssl
+        given, session, read = self._input, self._ssl, self._read
         room, used = buffer.room(given.pending), 0
         try:
             while given.pending or (used == len(room) and session.pending()):
                 if used == len(room):
                     buffer.stop += used
                     room, used = buffer.room(given.pending + session.pending()), 0
-                count = session.read(len(room) - used, room[used:])
+                count = read(len(room) - used, room[used:])
                 if not count:
                     return False
-                used += count  # type: ignore[operator]
+                used += count
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:

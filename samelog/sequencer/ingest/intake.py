@@ -129,7 +129,7 @@ class Intake(RunIntake):
         """Take a publisher's whole batches, but those held already. Raises RequestRefused."""
         entry = self._open_entry(number, run_number)
         self._quotas.accept(entry.session, len(data))
-        held = self._log(number)
+        held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)
         if fresh is not None:
@@ -144,7 +144,7 @@ class Intake(RunIntake):
         quota. Raises RequestRefused.
         """
         entry = self._open_entry(number, run_number)
-        held = self._log(number)
+        held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)
         if fresh is not None:

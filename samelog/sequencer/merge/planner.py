@@ -256,17 +256,13 @@ class Planner:
         return merges
 
     def _draft(self, partition: int) -> _Draft:
-        tail = self._tail(partition)
-        return _Draft(partition, tail, tail.next_offset, tail.next_offset)
-
-    def _tail(self, number: int) -> _Tail:
-        tail = self._tails.get(number)
+        tail = self._tails.get(partition)
         if tail is None:
-            known: Partition = self._machine.state.partitions[number]
+            known: Partition = self._machine.state.partitions[partition]
             tail = _Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
-        return tail
+        return _Draft(partition, tail, tail.next_offset, tail.next_offset)
 
     def _take(
         self,
@@ -423,9 +419,9 @@ class Planner:
 
     def _finish(self, draft: _Draft, *, epoch: int, now_ms: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
-        tail = draft.tail
+        state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = max(tail.append_ms, now_ms)
-        size, settings = draft.size, self._settings(draft.partition)
+        settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes
         old = append_ms - tail.segment_started_ms > self._limits.segment_ms
@@ -449,10 +445,6 @@ class Planner:
             list(draft.unwrapped.items()),
             settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
-
-    def _settings(self, partition: int) -> Mapping[str, str]:
-        topic_id = self._machine.state.partitions[partition].topic_id
-        return self._machine.state.topics[topic_id].settings
 
     def _forget(self) -> None:
         self._places.clear()

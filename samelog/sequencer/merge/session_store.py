@@ -46,7 +46,8 @@ class SessionStore:
         self._fs = fs
         self._directory = directory
         self._machine = machine
-        self._logs: dict[int, InputLog] = {}
+        self.opened: dict[int, InputLog] = {}
+        """The logs that are open, by input; `log` opens one."""
         self._events = events
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
@@ -57,10 +58,10 @@ class SessionStore:
 
     def log(self, number: int) -> InputLog:
         """The log of an input, opened (and its torn tail repaired) when first asked for."""
-        return self._logs.get(number) or self._open_log(number)
+        return self.opened.get(number) or self._open_log(number)
 
     def _open_log(self, number: int) -> InputLog:
-        opened = self._logs[number] = self._open(self._machine.state.inputs[number])
+        opened = self.opened[number] = self._open(self._machine.state.inputs[number])
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -120,7 +121,7 @@ class SessionStore:
         """The files of these inputs written since they were last asked for."""
         files: list[File] = []
         for number in numbers:
-            held = self._logs.get(number)
+            held = self.opened.get(number)
             if held is not None:
                 files.extend(held.take_dirty())
         return files
@@ -132,7 +133,7 @@ class SessionStore:
 
     def remove(self, gone: GoneInput) -> None:
         """Remove an input's files: its topic was deleted, or it has expired."""
-        log = self._logs.pop(gone.number, None)
+        log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
         self._dirs.remove(gone.path, gone.topic_id, gone.index)
@@ -152,19 +153,19 @@ class SessionStore:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
         already.
         """
-        log = self._logs.get(entry.number) or self._open_log(entry.number)
+        log = self.opened.get(entry.number) or self._open_log(entry.number)
         held = log.durable(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def written(self, entry: Input) -> SessionPosition:
         """Up to where this node holds an input, durable or not."""
-        log = self._logs.get(entry.number) or self._open_log(entry.number)
+        log = self.opened.get(entry.number) or self._open_log(entry.number)
         held = log.end(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def held(self, entry: Input) -> SessionPosition:
         """As `written`, but opens no file for it: what is not open holds nothing that is new."""
-        return self.written(entry) if entry.number in self._logs else entry.place
+        return self.written(entry) if entry.number in self.opened else entry.place
 
     def ends(self, numbers: Iterable[int]) -> dict[int, dict[int, RunPosition]]:
         """Where the files of these inputs end, in every run that is held: a node that was just
@@ -173,7 +174,7 @@ class SessionStore:
         self._begun_anew.clear()
         ends: dict[int, dict[int, RunPosition]] = {}
         for number in numbers:
-            held = self._logs.get(number)
+            held = self.opened.get(number)
             if held is not None:
                 ends[number] = held.ends()
         return ends
@@ -181,7 +182,7 @@ class SessionStore:
     def mark_durable(self, ends: Mapping[int, Mapping[int, RunPosition]]) -> None:
         """Everything below these ends was synced."""
         for number, runs in ends.items():
-            held = self._logs.get(number)
+            held = self.opened.get(number)
             if held is None or number in self._begun_anew:
                 continue
             for run, end in runs.items():
@@ -189,9 +190,9 @@ class SessionStore:
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""
-        if entry.number not in self._logs:
+        if entry.number not in self.opened:
             return 0
-        files = (file for file in self._logs[entry.number].files() if file.run == entry.run)
+        files = (file for file in self.opened[entry.number].files() if file.run == entry.run)
         return sum(
             max(0, file.size - (entry.byte if file.roll == entry.roll else 0))
             for file in files
@@ -202,7 +203,7 @@ class SessionStore:
         """Remove the files of an input that lie wholly below `place`: nobody needs them. `is_over`:
         its run ends there, and what lies behind does not count.
         """
-        held = self._logs.get(number)
+        held = self.opened.get(number)
         if held is None:
             return
         try:
@@ -221,7 +222,7 @@ class SessionStore:
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in."""
-        log = self._logs.get(number) or self._open_log(number)
+        log = self.opened.get(number) or self._open_log(number)
         return log.read(place.run, place.roll, place.byte, stop)
 
     def read_range(self, part: Range) -> bytearray | None:
@@ -230,7 +231,7 @@ class SessionStore:
             return None
         buffer = bytearray(part.stop - part.start)
         try:
-            log = self._logs.get(part.input) or self._open_log(part.input)
+            log = self.opened.get(part.input) or self._open_log(part.input)
             got = log.read_into(buffer, part.run, part.roll, part.start)
         except LogFormatError as error:  # peers have the bytes, or what became of them
             self._say_once(part.input, f"session bytes cannot be read: {error}")
@@ -244,12 +245,12 @@ class SessionStore:
 
     def save_marks(self) -> None:
         """Persist the durable marks, lazily."""
-        for log in self._logs.values():
+        for log in self.opened.values():
             log.save_marks()
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
         self.save_marks()
-        for log in self._logs.values():
+        for log in self.opened.values():
             log.close()
-        self._logs.clear()
+        self.opened.clear()

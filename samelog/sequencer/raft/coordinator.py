@@ -159,7 +159,7 @@ class Coordinator:
         """
         if self._scheduled or not (self._candidates or self.ended):
             return
-        if self._group.is_leader:
+        if self._group.raft.leadership is not None:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 

@@ -143,7 +143,7 @@ class Replica:
     def _apply(self, command: AnyCommand) -> Any:
         if not isinstance(command, Merge):
             return self._apply_change(command)
-        outcome = self.machine.apply(command)
+        outcome = self.machine.merge(command)
         if isinstance(outcome, Rejection):
             log.warning("merge instruction rejected: %s", outcome.message)
         else:

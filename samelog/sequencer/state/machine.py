@@ -349,7 +349,8 @@ class StateMachine:
 
     # --- merging ----------------------------------------------------------------------------------
 
-    def _merge(self, command: Merge) -> Merge | Rejection:
+    def merge(self, command: Merge) -> Merge | Rejection:
+        """Apply an instruction, as `apply` does."""
         partition = self.state.partitions.get(command.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
@@ -402,7 +403,7 @@ class StateMachine:
             return problem
         release_runs(self, command)
         for merge in command.merges:
-            self._merge(merge)
+            self.merge(merge)
         for session, run_id in command.runs:
             self._close_run(CloseRun(session, run_id, command.at_ms))
         return command
@@ -479,7 +480,7 @@ _APPLY: dict[type, Any] = {
     OpenRunCommand: StateMachine._open_run,
     OpenInputCommand: StateMachine._open_input,
     CloseRun: StateMachine._close_run,
-    Merge: StateMachine._merge,
+    Merge: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,

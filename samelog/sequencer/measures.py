@@ -30,22 +30,24 @@ class Measures:
         self._clock = clock
         self.append_to_merged = Histogram(LATENCY_S)
         self.append_to_read = Histogram(LATENCY_S)
+        self.merged_bytes = 0
+        """Since the start, but for what was copied from peers."""
         self.sent_records = 0
         self.loop_delay = Histogram(FAST_S)
         self.kafka: dict[str, ListenerTally] = {}
         """By listener."""
 
-    def merged(self, appended_ms: int) -> None:
+    def merged(self, size: int, appended_ms: int) -> None:
         """A piece was merged, whose first batch has this newest timestamp."""
-        self._count(self.append_to_merged, appended_ms)
+        self.merged_bytes += size
+        took_s = (self._clock.wall_ms() - appended_ms) / 1000
+        if took_s < OLD_S:
+            self.append_to_merged.observe(max(0.0, took_s))
 
     def sent(self, data: Buffer) -> None:
         """Batches of a merged log were sent to a subscriber or a Kafka consumer."""
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         self.sent_records += scan.records
-        self._count(self.append_to_read, max_timestamp(data))
-
-    def _count(self, histogram: Histogram, appended_ms: int) -> None:
-        took_s = (self._clock.wall_ms() - appended_ms) / 1000
+        took_s = (self._clock.wall_ms() - max_timestamp(data)) / 1000
         if took_s < OLD_S:
-            histogram.observe(max(0.0, took_s))
+            self.append_to_read.observe(max(0.0, took_s))

@@ -135,7 +135,7 @@ def test_certificates_are_read_again_when_they_change(tmp_path: Path) -> None:
 def test_old_records_and_clocks_that_differ_do_not_spoil_latencies() -> None:
     measures = Measures(ManualClock(wall_ms=10_000_000))
     for appended_ms in (9_999_980, 10_000_500, 10_000_000 - round(1000 * OLD_S), -1):
-        measures.merged(appended_ms)
+        measures.merged(1, appended_ms)
     assert measures.append_to_merged.count == 2
     assert measures.append_to_merged.sum == pytest.approx(0.02)
 

@@ -74,7 +74,7 @@ def _state(node: ServedNode) -> Iterator[Sample]:
 def _traffic(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_received_bytes_total", (), node.logs.intake.traffic.total_bytes
     yield "samelog_received_records_total", (), node.logs.intake.traffic.total_records
-    yield "samelog_merged_bytes_total", (), node.logs.merging.merged_bytes
+    yield "samelog_merged_bytes_total", (), node.member.measures.merged_bytes
     yield "samelog_sent_bytes_total", (), node.member.connections.sent_bytes
     yield "samelog_sent_records_total", (), node.member.measures.sent_records
     yield "samelog_connections", ("publisher",), len(node.member.connections.pushes)

@@ -12,11 +12,10 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
+from samelog.format.batch import Bytes
 from samelog.runtime.network.receive_buffer import ReceiveBuffer
-
-ByteBuffer: TypeAlias = bytes | bytearray | memoryview
 
 PIECE_BYTES = 64 << 10
 """Encrypted and handed to the socket at once; larger pieces were measured to be slower."""
@@ -32,7 +31,7 @@ class TlsSession:
         self._ssl = context.wrap_bio(self._input, self.output, server_side=server_side)
         inner: Any = getattr(self._ssl, "_sslobj", self._ssl)  # the public one only forwards
         self.feed = self._input.write
-        self.write: Callable[[ByteBuffer], int] = inner.write
+        self.write: Callable[[Bytes], int] = inner.write
         self._read: Callable[[int, memoryview], int] = inner.read
 
     @property

@@ -97,8 +97,6 @@ class Merging:
         self._rebuilt: set[int] = set()
         """Partitions that were begun anew once: a second time somebody has to look."""
         self.partitions: dict[int, MergedPartition] = {}
-        self.merged_bytes = 0
-        """Since the start, but for what was copied from peers."""
         self.divergences = 0
         """How often a majority had other bytes."""
         fs.make_directory(directory)
@@ -195,8 +193,7 @@ class Merging:
             if done == 0:
                 continue
             budget -= done
-            self.merged_bytes += done
-            self._measures.merged(partition.merger.newest_ms)
+            self._measures.merged(done, partition.merger.newest_ms)
             self._dirty.add(number)
             partition.changed()
             if partition.merger.pending or partition.merger.voids:

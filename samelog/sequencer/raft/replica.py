@@ -162,7 +162,13 @@ class Replica:
         elif isinstance(command, OpenRunCommand | CloseRun | RetireSessionCommand):
             if self._newest_run(command) != before:
                 self._events.run_changed(command.session)
-        elif isinstance(command, SetMembers):
+        else:
+            self._pass_on(command, outcome)
+        return outcome
+
+    def _pass_on(self, command: AnyCommand, outcome: Any) -> None:
+        """What a command means here that is about neither topics nor runs."""
+        if isinstance(command, SetMembers):
             self._events.members_changed()
         elif isinstance(command, Checkpoint):
             self._merging.compare(command.values)
@@ -176,7 +182,6 @@ class Replica:
             self._inputs_expired(command, outcome)
         elif isinstance(command, SoftReset | HardReset):
             self._reset(command)
-        return outcome
 
     def _published(self, command: PublishStageCommand) -> None:
         for merge in command.merges:

@@ -105,7 +105,7 @@ class MergedLogs(Protocol):
     @property
     def partitions(self) -> Mapping[int, PartitionLog]: ...
     def copied(self, number: int) -> None:
-        """The log of a partition goes on at another offset than merging had it."""
+        """Note that a partition's log continues at another offset, because it was copied."""
 
 
 class Replication(Protocol):
@@ -118,7 +118,7 @@ class Replication(Protocol):
     @property
     def voters(self) -> Collection[int]: ...
     def propose(self, command: ArchiveCommand) -> None:
-        """Have a command replicated; nobody waits for it. Raises NotLeader, Busy."""
+        """Propose a command without waiting for it. Raises NotLeader, Busy."""
 
     async def sync(self) -> None:
         """Make everything written to the Raft log durable."""
@@ -131,7 +131,7 @@ class ClusterView(Protocol):
         """What a member said last of its disk, clock and policy; None: nothing."""
 
     def connected(self) -> Iterable[int]:
-        """The members that are up, as far as is known here."""
+        """The members that this node knows to be up."""
 
     def name(self, number: int) -> str: ...
     def majority_merged(self) -> Mapping[int, int]:

@@ -54,5 +54,5 @@ class PolicyFile:
     def _refuse(self, problem: str) -> None:
         if problem != self.problem:
             kept = "nothing is archived by it" if self.policy is None else f"kept is {self.policy}"
-            log_event(log, logging.ERROR, "archiving policy not taken", why=problem, kept=kept)
+            log_event(log, logging.ERROR, "archiving policy refused", why=problem, kept=kept)
         self.problem = problem

@@ -72,7 +72,7 @@ class ConfigDocument:
 
 
 def absolute_place(place: str) -> str:
-    """The same place, wherever a process is that is told of it."""
+    """The path or URL in a form that is the same in every process of this host."""
     return place if is_url(place) else os.path.abspath(place)
 
 

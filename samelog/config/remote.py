@@ -62,7 +62,7 @@ async def fetch(
         raise ConfigError(f"{shown}: cannot be reached: {_without_query(error)}") from error
     except (ClientError, ValueError) as error:
         why = _without_query(error)
-        raise ConfigError(f"{shown}: what answers there is not understood: {why}") from error
+        raise ConfigError(f"{shown}: the answer cannot be understood: {why}") from error
 
 
 def _without_query(error: Exception) -> str:

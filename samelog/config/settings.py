@@ -47,7 +47,7 @@ def _setting(document: ConfigDocument, path: KeyPath) -> Setting:
 
 
 def changed_settings(before: ConfigDocument, after: ConfigDocument) -> list[Setting]:
-    """What differs, as it is now; of what is gone, as it was."""
+    """The settings that differ: with their new values, or the old one if a setting is gone."""
     old = {each.name: each for each in settings(before)}
     new = {each.name: each for each in settings(after)}
     return [

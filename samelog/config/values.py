@@ -59,7 +59,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_loopback(address: Address) -> bool:
-    """Whether nobody but this host reaches an address."""
+    """Whether only this host can reach an address."""
     try:
         return ip_address(address.host).is_loopback
     except ValueError:

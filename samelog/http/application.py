@@ -83,7 +83,7 @@ class HttpApplication:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _guard(self, request: web.Request, handler: RequestHandler) -> web.StreamResponse:
-        """Whatever goes wrong becomes a problem."""
+        """Answer a request; every error becomes an HTTP problem."""
         refusal = self._refusal(request)
         if refusal is not None:
             return problem_response(refusal)
@@ -138,7 +138,7 @@ class HttpApplication:
         return handle
 
     async def _answer(self, route: Route, request: web.Request, note: _AuditNote) -> web.Response:
-        """Raises HttpProblem, and whatever the route's handler does."""
+        """Raises HttpProblem, and what the route's handler raises."""
         identity = self._identity(request)
         note.who = identity or "nobody"
         self._check_access(route.operation, identity)

@@ -46,7 +46,7 @@ class AppendResult(msgspec.Struct, frozen=True):
 
 
 class WatchedLog(Protocol):
-    """One partition's merged log here, and who is told when it has grown."""
+    """A partition's merged log on this process, with listeners for its growth."""
 
     @property
     def log(self) -> MergedReader:
@@ -78,7 +78,7 @@ class BatchLog(Protocol):
 
 
 class AnyBroker(ABC):
-    """Whoever serves, as Kafka clients see it."""
+    """What the Kafka APIs see of a node or a sidecar."""
 
     batches: BatchLog
 
@@ -95,7 +95,7 @@ class AnyBroker(ABC):
     @property
     @abstractmethod
     def leader(self) -> int | None:
-        """The node that leads every partition, as far as is known here."""
+        """The node that leads every partition; None if none is known."""
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class AnyBroker(ABC):
 
     @abstractmethod
     def is_there(self, number: int) -> bool:
-        """Whether a node is up, as far as is known here."""
+        """Whether this process knows a node to be up."""
 
     def controller(self, listener: str) -> int:
         """A living node that changes topics for clients: any does."""
@@ -153,7 +153,7 @@ class AnyBroker(ABC):
 
     @abstractmethod
     def partition(self, topic: Topic, index: int) -> WatchedLog | None:
-        """A partition as it is here; None if there is none of that index."""
+        """The log of a partition; None if the topic has no such partition."""
 
     @abstractmethod
     def committed(self, topic: Topic, index: int) -> int:

@@ -74,7 +74,7 @@ class Broker(AnyBroker):
 
     @property
     def leader(self) -> int | None:
-        """The node that leads every partition, as far as is known here."""
+        """The node that leads every partition; None if none is known."""
         return self.parts.raft.group.raft.leader
 
     @property
@@ -96,7 +96,7 @@ class Broker(AnyBroker):
         ]
 
     def is_there(self, number: int) -> bool:
-        """Whether a node is up, as far as is known here."""
+        """Whether this node knows another node to be up."""
         return self.parts.peers.presence.is_there(number)
 
     def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
@@ -198,7 +198,7 @@ class Broker(AnyBroker):
     async def create_topic(
         self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
     ) -> None:
-        """Make a topic, known here afterwards. Raises ApiError."""
+        """Create a topic, and wait until this node knows it. Raises ApiError."""
         now_ms = self.clock.wall_ms()
         await self.propose(CreateTopicCommand(topic_id.hex, name, partitions, settings, now_ms))
 

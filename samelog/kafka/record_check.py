@@ -94,7 +94,7 @@ def _check_codec(batch: memoryview, newest: int, when: str = "") -> None:
     """
     codec = int.from_bytes(batch[_CRC_FROM : _CRC_FROM + 2], "big") & CODEC_BITS
     if codec > newest:
-        text = f"codec {codec} is not taken{when}; the newest is {newest}"
+        text = f"codec {codec} is not supported{when}; the newest is {newest}"
         raise ApiError(ErrorCode.unsupported_compression_type, text)
 
 

@@ -45,7 +45,7 @@ class PublisherKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherOptions:
-    """See `Publisher`; here every option has its value."""
+    """The options of a `Publisher`, each with its value."""
 
     topic: str
     session: str

@@ -193,7 +193,7 @@ class Shipper:
             if status.session_fault is not None:
                 parts.append(str(status.session_fault))
         if self._follower.problem:
-            parts.append(f"configuration not taken: {self._follower.problem}")
+            parts.append(f"configuration refused: {self._follower.problem}")
         return "; ".join(parts)
 
     def abandon(self) -> None:

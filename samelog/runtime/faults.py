@@ -80,7 +80,7 @@ _REASONS: Mapping[str, tuple[ConnectProblem, str, str]] = MappingProxyType(
 
 
 def fault_of(error: Exception) -> Fault:
-    """What the peer is told when `error` ends its connection."""
+    """The Fault for the peer when `error` ends its connection."""
     match error:
         case ProtocolFault():
             return make_fault(error.code, error.message, error.remedy)

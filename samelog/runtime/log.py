@@ -22,7 +22,7 @@ LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Whole(str):
-    """A text that is not cut: whoever logs it has bounded it."""
+    """A text that is logged in full, because its length is limited already."""
 
     __slots__ = ()
 

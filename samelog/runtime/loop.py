@@ -68,7 +68,7 @@ def keep_freed_memory() -> None:
 
 
 def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a task that nobody waits for; should it fail, that is known at once."""
+    """Start a task in the background. If it fails, its error is reported at once."""
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     task.add_done_callback(_report_failure)
     return task

@@ -47,7 +47,7 @@ class ConfigProblem:
             log_event(self._log, logging.INFO, "configuration is taken again")
         elif text not in self._logged:
             self._logged.add(text)
-            log_event(self._log, logging.ERROR, "configuration not taken, kept the old", why=text)
+            log_event(self._log, logging.ERROR, "configuration refused, kept the old", why=text)
         return True
 
 

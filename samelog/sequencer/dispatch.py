@@ -128,18 +128,18 @@ class Dispatcher:
         )
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Bytes of nobody knows whom."""
+        """Raises ProtocolFault: the first message must be Hello."""
         raise _not_hello()
 
     def on_raft(self, payload: memoryview) -> None:
-        """Raft messages of nobody knows whom."""
+        """Raises ProtocolFault: the first message must be Hello."""
         raise _not_hello()
 
     def on_writable(self) -> None:
         """Nothing waits to be sent."""
 
     def on_closed(self, error: Exception | None) -> None:
-        """Gone before it said anything."""
+        """Do nothing: the connection ended before Hello."""
 
 
 def _not_hello() -> ProtocolFault:

@@ -44,20 +44,20 @@ class MergingEvents(Protocol):
         """Other files that have to be durable whenever the merged logs are."""
 
     def merged_logs_synced(self) -> None:
-        """More of the merged logs is durable here."""
+        """More of this node's merged logs is durable."""
 
 
 class IntakeEvents(Protocol):
     """Of the intake."""
 
     def bytes_received(self, number: int) -> None:
-        """An input has more bytes here, durable or not."""
+        """This node has received more bytes of an input; they need not be durable yet."""
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
-        """This node vouches for these inputs up to here."""
+        """This node holds these inputs durably up to their positions."""
 
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
-        """A sender that is connected here has finished a run."""
+        """A sender that is connected to this node has finished a run."""
 
 
 class ApplyEvents(Protocol):

@@ -152,7 +152,7 @@ class GroupReplica:
             spawn(part.run())
 
     async def stop(self) -> None:
-        """End what goes on with other members."""
+        """Stop repair and copying from other members."""
         await self.logs.repair.close()
         await self.following.close()
 
@@ -327,7 +327,7 @@ class GroupReplica:
         self._site.owner.members_changed()
 
     def leadership_changed(self) -> None:
-        """A new leader knows only what it is told from now on."""
+        """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()
         leader = self.raft.group.raft.leader
         if leader is not None and leader != self._site.directory.record.number:

@@ -62,7 +62,7 @@ class DiskUsage(Protocol):
 
     @property
     def used(self) -> int:
-        """Taken by whatever."""
+        """Bytes used on the disk, by any files."""
 
     @property
     def free(self) -> int:

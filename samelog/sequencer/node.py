@@ -222,7 +222,7 @@ class Node:
             self.members_changed()
 
     def on_peer_connected(self, node: int) -> None:
-        """The connection to a peer stands: it hears everything anew."""
+        """Send a newly connected peer the member list and a whole report."""
         self.peers.links.send(node, self.peers.members.told())
         self.group_replica.reporter.tell_everything(node)
 
@@ -235,6 +235,6 @@ class Node:
         self.group_replica.peer_introduced(node, boot)
 
     def on_peer_gone(self, node: int) -> None:
-        """A connection a peer dialled broke; it is gone when that was the last one."""
+        """A connection that a peer dialled broke. The peer is gone if it was the last one."""
         if self.peers.presence.broke(node):
             self.group_replica.peer_gone(node)

@@ -41,7 +41,7 @@ class PipelineError(SourceError):
 
 
 class NoSpark(PipelineError):
-    """What Spark needs is not installed here."""
+    """PySpark or Java is missing on this host."""
 
 
 class LakeError(PipelineError):

@@ -88,5 +88,5 @@ def explain(
         if not status.node:
             parts.append(f"not connected to {status.address}: {status.last_error}")
     if config_problem:
-        parts.append(f"configuration not taken: {config_problem}")
+        parts.append(f"configuration refused: {config_problem}")
     return "; ".join(parts) or "nothing was heard of the cluster yet"

@@ -40,7 +40,7 @@ class Keeper(Protocol):
         """
 
     def begin_anew(self, topic: str, partition: int) -> str:
-        """Set the copy of a log aside that was begun anew: the id of the new one."""
+        """Move the copy of a replaced log away. Returns the id of the new log."""
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""

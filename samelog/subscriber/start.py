@@ -155,7 +155,7 @@ class StartFinder:
         return known.start if wanted.at is NamedStart.EARLIEST else self._end(known)
 
     def _end(self, known: Known) -> int | None:
-        """The end there was when the cluster was first heard of, once it is here."""
+        """The end of the log when the cluster was first reached, once the copy holds it."""
         end = known.first_end
         return end if end is not None and end <= known.end else None
 

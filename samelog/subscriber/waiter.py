@@ -98,7 +98,7 @@ class Waiter:
         self.wake()
 
     def close(self) -> None:
-        """Give everything back; nobody may be waiting."""
+        """Close all descriptors; no call of `wait` may be running."""
         with self._lock:
             self._is_closed = True
             self._epoll.close()

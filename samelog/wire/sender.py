@@ -107,7 +107,9 @@ class Sender:
         self._enqueue(handle, stream)
 
     def jump(self, handle: int, file: int, byte: int) -> None:
-        """What is below is gone; the driver says so. Raises ValueError if behind."""
+        """Continue at a later position: the driver has removed what is below. Raises ValueError if
+        the position is behind.
+        """
         stream = self.streams[handle]
         if (file, byte) < (stream.file, stream.byte):
             raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")

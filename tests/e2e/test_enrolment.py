@@ -203,7 +203,7 @@ def test_sidecars_follow_it_and_go_on_without_it(
                         f"it says: {why}",
                     )
                     assert each.is_refused()
-            assert "not taken, kept the old" in publisher.log.read_text()
+            assert "refused, kept the old" in publisher.log.read_text()
             append(sessions, "second", b"three")
             wait_for(lambda: b"three" in read_segments(str(copies / "second-0")), "it goes on")
 

@@ -39,9 +39,9 @@ def test_grants_change_and_what_is_wrong_changes_nothing(tmp_path: Path) -> None
         file.write_text(text)
         wait_for(lambda: is_allowed(cluster), "the right is back")
         file.write_text(text.replace("[quotas]", "[qoutas]").replace("admin = true", ""))
-        wait_for(lambda: "configuration not taken, kept the old" in log.read_text(), "an error")
+        wait_for(lambda: "configuration refused, kept the old" in log.read_text(), "an error")
         assert "did you mean 'quotas'" in log.read_text()
-        told = "configuration not taken: "
+        told = "configuration refused: "
         wait_for(lambda: told in detail(cluster), "its status says so")
         assert "did you mean 'quotas'" in detail(cluster)
 

@@ -30,7 +30,7 @@ from tests.config.serving import Answer, ConfigServer
 from tests.runtime.peers import in_loop, until
 
 NODE, OTHER = "h0:7000", "h1:7000"
-KEPT = "configuration not taken, kept the old"
+KEPT = "configuration refused, kept the old"
 
 
 @pytest.fixture(scope="module")

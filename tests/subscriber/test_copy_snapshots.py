@@ -66,6 +66,6 @@ def test_why_copies_have_not_caught_up_is_one_sentence() -> None:
     copies = {("flights", 0): COPYING, ("flights", 1): changed(is_caught_up=True)}
     assert explain(copies, status, "no such key") == (
         "flights-0 is copying; topic 'trains': UNKNOWN_TOPIC: none (create it); "
-        "not connected to here:1: unreachable; configuration not taken: no such key"
+        "not connected to here:1: unreachable; configuration refused: no such key"
     )
     assert explain({}, None, "") == "nothing was heard of the cluster yet"

@@ -59,7 +59,7 @@ def format_bits(formats: tuple[str, ...]) -> int:
 
 
 def formats_in(bits: int) -> tuple[str, ...]:
-    """The formats in such a number; those that are not known here are left out."""
+    """The formats in such a number, without those that this version does not know."""
     return tuple(name for number, name in enumerate(FORMATS) if bits >> number & 1)
 
 

@@ -42,7 +42,7 @@ def plan(config: ClientConfig, as_json: bool) -> None:
         return
     talk(f"policy: {found.policy or 'none; only settings of topics count'}")
     if found.problem:
-        talk(f"not taken: {found.problem}")
+        talk(f"refused: {found.problem}")
     for text in found.differing:
         talk(f"policies differ: {text}")
     for name in found.held:

@@ -140,7 +140,7 @@ def _copy_of(target: Target, place: CopiedLog, file: LogFile) -> SegmentCopy:
         raise CopyFault(f"{name} is not at {file.copy_url}: say with --from where it is now")
     known = file.next_offset, file.size_bytes, file.sha256
     if (manifest.next_offset, manifest.size, manifest.sha256) != known:
-        raise CopyFault(f"{name} is not about what the cluster archived: its SHA-256 differs")
+        raise CopyFault(f"{name} describes another segment than was archived: its SHA-256 differs")
     return SegmentCopy(target, manifest)
 
 

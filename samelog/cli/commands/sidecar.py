@@ -217,7 +217,7 @@ def subscriber(
 async def serve_publisher(
     root: str, config: ClientConfig, kafka: PublisherKafka | None, *, http: HttpConfig | None = None
 ) -> None:
-    """Ship sessions until told to stop."""
+    """Ship sessions until a signal ends the process."""
     fs, clock = OsFileSystem(), SystemClock()
     sidecar = PublisherSidecar(
         root,

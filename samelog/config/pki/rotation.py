@@ -124,7 +124,7 @@ def revoke_file(directory: str, path: str) -> str:
         raise PkiError(f"{path} {text}")
     if not any(_is_signed_by(path, authority) for authority in _authorities(directory)):
         text = f"no authority in {os.path.join(directory, AUTHORITY)}.pem has signed it"
-        raise PkiError(f"{path}: {text}: whoever takes it would not find it on this list")
+        raise PkiError(f"{path}: {text}, so this revocation list would not stop it")
     return revoke(directory, found.serial)
 
 

@@ -78,7 +78,7 @@ class TlsFiles(ConfigTable):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All of them, for whoever watches them."""
+        """The paths of all files, to be watched."""
         found = (self.ca, self.cert, self.key)
         return found if self.crl is None else (*found, self.crl)
 

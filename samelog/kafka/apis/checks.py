@@ -82,7 +82,7 @@ def check_name(name: str) -> str:
 
 
 def check_partitions(count: int) -> int:
-    """Raises ApiError unless a topic may have so many partitions."""
+    """Raises ApiError unless a topic may have this number of partitions."""
     if not 1 <= count <= PARTITIONS_MAX:
         text = f"{count} partitions; a topic has 1 to {PARTITIONS_MAX}"
         raise ApiError(ErrorCode.invalid_partitions, text)

@@ -93,7 +93,7 @@ class _FetchSession:
                 self.partitions.pop((key, index), None)
 
     def news(self, topics: FetchedTopics) -> FetchedTopics:
-        """What has to be told of an answer's partitions."""
+        """The partitions of an answer that have changed since the client was told last."""
         kept: FetchedTopics = []
         for key, parts in topics:
             found = [part for part in parts if self._is_news((key, part.partition), part)]

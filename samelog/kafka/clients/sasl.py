@@ -114,7 +114,9 @@ class ScramExchange:
         fields = _fields(bare)
         self._name = fields["n"].replace("=2C", ",").replace("=3D", "=")
         if binding not in ("n", "y") or authorization not in ("", f"a={fields['n']}"):
-            raise AuthenticationFailed("channel binding and other authorization ids are not taken")
+            raise AuthenticationFailed(
+                "channel binding and other authorization ids are unsupported"
+            )
         salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:16]
         password = self._passwords.get(self._name, "")
         self._verifier = verifier(self._algorithm, password, salt)
@@ -128,7 +130,7 @@ class ScramExchange:
         without_proof, _, proof = text.rpartition(",p=")
         fields = _fields(without_proof)
         if b64decode(fields["c"], validate=True)[:1] not in (b"n", b"y"):
-            raise AuthenticationFailed("channel binding is not taken")
+            raise AuthenticationFailed("channel binding is not supported")
         known = self._verifier
         # librdkafka before 2.6 puts its own nonce in front once more; Kafka takes that, too.
         if known is None or not fields["r"].endswith(self._nonce):

@@ -115,7 +115,7 @@ class MessageReader:
         return None if size == -1 else self._text(size)
 
     def skip_string(self) -> None:
-        """A string, or none, whatever is in it."""
+        """Skip a string or a null, without decoding it."""
         size = self.uvarint() - 1 if self.flexible else self._number(_INT16)
         if size != -1:
             self.raw(size)

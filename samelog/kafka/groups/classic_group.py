@@ -115,7 +115,7 @@ class ClassicGroup:
 
     @property
     def all_have_joined(self) -> bool:
-        """Whether nobody is missing any more."""
+        """Whether every member has joined."""
         return not self.pending and all(m.joining is not None for m in self.members.values())
 
     def common_protocols(self) -> set[str]:

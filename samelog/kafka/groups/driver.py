@@ -63,7 +63,7 @@ class GroupDriver:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def close(self) -> None:
-        """Answer whoever waits, and do nothing any more."""
+        """Answer every waiting request, and stop."""
         if self._timer is not None:
             self._timer.cancel()
         self._resign()
@@ -99,7 +99,7 @@ class GroupDriver:
         return ErrorCode.not_coordinator if coordinator is None else coordinator.may_fetch(caller)
 
     def _current(self) -> GroupCoordinator | None:
-        """The coordinator of this node's present reign, told what time it is."""
+        """The coordinator for this node's term as leader; None if it does not lead."""
         group, clock = self._raft.group, self._clock
         if not group.is_leader or group.raft.term != self._term:
             self._resign()
@@ -164,7 +164,7 @@ class GroupDriver:
             _all_done(futures, made, self._committed)
 
     def _committed(self, made: Round, *, is_sure: bool) -> None:
-        """The newest entry of a round is committed, or nobody can tell."""
+        """The newest entry of a round is committed, or its fate is unknown."""
         if made not in self._sent:
             return
         if not is_sure:

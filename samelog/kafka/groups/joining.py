@@ -37,7 +37,7 @@ class Joining:
         self._rebalance = rebalance
 
     def problem(self, request: Join) -> ErrorCode:
-        """What is wrong with a request, whatever the group."""
+        """What is wrong with a request, independently of the group's state."""
         shortest, longest = self._limits.min_session_timeout_ms, self._limits.max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:
             return ErrorCode.invalid_session_timeout

@@ -61,7 +61,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> tuple[str, str] | None:
-        """One deadline that has passed; it is gone then."""
+        """Remove and return one deadline that has passed; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued, key = heapq.heappop(self._heap)
             if self._queued.get(key) == queued:
@@ -86,11 +86,11 @@ class Outbox:
         self._round = Round()
 
     def at(self, now: float, wall_ms: int) -> None:
-        """The time from here on: monotonic seconds, and what the wall clock says."""
+        """Set the time: monotonic seconds, and ms of the wall clock."""
         self.now, self.wall_ms = now, wall_ms
 
     def answer(self, waiter: Requester | None, answer: AnyAnswer) -> None:
-        """Answer whoever waits, if anybody does."""
+        """Answer a waiting request, if there is one."""
         if waiter is not None:
             self._round.answers.append((waiter, answer))
 

@@ -35,7 +35,7 @@ class Rebalance:
     # --- members ----------------------------------------------------------------------------------
 
     def keep_alive(self, group: ClassicGroup, member: GroupMember) -> None:
-        """The member was heard of: its session begins anew."""
+        """Restart the session timeout of a member that was heard of."""
         session_s = member.record.session_timeout_ms / 1000
         waits_as_new = member.is_new and member.joining is not None
         timeout_s = NEW_MEMBER_TIMEOUT_S if waits_as_new else session_s
@@ -105,7 +105,7 @@ class Rebalance:
         group.phase, group.since_ms = phase, self._outbox.wall_ms
 
     def maybe_complete(self, group: ClassicGroup) -> None:
-        """Go on as soon as nobody is missing."""
+        """Complete the rebalance if every member has joined."""
         waits = group.delay_left_s is not None and group.members
         if group.phase is Phase.PREPARING and not waits and group.all_have_joined:
             self.complete(group)

@@ -53,7 +53,7 @@ class CopyStream(Listening):
 
 
 class NothingTaken:
-    """Implements any_broker.BatchLog: nobody has the right to write here."""
+    """Refuses every batch, because copies are read-only. Implements any_broker.BatchLog."""
 
     async def open(self, topic: Topic, index: int) -> None:
         """Always raises ApiError: copies are read-only."""

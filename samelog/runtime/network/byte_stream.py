@@ -64,7 +64,7 @@ class ByteStream(asyncio.Transport):
         return self._below.get_extra_info(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that speaks here."""
+        """The protocol that uses this stream."""
         return self._protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

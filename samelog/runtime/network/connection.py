@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write(b"", data)
 
     def open_stream(self, open_protocol: OpenProtocol) -> ByteStream:
-        """Let another protocol than that of frames speak here from now on."""
+        """Give the connection's bytes to another protocol from now on, such as HTTP."""
         self._watch.unwatched(self._loop.time())
         return ByteStream(self, self._transport, self._tls.ssl_object, open_protocol())
 
@@ -207,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_socket(going_on=False)
 
     def resume_reading(self) -> None:
-        """Take from the peer again, first what is here already."""
+        """Read from the peer again, beginning with bytes that have already arrived."""
         if self._state is _State.OPEN and self._reading_paused:
             self._reading_paused = False
             self._watch.resumed(self._loop.time())
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(ProtocolFault(fault.code, fault.message, fault.remedy), fault)
 
     def abort(self) -> None:
-        """End the connection, whatever waits to be sent."""
+        """End the connection at once, without sending what waits."""
         self._end(None)
         self._transport.abort()
 

@@ -71,7 +71,7 @@ class PeerWatch:
         self._enter(_Phase.PAUSED, now)
 
     def resumed(self, now: float) -> None:
-        """This side takes again; waiting starts anew."""
+        """Note that this side reads again: the deadlines start anew."""
         self._enter(self._resumed, now)
         self.last_frame = self.last_received = now
 

@@ -168,7 +168,7 @@ class ReloadingContext:
 
     @property
     def files(self) -> TlsFiles:
-        """The paths, for whoever watches them."""
+        """The paths of the files, to be watched."""
         return self._files
 
     @property

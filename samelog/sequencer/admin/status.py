@@ -77,9 +77,9 @@ def trouble(node: ServedNode) -> str:
     for number, reason in node.raft.coordinator.damaged_inputs().items():
         troubles.append(f"input {number}: {reason}")
     if node.member.status.config_problem:
-        troubles.append(f"configuration not taken: {node.member.status.config_problem}")
+        troubles.append(f"configuration refused: {node.member.status.config_problem}")
     if archive.policy.problem:
-        troubles.append(f"archiving policy not taken: {archive.policy.problem}")
+        troubles.append(f"archiving policy refused: {archive.policy.problem}")
     if others := archive.disagreements():
         troubles.append(f"archiving policies differ: {', '.join(others)}")
     if archive.rounds.held:

@@ -285,7 +285,7 @@ class Intake(RunIntake):
 
     @property
     def stopped(self) -> str | None:
-        """Why nothing is taken in; None if something is."""
+        """Why the node receives no session bytes; None if it does."""
         return self.room.stopped
 
     # --- acknowledgements -------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Intake(RunIntake):
         self._verdict_listeners.append(listener)
 
     def unwatch_verdicts(self, listener: VerdictListener) -> None:
-        """Tell it no more; nothing happens if it was not told."""
+        """Stop telling a listener; does nothing if it was not told."""
         if listener in self._verdict_listeners:
             self._verdict_listeners.remove(listener)
 

@@ -193,7 +193,7 @@ class RunIntake(ABC):
         return topic
 
     def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
-        """The input, if it and the run are known here."""
+        """The input; None if this node does not know it or its run."""
         machine = self._machine
         partition = machine.partition_of(topic_id, index)
         if partition is None or machine.run_of(session, run_id) is None:
@@ -212,7 +212,7 @@ class RunIntake(ABC):
             self._events.run_finished(session, run_id, dict(ends))
 
     def _note_run_changed(self, session: str) -> None:
-        """Wake whoever waits for the session's open run to be closed."""
+        """Wake the requests that wait until the session's open run is closed."""
         for future in self._run_waiters.pop(session, ()):
             if not future.done():
                 future.set_result(None)

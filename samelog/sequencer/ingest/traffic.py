@@ -32,6 +32,6 @@ class Traffic:
         meter.add(size, now)
 
     def keep(self, sessions: Container[str]) -> None:
-        """Forget those that are gone."""
+        """Forget the sessions that are not among these."""
         for name in [name for name in self.sessions if name not in sessions]:
             del self.sessions[name], self.records[name]

@@ -31,7 +31,7 @@ SAMPLES_KEPT = 64
 
 
 class RangeReader(Protocol):
-    """Session bytes held here."""
+    """Reads the session bytes that this node holds."""
 
     def read_range(self, part: Range) -> bytearray | None:
         """The range's bytes in a new buffer; None when this node does not hold all of them."""

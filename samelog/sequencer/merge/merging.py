@@ -242,7 +242,7 @@ class Merging:
                 self._rebuild(number, partition, reason)
 
     def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
-        """Set the files aside and begin anew: peers have what a majority agrees on."""
+        """Move the files to quarantine, and copy the partition anew from peers."""
         text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
         self._rebuilt.add(number)
         self._close(number, old, text)
@@ -330,7 +330,7 @@ class Merging:
         self._events.merged_logs_synced()
 
     def merged_durable(self) -> dict[int, int]:
-        """Partition -> offset up to which merged bytes are durable here."""
+        """Partition -> offset up to which this node has merged durably."""
         return {number: entry.log.durable_offset for number, entry in self.partitions.items()}
 
     def samples(self) -> dict[tuple[int, int], int]:

@@ -152,7 +152,7 @@ class Planner:
         self._given_up = given_up
 
     def expects_rejection(self, index: int) -> bool:
-        """Whether an entry was planned for logs that are gone."""
+        """Whether an entry was planned for logs that no longer exist."""
         return index in self._given_up
 
     def proposed(self, index: int) -> None:

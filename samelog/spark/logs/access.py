@@ -96,7 +96,7 @@ def read_range(
 
 
 def _pieces(access: LogAccess, wanted: OffsetRange) -> Iterator[Chunk]:
-    """From the copy here, and what it does not have from nodes."""
+    """Chunks of the range: from this host's copy, and what it lacks from nodes."""
     directory, path = local_directory(access), config_path(access)
     position, problem = wanted.start, ""
     if directory is not None:

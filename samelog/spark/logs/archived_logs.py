@@ -55,7 +55,7 @@ class ArchivedLogs:
         return self._copies.offset_at(name, timestamp_ms)
 
     def turn(self) -> None:
-        """Look anew."""
+        """List the archive again at the next call."""
         self._next_look_at = float("-inf")
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class LocalLogs:
         self._open: dict[tuple[str, int], MergedLog] = {}
 
     def names(self) -> list[str]:
-        """All topics that have a copy here."""
+        """All topics that have a copy on this host."""
         parsed = map(parse_input_name, self._names())
         return sorted({found[0] for found in parsed if found is not None})
 
@@ -56,7 +56,7 @@ class LocalLogs:
             ) from error
 
     def topic_states(self, topics: Iterable[str]) -> Catalogue:
-        """These topics, as far as they are here. Raises NotReadable."""
+        """The states of these topics by the copies on this host. Raises NotReadable."""
         found = {}
         for topic in topics:
             state = self._topic(topic)
@@ -99,7 +99,7 @@ class LocalLogs:
         return None if found is None else found[0]
 
     def turn(self) -> None:
-        """There is nowhere else; every look is anew."""
+        """Do nothing: every call reads the directory again."""
 
     def close(self) -> None:
         """Close all files."""

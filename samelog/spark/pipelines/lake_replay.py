@@ -77,7 +77,7 @@ def _places(table: LakeTable, lake: Lake) -> tuple[str, ...]:
     names = tuple(lake.source.get("metadataPrefix", "") + name for name in PLACE)
     missing = [name for name in names if name not in table.read().columns]
     if missing:
-        raise LakeError(f"{table.path} has no column {missing[0]}: what it has is not known")
+        raise LakeError(f"{table.path} has no column {missing[0]}, so its records are not known")
     return names
 
 

@@ -47,7 +47,7 @@ class Logs(Protocol):
         """All topics. Raises SourceError."""
 
     def topic_states(self, topics: Iterable[str]) -> Catalogue:
-        """These topics, as they are now. Raises SourceError when nobody can tell."""
+        """The present states of these topics. Raises SourceError if they cannot be found out."""
 
     def offset_at(self, name: PartitionName, timestamp_ms: int) -> int | None:
         """The first offset with this timestamp or a later one; None if there is none."""

@@ -51,7 +51,7 @@ class Narrowing:
 
 
 def _holds(condition: Filter, value: str | int) -> bool:
-    """Whether a partition may pass; what is not known here passes."""
+    """Whether a partition can match a condition; unknown conditions always can."""
     match condition:
         case EqualTo():
             return bool(value == condition.value)

@@ -54,14 +54,14 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     if "value" not in kinds:
         raise BadOption(f"a query that writes needs a column value; found: {', '.join(kinds)}")
     if topic is None and "topic" not in kinds:
-        raise BadOption("where to? give the option topic, or a column topic")
+        raise BadOption("the topic is missing: give the option topic, or a column topic")
     for name, kind in kinds.items():
         if name in PASSED_OVER:
             continue
         allowed = _COLUMNS.get(name)
         if allowed is None:
             known = ", ".join(_COLUMNS)
-            raise BadOption(f"column {name} has no place in a record; those that have: {known}")
+            raise BadOption(f"column {name} is no part of a record; allowed are: {known}")
         if not isinstance(kind, allowed):
             wanted = " or ".join(each().simpleString() for each in allowed if each is not ArrayType)
             wanted = wanted or "array<struct<key:string,value:binary>>"

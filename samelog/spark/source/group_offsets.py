@@ -38,7 +38,7 @@ class GroupOffsetCommitter:
             self._changed.notify()
 
     def close(self) -> None:
-        """Tell what is still to be told, and end."""
+        """Commit the last positions, and end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -111,7 +111,7 @@ class FileSystem(Protocol):
         """Open a directory for syncing the names in it."""
 
     def exists(self, path: StrPath) -> bool:
-        """Whether the name is taken, by whatever."""
+        """Whether the name exists, whatever kind of file it is."""
 
     def list_directory(self, path: StrPath) -> list[str]:
         """The names in a directory, sorted. Raises NoSuchFile, CorruptLog when it is not a real

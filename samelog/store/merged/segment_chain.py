@@ -90,7 +90,7 @@ class SegmentChain:
         self.growing = GrowingSegment(segment.next_offset)
 
     def seal(self) -> SealedSegment:
-        """The growing segment ends here, and an empty one follows."""
+        """Seal the growing segment, and begin an empty one."""
         segment = self.growing.seal(self.checksum)
         self.add_sealed(segment)
         return segment

@@ -27,7 +27,7 @@ class RunningChecksum:
     value: int
 
     def feed(self, position: int, data: memoryview) -> None:
-        """Take in bytes at `position`; what was taken in already is left out."""
+        """Add bytes at `position`, without those that were added before."""
         end = position + len(data)
         if end > self.byte:
             self.value = kernels.crc32c(data[max(self.byte - position, 0) :], self.value)

@@ -137,7 +137,7 @@ class SessionDirectory:
         return found
 
     def next_run(self) -> int:
-        """A number above all runs that have a file or bytes here."""
+        """A number above all runs that have a file or bytes in this directory."""
         numbers = [run.run for run in self.runs()]
         for topic, partition in self.inputs():
             numbers.extend(parse_names(self._fs.list_directory(self.input_path(topic, partition))))

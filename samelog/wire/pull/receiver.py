@@ -269,7 +269,7 @@ class PullReceiver(Generic[CopyT]):
             self.effects.append(ArchiveCopy(copy, message))
 
     def archived(self, copy: CopyT, handle: int) -> None:
-        """The copy has archived it, too: perhaps it goes on further ahead."""
+        """Continue where the copy ends after it has archived, which may be further ahead."""
         if self._receiver.expects(handle):
             self._receiver.jump(handle, *copy.log.end())
 

@@ -123,7 +123,7 @@ class PullSender:
         self.changed(number)
 
     def refuse(self, number: int, refusal: Refusal) -> None:
-        """End one handle; the connection goes on."""
+        """End one handle. The connection stays open."""
         self.close(number)
         code, message, remedy, earliest, successor = refusal
         if code is FaultCode.TOPIC_GONE:
@@ -199,7 +199,7 @@ class PullSender:
         self._sent_to.add(number)
 
     def received(self, number: int, size_bytes: int) -> None:
-        """The reader has taken so many bytes. Raises ProtocolFault (OUT_OF_RANGE)."""
+        """Note that the reader has received bytes. Raises ProtocolFault (OUT_OF_RANGE)."""
         self._sender.received(number, size_bytes)
         self.effects.append(SendMore())
 

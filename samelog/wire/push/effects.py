@@ -86,7 +86,7 @@ class SessionView(Protocol):
 
 
 class ClusterKnowledge(Protocol):
-    """What all nodes together have told."""
+    """What all nodes together have reported."""
 
     def merged(self, run: int, name: InputName) -> RollByte:
         """Up to where a run of an input is merged and durable on a majority."""

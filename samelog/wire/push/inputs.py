@@ -254,7 +254,7 @@ class RunInputs:
         self._open_some(now)
 
     def unreadable(self, shipped: ShippedInput, reason: str, now: float) -> None:
-        """The input cannot be read here, for now."""
+        """Close an input that cannot be read now; it is opened again later."""
         if shipped.state is not InputState.GONE:
             self._close_handle(shipped)
             self._block(shipped, reason, now)
@@ -361,7 +361,7 @@ class RunInputs:
     # --- the end ------------------------------------------------------------------------------
 
     def scan_all(self, now: float) -> None:
-        """The run is over: whatever was noticed so far, look once more at all files."""
+        """List all files of a finished run once more."""
         self.open_new_inputs(now)
         for shipped in self._inputs.values():
             if shipped.state in (InputState.AHEAD, InputState.SHIPPING):

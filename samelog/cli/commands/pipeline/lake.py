@@ -234,7 +234,7 @@ def _as_json(each: Any) -> dict[str, object]:
 
 
 def _silent(done: Any) -> None:
-    """All of it is told in the end."""
+    """Show no progress: the result is printed at the end."""
 
 
 def _say(done: Any) -> None:

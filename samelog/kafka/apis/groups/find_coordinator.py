@@ -77,7 +77,7 @@ def nobody(group: str, error: ErrorCode, message: str | None) -> FindCoordinator
 
 
 def response_of(found: Sequence[FindCoordinatorResponseCoordinator]) -> FindCoordinatorResponse:
-    """The response, for whatever version."""
+    """The response in the form that every version of the API needs."""
     if not found:
         return FindCoordinatorResponse(found)
     first = found[0]

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from samelog.admin.log_history import log_history
+    from samelog.admin.client import log_history
     from samelog.format._kernels import Record
     from samelog.publisher import AsyncPublisher, Publisher
     from samelog.subscriber import AsyncSubscriber, Subscriber
@@ -32,7 +32,7 @@ _MODULES = {
     "Publisher": "samelog.publisher",
     "Record": "samelog.format._kernels",
     "Subscriber": "samelog.subscriber",
-    "log_history": "samelog.admin.log_history",
+    "log_history": "samelog.admin.client",
 }
 
 

@@ -1,7 +1,10 @@
 """Asks the nodes of a cluster over HTTP with mutual TLS, at the addresses of `client.toml`.
 
+`log_history` asks for every file there ever was of merged logs.
+
 Invariant: a request that may have reached a node is never sent a second time unless it only reads
 or may be repeated; a change is done once, or the error says that nobody knows.
+Also: files come a page at a time: a million of them take no memory.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -18,10 +21,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec import UNSET
 
-from samelog.admin.answers import Status
-from samelog.admin.requests import AdminRequest, GetStatus
+from samelog.admin.answers import LogFile, Status
+from samelog.admin.requests import AdminRequest, GetStatus, LogHistory
 from samelog.admin.table import CLUSTER_HEADER, OPERATION_OF, Operation
+from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, parse_address
 from samelog.runtime.errors import ConnectFault, ConnectProblem, IdentityFault, RuntimeFault
@@ -288,3 +293,34 @@ def _may_pass(failures: Sequence[AdminError]) -> bool:
 def _nodes(config: ClientConfig) -> list[tuple[Address, str | None]]:
     names = config.node_names or (None,) * len(config.nodes)
     return list(zip(config.nodes, names, strict=True))
+
+
+def log_history(
+    config: ClientConfig | str, topic: str = "", *, partition: int | None = None
+) -> Iterator[LogFile]:
+    """Every file of merged logs there ever was, in order of topic, partition and offset.
+
+    Args:
+        config: a client's configuration, or its file.
+        topic: of this topic only.
+        partition: of this partition only.
+
+    Yields:
+        LogFile: offsets [first_offset, next_offset), times in ms since the epoch (-1: none, or
+        not known), `archived_ms` -1 while the file is there, `size_bytes` before it was archived,
+        `sha256` of a sealed one, `reason` of an archived one; `copied_ms`, `copy_url` and
+        `copy_formats` of one that was copied before.
+
+    Raises:
+        AdminError: no node answers, or there is no such topic.
+    """
+    client = load_client(config) if isinstance(config, str) else config
+    wanted = topic or UNSET, UNSET if partition is None else partition
+    request = LogHistory(*wanted)
+    while True:
+        page = ask(client, request)
+        yield from page.files
+        if not page.more:
+            return
+        last = page.files[-1]
+        request = LogHistory(*wanted, last.topic, last.partition, last.next_offset)

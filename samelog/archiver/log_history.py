@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from samelog.admin.answers import LogFile, LogHistoryPage
 from samelog.admin.requests import LogHistory
 from samelog.archiver.copies.manifests import formats_in
-from samelog.archiver.digests import Digests
-from samelog.archiver.history import ArchiveHistory
+from samelog.archiver.history import ArchiveHistory, Digests
 from samelog.archiver.parts import ArchiverParts, PartitionView
 from samelog.archiver.rounds import rolled_ms
 from samelog.format.errors import LogFormatError

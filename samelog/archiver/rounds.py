@@ -3,18 +3,24 @@
 Time, too, is what a majority's clocks have reached, so that one wrong clock archives nothing; and
 a disk counts as full only when a majority's are.
 
+`PolicyFile` is the cluster's archiving policy: read at the start, and again whenever it changes.
+
 Invariant: only the leader proposes, and only what `archiver.plan` says of what a majority has
 merged durably, and of that what is to be copied only with a verified copy.
+Also: a file that cannot be read or understood changes nothing: the policy before it stays, at
+the start none, and `problem` says why.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 
 import msgspec
 
@@ -32,14 +38,54 @@ from samelog.archiver.plan import (
     majority_time,
     plan_archiving,
 )
-from samelog.archiver.policy import hold_of, rules_of
-from samelog.archiver.policy_file import PolicyFile
+from samelog.archiver.policy import Policy, PolicyError, hold_of, parse_policy, rules_of
 from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.log import log_event
+from samelog.store.disk.files import FileSystem
 from samelog.store.merged.truncation import describe_segment
+
+LIMIT_BYTES = 64 << 10
+
+
+class PolicyFile:
+    """One node's copy of the file; the leader's counts."""
+
+    def __init__(self, fs: FileSystem, path: str | None) -> None:
+        """`path`: None when the configuration names none; then only topics' settings count."""
+        self.path = path
+        self.policy: Policy | None = None
+        self.problem = ""
+        self._fs = fs
+
+    @property
+    def text(self) -> str:
+        """The policy as JSON; empty: none."""
+        return "" if self.policy is None else json.dumps(asdict(self.policy))
+
+    def load(self) -> None:
+        """Take the file over, if it is a policy."""
+        if self.path is None:
+            return
+        try:
+            # The operator's file may be a link, as mounted ones are; the node's own files may not.
+            path = os.path.realpath(self.path)
+            found = parse_policy(self._fs.read_file(path, LIMIT_BYTES).decode())
+        except (PolicyError, LogFormatError, UnicodeDecodeError) as error:
+            self._refuse(f"{self.path}: {error}")
+            return
+        if found != self.policy or self.problem:
+            log_event(log, logging.INFO, "archiving policy", file=self.path, policy=found)
+        self.policy, self.problem = found, ""
+
+    def _refuse(self, problem: str) -> None:
+        if problem != self.problem:
+            kept = "nothing is archived by it" if self.policy is None else f"kept is {self.policy}"
+            log_event(log, logging.ERROR, "archiving policy refused", why=problem, kept=kept)
+        self.problem = problem
+
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,12 @@ On loopback without TLS everybody is `samelog://user/anonymous`, and may read; w
 identity is that of the certificate, as everywhere. A client without a certificate gets no further
 than the probes, which have none to show.
 
+Connections are aiohttp's, but for the answer to what is no HTTP, and how long they wait.
+
 Invariant: whoever asks whatever gets an answer that says what was wrong; what changes something is
 written down with who asked; memory is bounded.
+Also: bytes that are no request get a problem as an answer, and no line in the log: whoever
+connects could fill it. A client that keeps a request waiting is disconnected.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -25,14 +29,92 @@ from samelog.admin.table import CLUSTER_HEADER, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
 from samelog.config.values import Address, is_loopback
 from samelog.format.errors import InvalidName, InvariantError
-from samelog.http.http_connection import ClosingConnection, HttpConnection
-from samelog.http.problem import HttpProblem, problem_of, problem_response
-from samelog.http.routes import HttpApi, PlainText, Route, request_of_get, request_of_post
+from samelog.http.routes import (
+    HttpApi,
+    HttpProblem,
+    PlainText,
+    Route,
+    problem_of,
+    problem_response,
+    request_of_get,
+    request_of_post,
+)
 from samelog.runtime.audit import UNKNOWN, note_change
 from samelog.runtime.errors import IdentityFault
 from samelog.runtime.network.tls import identity_of_certificate
 from samelog.wire.errors import FaultCode
 from samelog.wire.plain import to_json
+
+LINE_BYTES_MAX = 16 << 10
+"""The longest name of a group, percent-encoded, fits."""
+WAIT_S = 60.0
+"""For a whole request, from the connection or the answer before on."""
+
+
+class HttpConnection(web.RequestHandler):
+    """Answers one request after the other."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, server: web.Server) -> Self:
+        """A new connection's."""
+        return cls(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=WAIT_S,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+            auto_decompress=False,
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the deadline for the first request."""
+        super().connection_made(transport)
+        self.request_ends()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop the deadline."""
+        self.request_begins()
+        super().connection_lost(exc)
+
+    def request_begins(self) -> None:
+        """A request is there: the server works on it."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def request_ends(self) -> None:
+        """The next request has to come in time."""
+        self.request_begins()
+        if self.transport is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(WAIT_S, self.force_close)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What cannot be read as a request."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer was begun already") from exc
+        text = "this is no HTTP request that can be read"
+        response = problem_response(HttpProblem(HTTPStatus(status), text))
+        response.force_close()
+        return response
+
+
+class ClosingConnection(asyncio.Protocol):
+    """A connection above the limit: it is closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say nothing: there is no room for what would have to be read first."""
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()
+
 
 log = logging.getLogger(__name__)
 

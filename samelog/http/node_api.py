@@ -16,8 +16,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.consensus import NotLeader
 from samelog.http.metrics.node import node_metrics
 from samelog.http.probes import probe_routes
-from samelog.http.problem import HttpProblem, problem_of
-from samelog.http.routes import Route
+from samelog.http.routes import HttpProblem, Route, problem_of
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused

@@ -13,10 +13,9 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import Operation, WhoMayAsk
-from samelog.http.metrics.collector import Metrics
+from samelog.http.metrics.common import Metrics
 from samelog.http.openapi import openapi
-from samelog.http.problem import HttpProblem
-from samelog.http.routes import HttpApi, PlainText, Route
+from samelog.http.routes import HttpApi, HttpProblem, PlainText, Route
 
 
 class Alive(NamedTuple):

@@ -2,18 +2,19 @@
 
 Invariant: a sidecar is ready as soon as the programs beside it can use its files, whether or not
 the cluster is there.
+Also: looking changes nothing, and reads no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import Operation, WhoMayAsk
-from samelog.http import sidecar_views as views
-from samelog.http.metrics.collector import Gather
+from samelog.format.positions import SessionPosition
+from samelog.http.metrics.common import Gather
 from samelog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
 from samelog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
 from samelog.http.probes import probe_routes
@@ -21,14 +22,147 @@ from samelog.http.routes import Route
 
 if TYPE_CHECKING:
     from samelog.publisher.sidecar import PublisherSidecar
+    from samelog.replicator.pull.copy import Copy
+    from samelog.replicator.push.client import PushClient
+    from samelog.replicator.push.link import NodeStatus
+    from samelog.replicator.push.progress import InputProgress
     from samelog.subscriber.sidecar import SubscriberSidecar
 
 
-class GetShipping(AdminRequest[views.Shipping], frozen=True):
+class ShippedTo(NamedTuple):
+    """How shipping to one node is; `phase` is empty while there is no connection; `problems`: what
+    the node does not take, and why.
+    """
+
+    node: str
+    address: str
+    phase: str
+    last_error: str
+    problems: dict[str, str]
+
+
+class ShippedPartition(NamedTuple):
+    """How far one partition has come: on a node's disk, committed, merged on a majority."""
+
+    topic: str
+    partition: int
+    durable: SessionPosition
+    acknowledged: SessionPosition
+    merged: SessionPosition
+
+
+class ShippedSession(NamedTuple):
+    """One session. `stopped`: why nothing of it will be shipped any more; `fault`: what is wrong
+    with its directory now.
+    """
+
+    directory: str
+    stopped: str
+    fault: str
+    nodes: tuple[ShippedTo, ...]
+    partitions: tuple[ShippedPartition, ...]
+
+
+class Shipping(NamedTuple):
+    """All sessions of a publisher sidecar. `fault`: why the directory, or what Kafka clients write,
+    cannot be taken; `config_problem`: why the newest configuration does not count; `not_shipped`:
+    session directories that cannot be shipped, and why.
+    """
+
+    fault: str
+    config_problem: str
+    not_shipped: dict[str, str]
+    sessions: tuple[ShippedSession, ...]
+
+
+def shipping_view(sidecar: PublisherSidecar, fault: str, config_problem: str) -> Shipping:
+    """The status of a publisher sidecar."""
+    sessions = tuple(_session(path, each) for path, each in sidecar.clients.items())
+    return Shipping(fault, config_problem, dict(sidecar.faults), sessions)
+
+
+def _session(path: str, client: PushClient) -> ShippedSession:
+    status = client.status
+    return ShippedSession(
+        path,
+        str(status.stopped or ""),
+        str(status.session_fault or ""),
+        tuple(map(_link, status.nodes)),
+        tuple(_input(name, each) for name, each in client.progress.items()),
+    )
+
+
+def _input(name: tuple[str, int], progress: InputProgress) -> ShippedPartition:
+    durable, acknowledged = (
+        SessionPosition(*progress.durable),
+        SessionPosition(*progress.acknowledged),
+    )
+    return ShippedPartition(*name, durable, acknowledged, SessionPosition(*progress.merged))
+
+
+def _link(status: NodeStatus) -> ShippedTo:
+    phase = "" if status.phase is None else status.phase.name.lower()
+    problems = {f"{topic}-{index}": why for (topic, index), why in status.problems.items()}
+    return ShippedTo(status.node, str(status.address), phase, status.last_error or "", problems)
+
+
+class CopyRow(NamedTuple):
+    """One copy: the offsets that are here, and where the cluster's log ends (-1: not heard yet);
+    `fault`: why it waits or has stopped.
+    """
+
+    topic: str
+    partition: int
+    state: str
+    start_offset: int
+    next_offset: int
+    cluster_end: int
+    caught_up: bool
+    fault: str
+
+
+class Copying(NamedTuple):
+    """All copies of a subscriber sidecar. `fault`: why nothing can be copied on this host;
+    `config_problem`: why the newest configuration does not count; `node`: the one that is copied
+    from, empty if there is none; `last_error`: why there was none; `not_copied`: topics that have
+    no copy, and why.
+    """
+
+    fault: str
+    config_problem: str
+    node: str
+    last_error: str
+    not_copied: dict[str, str]
+    copies: tuple[CopyRow, ...]
+
+
+def copying_view(sidecar: SubscriberSidecar, config_problem: str) -> Copying:
+    """The status of a subscriber sidecar."""
+    copies = tuple(map(_copy, sidecar.copies.values()))
+    status, fault = sidecar.status, sidecar.fault
+    if status is None:
+        return Copying(fault, config_problem, "", "", {}, copies)
+    problems = {topic: str(why) for topic, why in status.problems.items()}
+    return Copying(fault, config_problem, status.node, status.last_error or "", problems, copies)
+
+
+def _copy(copy: Copy) -> CopyRow:
+    return CopyRow(
+        *copy.name,
+        copy.state.name.lower(),
+        copy.log.start_offset,
+        copy.log.next_offset,
+        -1 if copy.cluster_end is None else copy.cluster_end,
+        copy.caught_up,
+        str(copy.fault or ""),
+    )
+
+
+class GetShipping(AdminRequest[Shipping], frozen=True):
     """The state of shipping."""
 
 
-class GetCopying(AdminRequest[views.Copying], frozen=True):
+class GetCopying(AdminRequest[Copying], frozen=True):
     """The state of copying."""
 
 
@@ -90,7 +224,7 @@ def publisher_api(
     budget = side.config.publisher.budget_bytes
     kind = SidecarKind(
         GetShipping,
-        lambda: views.shipping(sidecar, fault(), side.config_problem()),
+        lambda: shipping_view(sidecar, fault(), side.config_problem()),
         PUBLISHER,
         lambda: shipping(sidecar, budget),
         fault,
@@ -112,7 +246,7 @@ def subscriber_api(sidecar: SubscriberSidecar, side: Side) -> SidecarApi:
 
     kind = SidecarKind(
         GetCopying,
-        lambda: views.copying(sidecar, side.config_problem()),
+        lambda: copying_view(sidecar, side.config_problem()),
         SUBSCRIBER,
         lambda: copying(sidecar),
         not_ready,

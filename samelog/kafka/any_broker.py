@@ -3,6 +3,8 @@ local files (sidecar/).
 
 Handlers of what both serve use nothing else, so that there is one of each.
 
+`KafkaClient` is who is at the other end of a connection.
+
 Invariant: offsets that are promised to exist were committed.
 """
 
@@ -13,19 +15,50 @@ from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.client import KafkaClient
 from samelog.kafka.clients.fetch_sessions import FetchSessions
+from samelog.kafka.clients.quotas import Allowance, Allowances, Memory
+from samelog.kafka.clients.sasl import Authenticator, SaslExchange
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
+from samelog.runtime.counters import ListenerTally
 from samelog.sequencer.state.types import Topic
 from samelog.store.merged.reader import MergedReader
+
+
+@dataclass(slots=True)
+class KafkaClient:
+    """One connection's client."""
+
+    identity: str
+    """As rights are granted to; empty until it has authenticated."""
+    listener: str
+    host: str
+    software: str = ""
+    """What it says of itself, for the log."""
+    authenticator: Authenticator | None = None
+    """Of a listener that asks for names and passwords."""
+    exchange: SaslExchange | None = None
+    """An authentication under way."""
+    rejected: str = ""
+    """Why the connection is to be closed behind the next answer; empty if it is not."""
+    memory: Memory[Any] | None = None
+    """What all clients of the listener hold together."""
+    allowances: Allowances | None = None
+    """Where there are quotas."""
+    allowance: Allowance | None = None
+    """What its identity has used, if there is a quota for it."""
+    tally: ListenerTally = field(default_factory=ListenerTally)
+    """What went through the listener."""
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when the connection is over."""
 
 
 class BrokerEndpoint(NamedTuple):

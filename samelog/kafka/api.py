@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from samelog.kafka.any_broker import AnyBroker
-from samelog.kafka.client import KafkaClient
+from samelog.kafka.any_broker import AnyBroker, KafkaClient
 from samelog.kafka.codec.primitives import ByteBuffer
 
 if TYPE_CHECKING:
@@ -69,7 +68,10 @@ AnyCall: TypeAlias = CallTo[AnyBroker]
 """To a node or to a sidecar."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+HandlerOf: TypeAlias = Callable[[CallTo[AskedT_contra], Any], Reply]
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaApi(Generic[AskedT_contra]):
     """One API key, as it is served by whom `handle` may ask. Versions `first` to `last` are
     advertised; `flexible_from`: see KIP-482.
@@ -80,8 +82,8 @@ class KafkaApi(Generic[AskedT_contra]):
     first: int
     last: int
     flexible_from: int
-    handle: Callable[[CallTo[AskedT_contra], Any], Reply]
-    notes: str
+    handle: HandlerOf[AskedT_contra]
+    notes: str = ""
     """What a user has to know beyond Kafka's own documentation; one paragraph of docs/kafka.md."""
     before_authentication: bool = False
     read: Callable[[int, memoryview], Any] | None = None
@@ -90,3 +92,10 @@ class KafkaApi(Generic[AskedT_contra]):
     def is_flexible(self, version: int) -> bool:
         """Whether a version has tagged fields."""
         return version >= self.flexible_from
+
+
+def kafka_api(
+    key: int, name: str, first: int, last: int, **options: Any
+) -> Callable[[HandlerOf[AskedT_contra]], KafkaApi[AskedT_contra]]:
+    """Makes a handler the API that it answers; `options` are the other fields of KafkaApi."""
+    return lambda handle: KafkaApi(key, name, first, last, handle=handle, **options)

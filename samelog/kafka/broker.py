@@ -18,8 +18,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from samelog.archiver.policy import Policy
-from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
-from samelog.kafka.client import KafkaClient
+from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint, KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns

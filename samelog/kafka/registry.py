@@ -1,97 +1,164 @@
 """All APIs that are served. What ApiVersions tells clients, and docs/kafka.md, comes from here.
 
+What clients change is in the audit log.
+
 Invariant: a key is here once, and the set of versions is one that clients get along with
 (docs/kafka.md, "Versions").
+Also: what a client is answered does not depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from types import CoroutineType
+from typing import Any, TypeVar
 
-from samelog.kafka.api import KafkaApi
-from samelog.kafka.apis.cluster import describe_cluster, metadata
-from samelog.kafka.apis.groups import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_groups,
-    describe_groups,
-    find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
-)
-from samelog.kafka.apis.records import (
-    delete_records,
-    describe_producers,
-    fetch,
-    init_producer_id,
-    list_offsets,
-    offset_for_leader_epoch,
-    produce,
-)
-from samelog.kafka.apis.session import api_versions, sasl_authenticate, sasl_handshake
-from samelog.kafka.apis.topics import (
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.api import CallTo, KafkaApi, Reply
+from samelog.kafka.apis import (
     alter_configs,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    incremental_alter_configs,
+    api_versions,
+    configs,
+    consumer_group_heartbeat,
+    delete_records,
+    fetch,
+    find_coordinator,
+    group_admin,
+    group_members,
+    group_offsets,
+    log_offsets,
+    metadata,
+    produce,
+    producers,
+    sasl,
+    topic_admin,
 )
-from samelog.kafka.audit import audited
 from samelog.kafka.broker import Broker
+from samelog.runtime.audit import UNKNOWN, note_change
+
+BrokerT = TypeVar("BrokerT", bound=AnyBroker)
+NoteFailure = Callable[[str | None], None]
+"""Writes the line: why nothing came of it, None if it is done."""
+
+
+def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
+    """The same, with a line for each request that is not a question only."""
+
+    def handle(call: CallTo[BrokerT], request: Any) -> Reply:
+        def note(error: str | None) -> None:
+            note_change(
+                who=call.client.identity,
+                peer=call.client.host,
+                what=api.name,
+                asked=request,
+                error=error,
+            )
+
+        if getattr(request, "validate_only", False):
+            return api.handle(call, request)
+        try:
+            return _when_done(api.handle(call, request), note)
+        except Exception as error:
+            note(repr(error))
+            raise
+
+    return replace(api, handle=handle)
+
+
+def _when_done(outcome: Reply, note: NoteFailure) -> Reply:
+    if isinstance(outcome, asyncio.Future):
+        outcome.add_done_callback(lambda done: note(_error_of(done)))
+        return outcome
+    if not isinstance(outcome, CoroutineType):
+        note(_said(outcome))
+        return outcome
+
+    async def wait(running: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            answer = await running
+        except BaseException as error:
+            note(UNKNOWN if isinstance(error, asyncio.CancelledError) else repr(error))
+            raise
+        return _when_done(answer, note)
+
+    return wait(outcome)
+
+
+def _error_of(done: asyncio.Future[Any]) -> str | None:
+    if done.cancelled():
+        return UNKNOWN
+    error = done.exception()
+    return _said(done.result()) if error is None else repr(error)
+
+
+def _said(answer: Any) -> str | None:
+    return "; ".join(dict.fromkeys(_errors(answer))) or None
+
+
+def _errors(answer: Any) -> Iterator[str]:
+    """Every error in an answer, as text."""
+    if isinstance(answer, msgspec.Struct):
+        code = getattr(answer, "error_code", ErrorCode.none)
+        if code is not ErrorCode.none:
+            yield str(getattr(answer, "error_message", None) or code.name)
+        for name in answer.__struct_fields__:
+            yield from _errors(getattr(answer, name))
+    elif isinstance(answer, list | tuple):
+        for value in answer:
+            yield from _errors(value)
+
 
 GROUPS: tuple[KafkaApi[Broker], ...] = (
-    offset_commit.API,
-    offset_fetch.API,
-    join_group.API,
-    heartbeat.API,
-    leave_group.API,
-    sync_group.API,
-    describe_groups.API,
-    list_groups.API,
-    delete_groups.API,
-    offset_delete.API,
-    consumer_group_heartbeat.API,
-    consumer_group_describe.API,
+    group_offsets.offset_commit,
+    group_offsets.offset_fetch,
+    group_members.join_group,
+    group_members.heartbeat,
+    group_members.leave_group,
+    group_members.sync_group,
+    group_admin.describe_groups,
+    group_admin.list_groups,
+    group_admin.delete_groups,
+    group_offsets.offset_delete,
+    consumer_group_heartbeat.consumer_group_heartbeat,
+    group_admin.consumer_group_describe,
 )
 """What only a coordinator answers."""
 SERVED: tuple[KafkaApi[Broker], ...] = (
-    sasl_handshake.API,
-    sasl_authenticate.API,
-    produce.API,
-    fetch.API,
-    list_offsets.API,
-    metadata.API,
-    create_topics.API,
-    delete_topics.API,
-    delete_records.API,
-    init_producer_id.API,
-    offset_for_leader_epoch.API,
-    describe_configs.API,
-    alter_configs.API,
-    create_partitions.API,
-    incremental_alter_configs.API,
-    describe_cluster.API,
-    describe_producers.API,
-    find_coordinator.API,
+    sasl.sasl_handshake,
+    sasl.sasl_authenticate,
+    produce.produce,
+    fetch.fetch,
+    log_offsets.list_offsets,
+    metadata.metadata,
+    topic_admin.create_topics,
+    topic_admin.delete_topics,
+    delete_records.delete_records,
+    producers.init_producer_id,
+    log_offsets.offset_for_leader_epoch,
+    configs.describe_configs,
+    alter_configs.alter_configs,
+    topic_admin.create_partitions,
+    alter_configs.incremental_alter_configs,
+    metadata.describe_cluster,
+    producers.describe_producers,
+    find_coordinator.find_coordinator,
     *GROUPS,
 )
 ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, api_versions.make(SERVED))
 CHANGES = {
-    create_topics.API.key,
-    delete_topics.API.key,
-    delete_records.API.key,
-    alter_configs.API.key,
-    create_partitions.API.key,
-    incremental_alter_configs.API.key,
-    delete_groups.API.key,
-    offset_delete.API.key,
+    topic_admin.create_topics.key,
+    topic_admin.delete_topics.key,
+    delete_records.delete_records.key,
+    alter_configs.alter_configs.key,
+    topic_admin.create_partitions.key,
+    alter_configs.incremental_alter_configs.key,
+    group_admin.delete_groups.key,
+    group_offsets.offset_delete.key,
 }
 """What administrators change."""
 APIS: Mapping[int, KafkaApi[Broker]] = {

@@ -15,8 +15,8 @@ from samelog.publisher.errors import (
     PublisherError,
     ShippingStopped,
 )
-from samelog.publisher.positions import Positions, TopicPartition
 from samelog.publisher.publisher import Publisher
+from samelog.publisher.records import Positions, TopicPartition
 
 __all__ = [
     "AppendTooLarge",

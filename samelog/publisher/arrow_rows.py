@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samelog.publisher.arguments import Headers
+    from samelog.publisher.options import Headers
 
 KEY, TIMESTAMP, HEADERS = "key", "timestamp", "headers"
 """The columns' names in the tables that a subscriber gives."""

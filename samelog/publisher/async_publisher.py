@@ -16,11 +16,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.publisher.arguments import Headers, PlacingKeywords, Timestamp
 from samelog.publisher.errors import NotMerged, PublisherError
-from samelog.publisher.options import PublisherKeywords
-from samelog.publisher.positions import Positions
+from samelog.publisher.options import Headers, PlacingKeywords, PublisherKeywords, Timestamp
 from samelog.publisher.publisher import CLOSE_TIMEOUT_S, Publisher
+from samelog.publisher.records import Positions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from samelog.format.dedup import DEDUP_SEQUENCES
 from samelog.publisher.errors import InvalidId
-from samelog.publisher.positions import TopicPartition
+from samelog.publisher.records import TopicPartition
 
 ID_MAX = (1 << 63) - 1
 

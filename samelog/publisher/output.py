@@ -17,7 +17,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import DiskFull
-from samelog.publisher.positions import TopicPartition
+from samelog.publisher.records import TopicPartition
 from samelog.store.disk.append_file import FIRST_STEP_BYTES, LAST_STEP_BYTES
 from samelog.store.disk.disk_errors import NoSpace, fault_of
 from samelog.store.disk.files import File

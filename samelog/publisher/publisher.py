@@ -17,16 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from samelog.config.tables.client import OnFull
-from samelog.publisher.arguments import (
-    Headers,
-    PlacingKeywords,
-    Timestamp,
-    as_column_of_pairs,
-    as_milliseconds,
-    as_pairs,
-    as_timestamps,
-    not_bytes,
-)
 from samelog.publisher.budget import NoRoom, wait_for_release
 from samelog.publisher.dedup_ids import as_ids, stretches
 from samelog.publisher.errors import (
@@ -36,11 +26,21 @@ from samelog.publisher.errors import (
     PublisherClosed,
     ShippingStopped,
 )
-from samelog.publisher.lane import Lane, LingerThread
-from samelog.publisher.lanes import Lanes
-from samelog.publisher.options import PublisherKeywords, PublisherOptions, resolve
-from samelog.publisher.positions import PartitionPositions, Positions
-from samelog.publisher.records import NumberedRecord, RecordColumns
+from samelog.publisher.lanes import Lane, Lanes, LingerThread
+from samelog.publisher.options import (
+    Headers,
+    PlacingKeywords,
+    PublisherKeywords,
+    PublisherOptions,
+    Timestamp,
+    as_column_of_pairs,
+    as_milliseconds,
+    as_pairs,
+    as_timestamps,
+    not_bytes,
+    resolve,
+)
+from samelog.publisher.records import NumberedRecord, PartitionPositions, Positions, RecordColumns
 from samelog.publisher.session_writer import SessionWriter
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem

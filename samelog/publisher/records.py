@@ -1,19 +1,50 @@
 """Records as the publisher hands them on: one, or many by column; and how they are cut into
 batches.
 
+Positions say how far a publisher has got, by partition.
+
 Invariant: what is in them can be encoded, or the kernels refuse it before anything is written.
+Also: positions of one partition are ordered, and what is appended later has a higher one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from samelog.format.dedup import DEDUP_EPOCH
+from samelog.format.positions import SessionPosition
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+PartitionPositions: TypeAlias = Mapping[TopicPartition, SessionPosition]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """How far each partition has come, in three steps; what has not begun a step is missing there.
+
+    `appended`: in the local files. `acknowledged`: committed, and durable on a majority of nodes.
+    `merged`: in the merged log, durable on a majority, so that the local files may go.
+    """
+
+    appended: PartitionPositions = field(default_factory=dict)
+    acknowledged: PartitionPositions = field(default_factory=dict)
+    merged: PartitionPositions = field(default_factory=dict)
+
 
 NO_PRODUCER = -1
 

@@ -27,7 +27,7 @@ from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
-from samelog.publisher.positions import TopicPartition
+from samelog.publisher.records import TopicPartition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.session.directory import RunExists, SessionDirectory

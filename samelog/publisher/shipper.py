@@ -20,7 +20,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
-from samelog.publisher.positions import PartitionPositions, TopicPartition
+from samelog.publisher.records import PartitionPositions, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.progress import InputProgress

@@ -14,11 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from samelog.config.client_state import PEM_FILES, save_client_state
-from samelog.config.document import ConfigDocument, ConfigText, read_file
+from samelog.config.document import (
+    ConfigDocument,
+    ConfigText,
+    Setting,
+    changed_settings,
+    read_file,
+    with_reloadable,
+)
 from samelog.config.load import client_config, client_document, node_config, read_node
 from samelog.config.remote import fetch
 from samelog.config.schema.keys import Reload
-from samelog.config.settings import Setting, changed_settings, with_reloadable
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import ConfigError
 from samelog.runtime.log import log_event

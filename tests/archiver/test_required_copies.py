@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from samelog.admin.answers import CopyProgress
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.copies import queue
+from samelog.archiver.copies import required
 from samelog.archiver.copies.copying import read_manifest
 from samelog.archiver.copies.manifests import CopiedLog, CopyFault, CopyJob, Manifest, SourceFault
 from samelog.archiver.copies.process import ProcessCopier
-from samelog.archiver.copies.queue import CopyQueue
+from samelog.archiver.copies.required import CopyQueue
 from samelog.archiver.copies.targets import open_target
 from samelog.config.tables.node import ArchiveConfig
 from samelog.runtime.clock import SystemClock
@@ -78,8 +78,8 @@ class FakeCopier:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried again at once."""
-    monkeypatch.setattr(queue, "RETRY_S", 0.01)
-    monkeypatch.setattr(queue, "RETRY_MOST_S", 0.02)
+    monkeypatch.setattr(required, "RETRY_S", 0.01)
+    monkeypatch.setattr(required, "RETRY_MOST_S", 0.02)
 
 
 def with_queue(

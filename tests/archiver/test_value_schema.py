@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.archiver.copies.typed_values import TypedValues
+from samelog.archiver.copies.parquet import TypedValues
 from samelog.archiver.copies.value_schema import TYPES, parse_schema
 from samelog.sequencer.state.topic_settings import problem_with
 

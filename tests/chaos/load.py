@@ -23,7 +23,7 @@ from samelog import Publisher, Subscriber
 from samelog.config.load import load_client
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged
-from samelog.publisher.positions import TopicPartition
+from samelog.publisher.records import TopicPartition
 from tests.chaos.notes import Kind, NoteBook
 from tests.chaos.record import PADDING_BYTES_MAX, Author, Writer
 

@@ -17,10 +17,8 @@ from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
-from samelog.http.application import HttpApplication
-from samelog.http.http_connection import HttpConnection
-from samelog.http.problem import HttpProblem
-from samelog.http.routes import Route
+from samelog.http.application import HttpApplication, HttpConnection
+from samelog.http.routes import HttpProblem, Route
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.wire.errors import FaultCode, ProtocolFault

@@ -37,7 +37,7 @@ from samelog.admin.requests import (
     RetireSession,
 )
 from samelog.cli.main import main
-from samelog.http.problem import HttpProblem, problem_of
+from samelog.http.routes import HttpProblem, problem_of
 from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 

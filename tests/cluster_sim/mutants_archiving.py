@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from samelog.archiver import truncation
+from samelog.archiver import node_archive
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.archiver.copies import copying
 from samelog.archiver.copies.manifests import CopiedFile, CopyJob, Manifest, encode_manifest
@@ -61,7 +61,7 @@ def truncate_what_is_kept() -> Iterator[None]:
         kept = [base for base in bases if base >= below]
         return original_not_truncated(fs, directory, kept[1] if len(kept) > 2 else below)
 
-    with patch.object(truncation, "not_truncated", not_truncated):
+    with patch.object(node_archive, "not_truncated", not_truncated):
         yield
 
 

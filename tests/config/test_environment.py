@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from samelog.config.document import ConfigDocument, ConfigText, parse_toml, read_file
+from samelog.config.document import ConfigDocument, ConfigText, parse_toml, read_file, settings
 from samelog.config.load import load_client, load_node, node_config, read_node
 from samelog.config.schema.environment import key_paths, variable, variable_names
 from samelog.config.schema.keys import ConfigKey, TableSpec
 from samelog.config.schema.kinds import TEXT
 from samelog.config.schema.render import json_schema, to_toml
-from samelog.config.settings import settings
 from samelog.config.tables.client import CLIENT_FILE
 from samelog.config.tables.node import NODE_FILE, Fsync
 from samelog.config.values import Address, ConfigError

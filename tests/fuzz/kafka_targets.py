@@ -19,14 +19,12 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
-from samelog.kafka.apis.records.produce import OLDEST
+from samelog.kafka.apis.produce import OLDEST
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
 from samelog.kafka.codec.errors import ApiError, MalformedRequest
-from samelog.kafka.codec.frames import FrameReader
-from samelog.kafka.codec.headers import read_client_id, read_header
-from samelog.kafka.codec.schemas import read_request, write_request
-from samelog.kafka.codec.structure import shape_of
-from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
+from samelog.kafka.codec.framing import FrameReader, read_client_id, read_header
+from samelog.kafka.codec.schemas import read_request, shape_of, write_request
+from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.record_check import check_crc, check_records
 from samelog.kafka.registry import APIS
 

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from samelog.http.metrics.collector import OTHER, SERIES_MAX, Labels, Metrics, Sample, bounded
-from samelog.http.metrics.common import OWN, Certificates
+from samelog.http.metrics.common import (
+    OTHER,
+    OWN,
+    SERIES_MAX,
+    Certificates,
+    Labels,
+    Metrics,
+    Sample,
+    bounded,
+)
 from samelog.http.metrics.table import (
     COMMON,
     NODE,

@@ -14,8 +14,7 @@ from samelog.admin.answers import NodeState
 from samelog.admin.requests import GetRaftStatus, MoveLeadership
 from samelog.config.load import load_node
 from samelog.http.node_api import NodeApi
-from samelog.http.problem import HttpProblem
-from samelog.http.routes import Route
+from samelog.http.routes import HttpProblem, Route
 from samelog.sequencer.node import Node
 from tests.config.test_kafka import load
 from tests.patience import PATIENCE_S

@@ -19,14 +19,12 @@ from samelog.admin.table import Operation, WhoMayAsk
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address
 from samelog.format.errors import InvariantError
+from samelog.http import application as connection
 from samelog.http import application as served
-from samelog.http import http_connection as connection
-from samelog.http.answer_schemas import AnswerSchemas
-from samelog.http.metrics.collector import Metrics
-from samelog.http.openapi import openapi
+from samelog.http.metrics.common import Metrics
+from samelog.http.openapi import AnswerSchemas, openapi
 from samelog.http.probes import probe_routes
-from samelog.http.problem import HttpProblem
-from samelog.http.routes import Route
+from samelog.http.routes import HttpProblem, Route
 from samelog.http.server import HttpFault, HttpServer
 from samelog.runtime.network.tls import open_client_context
 from tests.patience import PATIENCE_S

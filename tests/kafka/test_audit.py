@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.apis.topics import create_topics
-from samelog.kafka.apis.topics.create_topics import (
-    CreateTopicsResponse,
-    CreateTopicsResponseTopic,
-)
-from samelog.kafka.audit import audited
+from samelog.kafka.apis import topic_admin
+from samelog.kafka.apis.topic_admin import CreateTopicsResponse, CreateTopicsResponseTopic
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.registry import audited
 
 CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="samelog://client/a", host="::1"))
 REFUSED = ApiError(ErrorCode.cluster_authorization_failed, "not you")
@@ -43,7 +40,9 @@ async def failing_future(call: Any, request: Any) -> Any:
 
 
 async def outcome_of(handle: Callable[[Any, Any], Any]) -> Any:
-    outcome = audited(replace(create_topics.API, handle=handle)).handle(CALL, {"topics": []})
+    outcome = audited(replace(topic_admin.create_topics, handle=handle)).handle(
+        CALL, {"topics": []}
+    )
     while asyncio.iscoroutine(outcome) or isinstance(outcome, asyncio.Future):
         outcome = await outcome
     return outcome

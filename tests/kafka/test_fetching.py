@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.apis.records import fetch
-from samelog.kafka.apis.records.fetch import FetchWork
+from samelog.kafka.apis import fetch
+from samelog.kafka.apis.fetch import FetchWork
 from samelog.kafka.codec.fetch import FetchPartition, FetchRequest
 
 WANTED = 9

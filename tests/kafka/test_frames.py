@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.kafka.codec.errors import MalformedRequest
-from samelog.kafka.codec.frames import FrameReader
+from samelog.kafka.codec.framing import FrameReader
 
 FRAMES = st.lists(st.binary(min_size=1, max_size=40), max_size=8)
 

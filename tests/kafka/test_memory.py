@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
-from samelog.kafka.clients.memory import Memory
+from samelog.kafka.clients.quotas import Memory
 from tests.e2e.harness import wait_for
 from tests.kafka.batches import batch
 from tests.kafka.test_producing import PRODUCE, produce_tree

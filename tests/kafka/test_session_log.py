@@ -16,8 +16,7 @@ from samelog.format.batch import read_header
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.sidecar import session_log
-from samelog.kafka.sidecar.sequences import Sequences
-from samelog.kafka.sidecar.session_log import SidecarLog
+from samelog.kafka.sidecar.session_log import Sequences, SidecarLog
 from samelog.publisher import session_writer
 from samelog.publisher.session_writer import SessionWriter
 from samelog.sequencer.state.types import Topic

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from samelog.config.values import Address
-from samelog.kafka.apis.groups import heartbeat
+from samelog.kafka.apis import group_members
 from samelog.kafka.codec.errors import Unanswerable
-from samelog.kafka.sidecar.upstream import ForwardedResponse, Upstream
+from samelog.kafka.sidecar.groups import ForwardedResponse, Upstream
 from tests.patience import PATIENCE_S
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -52,14 +52,14 @@ def frame(body: bytes) -> bytes:
 
 
 def ask(upstream: Upstream, body: bytes) -> asyncio.Future[ForwardedResponse]:
-    return upstream.ask(heartbeat.API, VERSION, "client", body)
+    return upstream.ask(group_members.heartbeat, VERSION, "client", body)
 
 
 def test_answers_come_in_order_without_their_headers() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = [await request(reader) for _ in range(2)]
         for whole in asked:
-            assert whole[:4] == bytes((0, heartbeat.API.key, 0, VERSION))
+            assert whole[:4] == bytes((0, group_members.heartbeat.key, 0, VERSION))
             writer.write(frame(whole[-1:] * 3))
 
     async def body(upstream: Upstream) -> None:

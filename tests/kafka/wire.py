@@ -10,7 +10,7 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from samelog.kafka.codec.headers import API_VERSIONS_KEY
+from samelog.kafka.codec.framing import API_VERSIONS_KEY
 from samelog.kafka.codec.schemas import write_request
 from samelog.kafka.registry import APIS
 from tests.patience import PATIENCE_S

@@ -14,7 +14,7 @@ import msgspec
 from samelog.config.authorisation import Rights
 from samelog.consensus import messages
 from samelog.kafka import record_check
-from samelog.kafka.apis.records.fetch import FetchWork
+from samelog.kafka.apis.fetch import FetchWork
 from samelog.kafka.groups.outbox import Outbox
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify

@@ -14,8 +14,7 @@ from samelog.admin.requests import CreateTopic
 from samelog.format.errors import InvalidName
 from samelog.spark.errors import NotReadable, SourceError
 from samelog.spark.logs.nodes import Nodes
-from samelog.spark.sink.options import SinkOptions
-from samelog.spark.sink.sink import SamelogBatchWriter, TaskWriters
+from samelog.spark.sink import SamelogBatchWriter, SinkOptions, TaskWriters
 from tests.e2e.harness import World
 from tests.spark.cluster import config
 

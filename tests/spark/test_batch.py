@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.sql.worker import lookup_data_sources
 
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, TopicNotFound
-from samelog.spark.payload.columns import ROWS, Shape, kafka_schema
+from samelog.spark.payload.payload import ROWS, Shape, kafka_schema
 from tests.spark.local import archive, batch_reader, rows, values
 from tests.subscriber.merged import Growing, numbers
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from samelog.spark.errors import BadOption, SourceError
 from samelog.spark.options import ReadMode, parse_options
-from samelog.spark.plan.batching import cut, limit_ends, pack
 from samelog.spark.plan.catalogue import OffsetBounds, TopicState
 from samelog.spark.plan.offsets import (
     OffsetRange,
@@ -19,7 +18,16 @@ from samelog.spark.plan.offsets import (
     parse,
     ranges_between,
 )
-from samelog.spark.plan.progress import advance, begin_stream, count, is_idle, losses
+from samelog.spark.plan.progress import (
+    advance,
+    begin_stream,
+    count,
+    cut,
+    is_idle,
+    limit_ends,
+    losses,
+    pack,
+)
 from samelog.spark.plan.range_limits import LATEST, OffsetRangeLimit, parse_offsets, settle
 
 NAMES = st.builds(PartitionName, st.sampled_from(["a", "b", "c"]), st.integers(0, 12))

@@ -19,12 +19,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from samelog.spark.errors import LakeConflict, LakeError, PipelineError
-from samelog.spark.pipelines import lake_compact
+from samelog.spark.pipelines import lake_upkeep
 from samelog.spark.pipelines.delta_log import LakeCommit
 from samelog.spark.pipelines.hadoop_files import HadoopFiles
 from samelog.spark.pipelines.lake import Lake, start
-from samelog.spark.pipelines.lake_replay import ReplayedRange, replay
 from samelog.spark.pipelines.lake_table import LakeTable
+from samelog.spark.pipelines.lake_upkeep import ReplayedRange, replay
 from samelog.spark.pipelines.running import wait_for_end
 from tests.e2e.harness import wait_for
 from tests.subscriber.merged import Growing, numbers
@@ -120,13 +120,13 @@ def compacts(spark: SparkSession, lake: Lake, patching: pytest.MonkeyPatch) -> N
     with patching.context() as patch:
         patch.setattr(HadoopFiles, "create", failing(HadoopFiles.create, after=False))
         with pytest.raises(Injected):
-            lake_compact.compact(table)
+            lake_upkeep.compact(table)
     assert values(spark, lake) == numbers(0, 200)
-    done = lake_compact.compact(table)
+    done = lake_upkeep.compact(table)
     assert sum(each.before for each in done) == len(before)
     assert len(table.snapshot().files) == 2
     assert values(spark, lake) == numbers(0, 200)
-    assert lake_compact.compact(table) == []
+    assert lake_upkeep.compact(table) == []
     with pytest.raises(LakeConflict, match="was replaced meanwhile"):
         table.commit(LakeCommit(operation="DELETE", remove=before[:1]), table.read().schema)
     kept = set(table.snapshot().files)

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from samelog.cli.main import main
 from samelog.cli.output import EXIT_FAILED
-from samelog.examples.demo import pipeline as demo_pipeline
-from samelog.examples.flights.picture import draw
-from samelog.examples.flights.report import report
+from samelog.examples.demo import proof as demo_pipeline
+from samelog.examples.flights.picture import draw, report
 from samelog.spark.errors import LakeError, NoSpark
-from samelog.spark.pipelines import running, session
+from samelog.spark.pipelines import running
 from samelog.spark.pipelines.delta_log import (
     DataFile,
     LakeCommit,
@@ -32,7 +31,7 @@ from samelog.spark.pipelines.delta_log import (
     encode,
     file_name,
 )
-from samelog.spark.pipelines.lake_compact import plan
+from samelog.spark.pipelines.lake_upkeep import plan
 
 SHAPE = TableShape('{"type":"struct","fields":[]}', ("date",))
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1)
@@ -138,7 +137,7 @@ def test_java_that_is_missing_or_old_is_said(
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoSpark, match=text) as caught:
-        session.check_installed()
+        running.check_installed()
     assert "apt-get install openjdk-17" in str(caught.value)
 
 

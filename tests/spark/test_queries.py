@@ -20,7 +20,7 @@ from samelog.admin.requests import CreateTopic
 from samelog.archiver.copies.targets import open_target
 from samelog.spark import register
 from samelog.spark.lag import Lag, LagListener
-from samelog.spark.payload.columns import kafka_schema
+from samelog.spark.payload.payload import kafka_schema
 from tests.archiver.test_copying import COPIED, copy_typed
 from tests.e2e import harness
 from tests.e2e.harness import World

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.spark.errors import BadOption
-from samelog.spark.sink.rows import pieces
+from samelog.spark.sink import pieces
 
 TOPICS = st.sampled_from(["a", "b"])
 PARTITIONS = st.none() | st.integers(0, 3)

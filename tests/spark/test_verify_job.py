@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from samelog.admin.log_history import log_history
+from samelog.admin.client import log_history
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
 from samelog.cli.commands.spark import command
-from samelog.spark.jobs.copied_rows import runs_of
+from samelog.spark.jobs.archives import runs_of
 from samelog.spark.jobs.findings import (
     Checked,
     Link,

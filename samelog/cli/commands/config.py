@@ -10,10 +10,9 @@ import json
 import click
 
 from samelog.cli.output import json_option, print_json, print_table, talk
-from samelog.config.document import ConfigDocument, parse_toml, read_file
+from samelog.config.document import ConfigDocument, Setting, parse_toml, read_file, settings
 from samelog.config.load import client_config, node_config, read_client, read_node
 from samelog.config.schema.render import json_schema
-from samelog.config.settings import Setting, settings
 from samelog.config.tables.client import CLIENT_FILE
 from samelog.config.tables.node import NODE_FILE
 from samelog.config.values import is_url

@@ -16,7 +16,7 @@ from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
 from samelog.cli.output import client_option, json_option, print_json, print_table
 from samelog.config.tables.client import ClientConfig
-from samelog.kafka.groups.subscription import assigned_partitions
+from samelog.kafka.groups.assignors import assigned_partitions
 
 OFFSET_MAX = (1 << 62) - 1
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 
 from samelog.admin.answers import LogFile
-from samelog.admin.log_history import log_history
+from samelog.admin.client import log_history
 from samelog.cli.output import client_option, json_option, print_table
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import LOG, segment_name

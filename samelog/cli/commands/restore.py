@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 import click
 
 from samelog.admin.answers import LogFile
-from samelog.admin.client import ask
-from samelog.admin.log_history import log_history
+from samelog.admin.client import ask, log_history
 from samelog.admin.requests import DescribeTopic
 from samelog.archiver.copies.copying import read_manifest
 from samelog.archiver.copies.manifests import FORMATS, CopiedLog, CopyFault, RestoreRange, choose

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from samelog.examples.demo import proof
-from samelog.examples.demo.pipeline import Pipeline, publish_weather
 from samelog.examples.demo.processes import Child, Cluster, DemoFailed, DemoNode
+from samelog.examples.demo.proof import Pipeline, publish_weather
 from samelog.examples.flights.data import AIRPORTS, TOPIC, TOTAL, check_installed
 
 KILL_AT = 0.4

@@ -1,7 +1,6 @@
 """What a node's state says to monitoring; read when it is asked for.
 
-Invariant: reading a sample changes nothing and reads no file; the state may change between two
-samples.
+Invariant: looking changes nothing, reads no file, and survives what changes between two looks.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import partial
 from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.http.metrics import common
-from samelog.http.metrics.collector import Gather, Metrics, Sample
+from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.admin.groups import group_lags

@@ -1,6 +1,6 @@
 """What sidecars tell monitoring.
 
-Invariant: reading a sample changes nothing.
+Invariant: looking changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.http.metrics import common
-from samelog.http.metrics.collector import Gather, Metrics, Sample
+from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, SIDECAR, Metric, by_name
 from samelog.runtime.counters import FAST_S, Histogram, ListenerTally
 from samelog.wire.pull.copies import CopyState

@@ -1,1 +1,1 @@
-"""One module for each API key: which versions are served, and what is answered."""
+"""The APIs by theme: a handler for each key, the versions that are served, the responses."""

@@ -19,9 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.format.names import check_topic_name
-from samelog.kafka.any_broker import AnyBroker, WatchedLog
+from samelog.kafka.any_broker import AnyBroker, KafkaClient, WatchedLog
 from samelog.kafka.api import AnyCall
-from samelog.kafka.client import KafkaClient
 from samelog.kafka.codec.errors import ApiError
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import Topic

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from samelog.kafka.codec.frames import FrameReader
+from samelog.kafka.codec.framing import FrameReader
 from samelog.kafka.codec.primitives import ByteBuffer
 
 LENGTH_BYTES = 4

@@ -16,8 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
-from samelog.kafka.groups.consumer_group import ConsumerGroup
-from samelog.kafka.groups.consumer_heartbeat import ConsumerGroups
+from samelog.kafka.groups.consumer_groups import ConsumerGroup, ConsumerGroups
 from samelog.kafka.groups.joining import Joining, check_member
 from samelog.kafka.groups.offsets import AnyGroup, OffsetKeeper
 from samelog.kafka.groups.outbox import Outbox, Requester, Round

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup
-from samelog.kafka.groups.consumer_group import ConsumerGroup
+from samelog.kafka.groups.consumer_groups import ConsumerGroup
 from samelog.kafka.groups.outbox import Outbox
 from samelog.kafka.groups.requests import OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset, DropOffsets, Phase

@@ -20,11 +20,11 @@ from types import CoroutineType
 from typing import Any, cast
 
 from samelog.format.errors import InvariantError
+from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.api import KafkaApi, MaybeResponse
-from samelog.kafka.apis.records import produce
-from samelog.kafka.client import KafkaClient
-from samelog.kafka.clients.memory import Memory
+from samelog.kafka.apis import produce
 from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
+from samelog.kafka.clients.quotas import Memory
 from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
 from samelog.kafka.server.dispatch import ApiDispatcher, StartedRequest
 
@@ -36,7 +36,7 @@ AUTHENTICATE_S = 10.0
 CLIENTS_FAULTS = (MalformedRequest, UnsupportedRequest, Unanswerable)
 STRANGERS_REQUESTS = 100
 """Of a client that has not authenticated; none needs more than four."""
-PRODUCE_PREFIX = produce.API.key.to_bytes(2, "big")
+PRODUCE_PREFIX = produce.produce.key.to_bytes(2, "big")
 """The first bytes of a Produce request."""
 TURN_REQUESTS = 32
 """Answered at once before others have their turn."""
@@ -133,7 +133,7 @@ class KafkaConnection(asyncio.Protocol):
         """The socket is closed."""
         is_ending = self._phase is _ConnectionPhase.OPEN
         self._phase = _ConnectionPhase.ENDING if is_ending else _ConnectionPhase.OVER
-        is_writing = is_ending and self._busy_with is produce.API
+        is_writing = is_ending and self._busy_with is produce.produce
         for future in tuple(self._waited):
             if not (is_writing and isinstance(future, asyncio.Task)):
                 future.cancel()

@@ -12,18 +12,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from kio.schema.errors import ErrorCode
 
-from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.any_broker import AnyBroker, KafkaClient
 from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
-from samelog.kafka.apis.records import produce
-from samelog.kafka.apis.session import api_versions
-from samelog.kafka.client import KafkaClient
+from samelog.kafka.apis import api_versions, produce
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
-from samelog.kafka.codec.headers import (
-    RequestHeader,
-    read_client_id,
-    read_header,
-    response_header,
-)
+from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
 from samelog.kafka.codec.primitives import ByteBuffer
 from samelog.kafka.codec.schemas import read_request
 
@@ -66,7 +59,7 @@ class StartedRequest(msgspec.Struct, frozen=True):
             client.allowance = client.allowances.of(client.identity, now)
         if client.allowance is None:
             return 0.0
-        is_write = self.api.key == produce.API.key
+        is_write = self.api.key == produce.produce.key
         return client.allowance.charge(now, written=self.size if is_write else 0, read=read)
 
 

@@ -20,10 +20,9 @@ from samelog.config.tables.kafka import (
     Security,
 )
 from samelog.config.tables.shared import TlsFiles
-from samelog.kafka.client import KafkaClient
-from samelog.kafka.clients.memory import Memory
+from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.clients.pipeline import PipelineLimits
-from samelog.kafka.clients.quotas import Allowances
+from samelog.kafka.clients.quotas import Allowances, Memory
 from samelog.kafka.clients.sasl import Authenticator
 from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import ApiDispatcher

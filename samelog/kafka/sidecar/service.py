@@ -1,14 +1,24 @@
 """The Kafka listener of a sidecar, from its opening to its end.
 
+Sidecars serve what a node serves of records and metadata, by the same handlers; and of groups, what
+their coordinator answers. Both list both directions, because clients take what is missing in the
+list for a broker of another age (librdkafka writes old formats then); what a sidecar does not do it
+has no rights for.
+
 Invariant: what was taken is answered before the session is let go.
+Also: as for the registry: the set of versions is one that clients get along with.
 """
 
 from __future__ import annotations
 
 import os
+from asyncio import Future
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from kio.schema.errors import ErrorCode
 
 from samelog.config.tables.client import (
     ClientConfig,
@@ -17,21 +27,92 @@ from samelog.config.tables.client import (
 )
 from samelog.config.tables.kafka import KafkaConfig, KafkaListener
 from samelog.config.values import Address
-from samelog.kafka.api import KafkaApi
+from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.api import AnyCall, CallTo, KafkaApi
+from samelog.kafka.apis import (
+    api_versions,
+    fetch,
+    find_coordinator,
+    log_offsets,
+    metadata,
+    produce,
+    producers,
+)
+from samelog.kafka.apis.find_coordinator import FindCoordinatorResponse
+from samelog.kafka.codec.errors import Unanswerable
+from samelog.kafka.registry import GROUPS
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.kafka.server.listener import Listener
-from samelog.kafka.sidecar.apis import PUBLISHER_APIS, SUBSCRIBER_APIS
-from samelog.kafka.sidecar.broker import SidecarBroker
+from samelog.kafka.sidecar.brokers import PublisherBroker, SidecarBroker, SubscriberBroker
 from samelog.kafka.sidecar.groups import GroupForwarder
-from samelog.kafka.sidecar.publisher_broker import PublisherBroker
 from samelog.kafka.sidecar.session_log import SidecarLog
-from samelog.kafka.sidecar.subscriber_broker import SubscriberBroker
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import Clock
 from samelog.runtime.used_directory import UsedDirectory
 from samelog.store.disk.files import FileSystem
+
+NO_GROUPS = "no groups here: the publisher sidecar has none, the subscriber's needs kafka_bootstrap"
+RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
+    produce.produce,
+    fetch.fetch,
+    log_offsets.list_offsets,
+    metadata.metadata,
+    producers.init_producer_id,
+    log_offsets.offset_for_leader_epoch,
+    metadata.describe_cluster,
+)
+
+
+async def _find(call: CallTo[SubscriberBroker], request: Any) -> FindCoordinatorResponse:
+    """FindCoordinator: the sidecar, when there is a coordinator behind it."""
+    groups = call.broker.groups
+    if groups is None:
+        return _no_groups(call, request)
+    kind = getattr(request, "key_type", find_coordinator.GROUP)
+    found = []
+    for key in find_coordinator.keys_of(call, request):
+        error, message = await groups.find(kind, key)
+        if error is ErrorCode.none:
+            found.append(find_coordinator.coordinator(key, call.broker.endpoints("")[0]))
+        else:
+            found.append(find_coordinator.nobody(key, error, message))
+    return find_coordinator.response_of(found)
+
+
+def _no_groups(call: AnyCall, request: Any) -> FindCoordinatorResponse:
+    keys = find_coordinator.keys_of(call, request)
+    denied = ErrorCode.group_authorization_failed
+    return find_coordinator.response_of(
+        [find_coordinator.nobody(key, denied, NO_GROUPS) for key in keys]
+    )
+
+
+def _passed_on(api: KafkaApi[Any]) -> KafkaApi[Any]:
+    """An API that the coordinator answers."""
+
+    async def handle(call: CallTo[SubscriberBroker], body: bytes) -> Future[Any]:
+        groups = call.broker.groups
+        if groups is None:
+            raise Unanswerable(NO_GROUPS)
+        upstream = await groups.upstream_of(call.client)
+        return upstream.ask(api, call.version, call.client_id, body)
+
+    return replace(api, handle=handle, read=lambda version, body: bytes(body))
+
+
+def _with_list(*apis: KafkaApi[Any]) -> Mapping[int, KafkaApi[Any]]:
+    return {api.key: api for api in (*apis, api_versions.make(apis))}
+
+
+COORDINATORS: KafkaApi[Any] = find_coordinator.find_coordinator
+PUBLISHER_APIS: Mapping[int, KafkaApi[PublisherBroker]] = _with_list(
+    *RECORDS, replace(COORDINATORS, handle=_no_groups)
+)
+SUBSCRIBER_APIS: Mapping[int, KafkaApi[SubscriberBroker]] = _with_list(
+    *RECORDS, replace(COORDINATORS, handle=_find), *map(_passed_on, GROUPS)
+)
 
 
 def _listener(

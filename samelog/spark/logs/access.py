@@ -52,8 +52,7 @@ def open_logs(access: LogAccess) -> Logs:
         return ArchivedLogs(access.archive)
     path, directory = config_path(access), local_directory(access)
     if path is not None:
-        from samelog.spark.logs.nodes import Nodes
-        from samelog.spark.logs.remote_logs import RemoteLogs
+        from samelog.spark.logs.nodes import Nodes, RemoteLogs
 
         return RemoteLogs(Nodes(path, timeout_s=access.fetch_timeout_s))
     if directory is None:

@@ -14,8 +14,13 @@ from samelog.spark.plan.catalogue import Logs, ids_of, partitions_of
 from samelog.spark.plan.offsets import OffsetRange
 from samelog.spark.plan.pushdown import Narrowing
 from samelog.spark.plan.range_limits import check_order, settle
-from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.source.selection import check_all_there, selected_topics
+from samelog.spark.source.reading import (
+    SamelogPartition,
+    TaskReader,
+    check_all_there,
+    selected_topics,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

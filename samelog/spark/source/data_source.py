@@ -20,12 +20,18 @@ from pyspark.sql.types import StructType
 
 from samelog.spark.errors import BadOption
 from samelog.spark.options import Options, ValueFormat, parse_options
-from samelog.spark.payload.columns import check_schema, kafka_schema, select_columns
-from samelog.spark.payload.payload import Payload, split_schema, typed_ddl
+from samelog.spark.payload.payload import (
+    Payload,
+    check_schema,
+    kafka_schema,
+    select_columns,
+    split_schema,
+    typed_ddl,
+)
 from samelog.spark.source.reading import TaskReader
 
 if TYPE_CHECKING:
-    from samelog.spark.sink.options import SinkOptions
+    from samelog.spark.sink import SinkOptions
 
 
 class SamelogDataSource(DataSource):
@@ -89,7 +95,7 @@ class SamelogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch query that writes. Raises BadOption."""
-        from samelog.spark.sink.sink import SamelogBatchWriter
+        from samelog.spark.sink import SamelogBatchWriter
 
         return SamelogBatchWriter(self._sink(schema, overwrite=overwrite))
 
@@ -97,13 +103,12 @@ class SamelogDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """A streaming query that writes. Raises BadOption."""
-        from samelog.spark.sink.sink import SamelogStreamWriter
+        from samelog.spark.sink import SamelogStreamWriter
 
         return SamelogStreamWriter(self._sink(schema, overwrite=overwrite))
 
     def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
-        from samelog.spark.sink.options import parse_sink_options
-        from samelog.spark.sink.rows import check_columns
+        from samelog.spark.sink import check_columns, parse_sink_options
 
         options = parse_sink_options(self.options)
         if overwrite:

@@ -1,10 +1,15 @@
 """What a task does: reads its ranges, and yields them as record batches.
 
+Which topics and partitions a query reads, of those there are.
+
 Invariant: a task that ends without an error has yielded every record of its ranges once, in order.
+Also: a topic or partition that the query names and that does not exist is an error, never
+nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,18 +19,52 @@ from pyspark.sql.types import StructType
 
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
-from samelog.spark.errors import NotReadable
+from samelog.spark.errors import NotReadable, TopicNotFound
 from samelog.spark.logs.access import read_range
-from samelog.spark.logs.archived_records import within
-from samelog.spark.options import LogAccess, Splits
-from samelog.spark.payload.columns import KAFKA_COLUMNS, Shape
-from samelog.spark.payload.payload import Payload
-from samelog.spark.plan.batching import Task, cut, pack
+from samelog.spark.logs.archived_logs import within
+from samelog.spark.options import LogAccess, Splits, TopicSelection
+from samelog.spark.payload.payload import KAFKA_COLUMNS, Payload, Shape
+from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from samelog.spark.plan.progress import Task, cut, pack
 from samelog.subscriber.tail_reader import Chunk
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def selected_topics(logs: Logs, selection: TopicSelection) -> Catalogue:
+    """What there is of the selection now. Raises SourceError."""
+    topics = selection.topics
+    if selection.pattern is not None:
+        pattern = re.compile(selection.pattern)
+        topics = tuple(name for name in logs.names() if pattern.fullmatch(name))
+    found = logs.topic_states(topics)
+    if selection.assigned is None:
+        return found
+    return {topic: _only(topic, state, selection.assigned[topic]) for topic, state in found.items()}
+
+
+def _only(topic: str, state: TopicState, numbers: tuple[int, ...]) -> TopicState:
+    missing = sorted(set(numbers) - set(state.partitions))
+    if missing:
+        raise TopicNotFound(
+            f"assign: topic {topic} has no partition {', '.join(map(str, missing))}; it has "
+            f"{', '.join(map(str, sorted(state.partitions)))}"
+        )
+    return TopicState(state.topic_id, {number: state.partitions[number] for number in numbers})
+
+
+def check_all_there(selection: TopicSelection, catalogue: Catalogue) -> None:
+    """Every topic that is named must exist. Raises TopicNotFound."""
+    missing = [topic for topic in selection.topics if topic not in catalogue]
+    if missing:
+        raise TopicNotFound(
+            f"there is no topic {', '.join(missing)}: check the name, or make it with "
+            "`samelog topic create`; a subscriber's directory has only the topics it copies"
+        )
+    if selection.pattern is not None and not catalogue:
+        raise TopicNotFound(f"subscribePattern: no topic matches {selection.pattern!r}")
 
 
 class SamelogPartition(InputPartition):

@@ -36,8 +36,13 @@ from samelog.spark.plan.progress import (
     refuse_losses,
 )
 from samelog.spark.plan.range_limits import LATEST, check_order, settle
-from samelog.spark.source.reading import SamelogPartition, TaskReader, tasks_of
-from samelog.spark.source.selection import check_all_there, selected_topics
+from samelog.spark.source.reading import (
+    SamelogPartition,
+    TaskReader,
+    check_all_there,
+    selected_topics,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

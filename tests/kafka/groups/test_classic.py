@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.groups.requests import Caller, Sync
-from samelog.kafka.groups.subscription import assigned_partitions, subscribed_topics
 from tests.kafka.groups.group_client import Bench, subscription
 
 

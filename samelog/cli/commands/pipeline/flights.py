@@ -92,8 +92,7 @@ def command(
 
 def _draw(spark: SparkSession, job: Flights, picture: str | None) -> int:
     """The picture, if one is wanted; how many rows the lake has."""
-    from samelog.examples.flights.picture import draw
-    from samelog.examples.flights.report import COLUMNS, report
+    from samelog.examples.flights.picture import COLUMNS, draw, report
 
     table = job.table(spark)
     if table.snapshot().shape is None:

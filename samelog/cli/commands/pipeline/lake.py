@@ -162,7 +162,7 @@ def lake_replay(
     if not any(text for key, text in told.items() if key.startswith(("starting_", "ending_"))):
         raise BadOption("a replay needs a range: --starting-offsets, --ending-timestamp and so on")
     with session("lake-replay", master, conf) as spark:
-        from samelog.spark.pipelines.lake_replay import replay
+        from samelog.spark.pipelines.lake_upkeep import replay
 
         made = _lake(config, path, partition_by, told, "replay")
         done = replay(spark, made, checkpoint=checkpoint)
@@ -205,8 +205,8 @@ def lake_compact(
       samelog pipeline run lake-compact --path /lake/orders --target-mb 512 --json
     """
     with session("lake-compact", master, conf) as spark:
-        from samelog.spark.pipelines.lake_compact import compact
         from samelog.spark.pipelines.lake_table import LakeTable
+        from samelog.spark.pipelines.lake_upkeep import compact
 
         table = LakeTable(spark, path)
         say = _silent if as_json else _say

@@ -1,1 +1,0 @@
-"""The APIs that describe the cluster."""

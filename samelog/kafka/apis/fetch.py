@@ -1,0 +1,263 @@
+"""Fetch (1): record batches as they lie in the merged log, from any node.
+
+Fetch sessions are each node's own: at another node, or after a restart, clients begin a new one.
+Without transactions both isolation levels see the same: the last stable offset is the high
+watermark, what is committed and executed here. An offset above the end is out of range only when
+the leader has confirmed that.
+
+A fetch is answered when an error is to be told, when `min_bytes` are there or a partition has all
+that is wanted of it, or when its time is over. Until then it costs nothing: the merger wakes it.
+
+Invariant: the first batch that is there is answered whole, however large (KIP-74); an answer is
+never empty when there is something to read, and memory to read it into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from samelog.format.errors import LogFormatError
+from samelog.kafka.any_broker import WatchedLog
+from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
+from samelog.kafka.apis.checks import readable
+from samelog.kafka.clients.fetch_sessions import FetchContext
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.fetch import (
+    FLEXIBLE_FROM,
+    IDS_FROM,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    TopicKey,
+    read_fetch,
+)
+from samelog.kafka.codec.primitives import ByteBuffer
+
+ANSWER_BYTES = 8 << 20
+"""Read for one answer at most: reading holds up the event loop."""
+READ_COMMITTED = 1
+
+
+@kafka_api(
+    1,
+    "Fetch",
+    4,
+    17,
+    flexible_from=FLEXIBLE_FROM,
+    read=read_fetch,
+    notes="Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "
+    "keeps 1000 fetch sessions of 200000 partitions together.",
+)
+def fetch(call: AnyCall, request: FetchRequest) -> Reply:
+    """Answer a request, now or when there is something to read."""
+    now, by_id = call.broker.clock.now(), call.version >= IDS_FROM
+    try:
+        context = call.broker.fetch_sessions.begin(request, now, by_id=by_id)
+    except ApiError as error:
+        return FetchResponse(error.code, [])
+    work = FetchWork(call, request, context)
+    if request.max_wait_ms <= 0 or work.is_ready():
+        return work
+    return work.wait()
+
+
+class _PartitionRead(msgspec.Struct):
+    """One partition of a request, and what is known of it so far."""
+
+    key: TopicKey
+    asked: FetchPartition
+    stream: WatchedLog | None = None
+    error: ErrorCode = ErrorCode.none
+    place: tuple[int, int] | None = None
+    """Where the wanted offset lies, once it was looked up."""
+    nearest: int = -1
+    """The node that the client had better ask."""
+
+    def available(self) -> int:
+        """Bytes from the wanted offset on, but no further than the segment. Raises
+        LogFormatError, for offsets before the log too.
+        """
+        if self.stream is None or self.stream.log.next_offset <= self.asked.offset:
+            return 0
+        log = self.stream.log
+        if self.place is None:
+            self.place = log.locate(self.asked.offset)
+        base, byte = log.end()
+        return byte - self.place[1] if base == self.place[0] else ANSWER_BYTES
+
+
+class FetchWork:
+    """A request under way, and in the end its response: what it holds is read only when it can be
+    sent. Implements api.KafkaResponse.
+    """
+
+    def __init__(self, call: AnyCall, request: FetchRequest, context: FetchContext) -> None:
+        """`context`: what the request's session makes of it."""
+        self._call = call
+        self._request = request
+        self._context = context
+        self._reads: list[_PartitionRead] = []
+        self._is_ahead = False
+        """An offset is wanted that is not known to exist: only the leader can tell."""
+        self._is_confirmed = False
+        self._is_woken = False
+        self._future: asyncio.Future[MaybeResponse] | None = None
+        self._response = FetchResponse(0, [])
+        for key, partitions in context.topics:
+            for asked in partitions:
+                read = _PartitionRead(key, asked)
+                self._reads.append(read)
+                self._check_offset(read)
+
+    def _check_offset(self, read: _PartitionRead) -> None:
+        """Find the partition, and whether the offset can be read or waited for."""
+        key, asked = read.key, read.asked
+        try:
+            name = UUID(bytes=key) if isinstance(key, bytes) else key
+            there = readable(self._call, name, asked.partition, asked.epoch)
+        except ApiError as error:
+            read.error = error.code
+            return
+        read.stream = there.stream
+        rack = self._request.rack
+        if rack:
+            read.nearest = self._call.broker.nearest(self._call.client, rack, asked.partition)
+        log = there.stream.log
+        if asked.offset < log.start_offset:
+            read.error = ErrorCode.offset_out_of_range
+        elif asked.offset > max(there.committed, log.next_offset):
+            if self._is_confirmed:
+                read.error = ErrorCode.offset_out_of_range
+            else:
+                self._is_ahead = True
+
+    def is_ready(self) -> bool:
+        """Whether to answer before the time is over."""
+        size = 0
+        for read in self._reads:
+            if read.error is not ErrorCode.none or read.nearest >= 0:
+                return True
+        for read in self._reads:
+            try:
+                here = read.available()
+            except LogFormatError:
+                return True
+            if here and here >= read.asked.max_bytes:
+                return True
+            size += here
+        return size >= self._request.min_bytes and not self._is_ahead
+
+    # --- answering --------------------------------------------------------------------------------
+
+    def record_bytes(self) -> int:
+        """Read what there is now: how many bytes of records."""
+        call, memory = self._call, self._call.client.memory
+        room = ANSWER_BYTES if memory is None else memory.left
+        left = max(0, min(self._request.max_bytes, ANSWER_BYTES, room))
+        topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+        is_first, reads = room > 0, iter(self._reads)
+        for key, partitions in self._context.topics:
+            answers: list[FetchedPartition] = []
+            for _ in partitions:
+                part = self._read(next(reads), left, is_first=is_first)
+                size = sum(map(len, part.records))
+                left, is_first = max(0, left - size), is_first and size == 0
+                answers.append(part)
+            topics.append((key, answers))
+        response = FetchResponse(0, topics, self._request.isolation == READ_COMMITTED)
+        now = call.broker.clock.now()
+        self._response = call.broker.fetch_sessions.finish(self._context, response, now)
+        return self._response.record_bytes()
+
+    def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
+        """The body of what was read."""
+        return self._response.encode(key, version, throttle_ms)
+
+    def _read(self, read: _PartitionRead, left: int, *, is_first: bool) -> FetchedPartition:
+        index, stream = read.asked.partition, read.stream
+        if stream is None:
+            return FetchedPartition(index, read.error)
+        log = stream.log
+        ends = log.next_offset, log.start_offset
+        if read.error is not ErrorCode.none:
+            return FetchedPartition(index, read.error, *ends)
+        if read.nearest >= 0:
+            return FetchedPartition(index, 0, *ends, preferred=read.nearest)
+        try:
+            data = self._records(read, left, is_first=is_first)
+        except LogFormatError:
+            return FetchedPartition(index, ErrorCode.kafka_storage_error)
+        if data:
+            self._call.broker.sent(data)
+        return FetchedPartition(index, 0, *ends, [data] if data else [])
+
+    def _records(self, read: _PartitionRead, left: int, *, is_first: bool) -> bytes:
+        """Whole batches; more than what is left only if nothing was read before. Raises
+        LogFormatError.
+        """
+        limit, stream = min(left, max(0, read.asked.max_bytes)), read.stream
+        if stream is None or stream.log.next_offset <= read.asked.offset:
+            return b""
+        if limit == 0 and not is_first:
+            return b""
+        place = read.place or stream.log.locate(read.asked.offset)
+        data = stream.log.read(*place, max(1, limit))
+        return data if is_first or len(data) <= limit else b""
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def wait(self) -> asyncio.Future[MaybeResponse]:
+        """This, once it is time for an answer."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[MaybeResponse] = loop.create_future()
+        self._future = future
+        streams = {read.stream for read in self._reads if read.stream is not None}
+        for stream in streams:
+            stream.add_listener(self._wake)
+        timer = loop.call_later(max(0, self._request.max_wait_ms) / 1000, self._finish)
+        asking = asyncio.create_task(self._confirm()) if self._is_ahead else None
+
+        def clean_up(_: asyncio.Future[MaybeResponse]) -> None:
+            timer.cancel()
+            if asking is not None:
+                asking.cancel()
+            for stream in streams:
+                stream.remove_listener(self._wake)
+
+        future.add_done_callback(clean_up)
+        return future
+
+    async def _confirm(self) -> None:
+        """Have the leader say what exists: only then is an offset out of range."""
+        try:
+            await self._call.broker.confirm_ends()
+        except ApiError:
+            return
+        self._is_confirmed, self._is_ahead = True, False
+        for read in self._reads:
+            if read.error is ErrorCode.none:
+                self._check_offset(read)
+        self._wake()
+
+    def _wake(self) -> None:
+        """A partition has changed: go on at the end of this turn of the loop."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        for read in self._reads:
+            if read.stream is not None and read.stream.fault is not None:
+                self._check_offset(read)
+        if self.is_ready():
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self)

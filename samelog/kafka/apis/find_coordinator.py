@@ -1,0 +1,94 @@
+"""FindCoordinator (10): which node coordinates a group: the Raft leader, whatever the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import BrokerEndpoint
+from samelog.kafka.api import AnyCall, NodeCall, kafka_api
+from samelog.kafka.apis.group_answers import check_group
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+
+GROUP = 0
+"""The kind of key that is served; there are no transactions and no share groups."""
+MANY_FROM = 4
+"""From this version on a request may name many groups."""
+NOBODY = BrokerEndpoint(-1, "", -1)
+
+
+class FindCoordinatorResponseCoordinator(Entity, frozen=True):
+    """Who coordinates a group."""
+
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: ErrorCode
+    error_message: str | None
+
+
+class FindCoordinatorResponse(ResponseBody, frozen=True):
+    """The list is of newer versions, the rest of older ones."""
+
+    coordinators: Sequence[FindCoordinatorResponseCoordinator]
+    node_id: int = NOBODY.number
+    host: str = NOBODY.host
+    port: int = NOBODY.port
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+@kafka_api(
+    10,
+    "FindCoordinator",
+    0,
+    6,
+    flexible_from=3,
+    notes="The Raft leader coordinates all groups. There are no transactions.",
+)
+def find_coordinator(call: NodeCall, request: Any) -> FindCoordinatorResponse:
+    """Answer a request of this API."""
+    kind = getattr(request, "key_type", GROUP)
+    return response_of([_find(call, kind, key) for key in keys_of(call, request)])
+
+
+def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
+    """The group ids, or transactional ids, that a request asks about."""
+    return request.coordinator_keys if call.version >= MANY_FROM else (request.key,)
+
+
+def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoordinator:
+    if kind != GROUP:
+        return nobody(group, ErrorCode.invalid_request, "only groups have coordinators here")
+    error = check_group(call, group)
+    if error is not ErrorCode.none:
+        return nobody(group, error, "a grant to subscribe with this group is missing")
+    for end in call.broker.endpoints(call.client.listener):
+        if end.number == call.broker.leader:
+            return coordinator(group, end)
+    return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
+
+
+def coordinator(group: str, end: BrokerEndpoint) -> FindCoordinatorResponseCoordinator:
+    """A group's coordinator."""
+    address = end.number, end.host, end.port
+    return FindCoordinatorResponseCoordinator(group, *address, ErrorCode.none, None)
+
+
+def nobody(group: str, error: ErrorCode, message: str | None) -> FindCoordinatorResponseCoordinator:
+    """Why a group has no coordinator."""
+    address = NOBODY.number, NOBODY.host, NOBODY.port
+    return FindCoordinatorResponseCoordinator(group, *address, error, message)
+
+
+def response_of(found: Sequence[FindCoordinatorResponseCoordinator]) -> FindCoordinatorResponse:
+    """The response in the form that every version of the API needs."""
+    if not found:
+        return FindCoordinatorResponse(found)
+    first = found[0]
+    return FindCoordinatorResponse(
+        found, first.node_id, first.host, first.port, first.error_code, first.error_message
+    )

@@ -1,0 +1,284 @@
+"""Groups seen from outside: DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import NodeCall, Reply, kafka_api
+from samelog.kafka.apis.checks import id_of
+from samelog.kafka.apis.group_answers import ask_coordinator, by_topic_id
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
+from samelog.sequencer.state.group_commands import ConsumerMember
+
+
+class DescribeGroupsResponseMember(Entity, frozen=True):
+    """A member."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+
+class DescribeGroupsResponseGroup(Entity, frozen=True):
+    """A group. One that does not exist is dead, and that is no error before version 6."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.none
+    group_state: str = ""
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: Sequence[DescribeGroupsResponseMember] = ()
+
+
+class DescribeGroupsResponse(ResponseBody, frozen=True):
+    """The response of `describe_groups`."""
+
+    groups: Sequence[DescribeGroupsResponseGroup]
+
+
+@kafka_api(
+    15, "DescribeGroups", 0, 5, flexible_from=5, notes="Authorized operations are not returned."
+)
+def describe_groups(call: NodeCall, request: Any) -> Reply:
+    """Groups of the classic protocol, with their members."""
+    names = list(request.groups)
+    allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
+
+    def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
+        found = {group.group: _described(group) for group in groups}
+        denied = ErrorCode.group_authorization_failed
+        return DescribeGroupsResponse(
+            [found.get(name) or DescribeGroupsResponseGroup(name, denied) for name in names]
+        )
+
+    def refuse(error: ErrorCode) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse([DescribeGroupsResponseGroup(name, error) for name in names])
+
+    return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
+
+
+def _described(group: Described) -> DescribeGroupsResponseGroup:
+    return DescribeGroupsResponseGroup(
+        group.group,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribeGroupsResponseMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+    )
+
+
+class ListGroupsResponseGroup(Entity, frozen=True):
+    """A group."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+
+
+class ListGroupsResponse(ResponseBody, frozen=True):
+    """The response of `list_groups`."""
+
+    error_code: ErrorCode
+    groups: Sequence[ListGroupsResponseGroup] = ()
+
+
+@kafka_api(
+    16,
+    "ListGroups",
+    0,
+    5,
+    flexible_from=3,
+    notes="A node lists the groups that it coordinates: the leader all, other nodes none.",
+)
+def list_groups(call: NodeCall, request: Any) -> Reply:
+    """The groups that a node coordinates: all on the leader, none elsewhere."""
+    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
+
+    def is_wanted(group: Listed) -> bool:
+        return (
+            call.broker.may_use_group(call.client, group.group)
+            and (not states or group.state.lower() in states)
+            and (not kinds or group.kind in kinds)
+        )
+
+    def make(groups: tuple[Listed, ...]) -> ListGroupsResponse:
+        wanted = [
+            ListGroupsResponseGroup(group.group, group.protocol_type, group.state, group.kind)
+            for group in groups
+            if is_wanted(group)
+        ]
+        return ListGroupsResponse(ErrorCode.none, wanted)
+
+    def refuse(error: ErrorCode) -> ListGroupsResponse:
+        is_elsewhere = error is ErrorCode.not_coordinator
+        return ListGroupsResponse(ErrorCode.none if is_elsewhere else error)
+
+    return ask_coordinator(call, lambda c, requester: c.list_groups(requester), make, refuse)
+
+
+class DeleteGroupsResponseResult(Entity, frozen=True):
+    """What became of one group."""
+
+    group_id: str
+    error_code: ErrorCode
+
+
+class DeleteGroupsResponse(ResponseBody, frozen=True):
+    """The response of `delete_groups`."""
+
+    results: Sequence[DeleteGroupsResponseResult]
+
+
+@kafka_api(42, "DeleteGroups", 0, 2, flexible_from=2, notes="Needs the right `admin`.")
+def delete_groups(call: NodeCall, request: Any) -> Reply:
+    """Groups without members, with their offsets."""
+    names = list(request.groups_names)
+
+    def make(errors: Sequence[ErrorCode]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(list(map(DeleteGroupsResponseResult, names, errors)))
+
+    def refuse(error: ErrorCode) -> DeleteGroupsResponse:
+        return make([error] * len(names))
+
+    if not call.broker.may_administer(call.client):
+        return refuse(ErrorCode.group_authorization_failed)
+    return ask_coordinator(call, lambda c, requester: c.delete(names, requester), make, refuse)
+
+
+CONSUMER_MEMBER = 1
+"""A member by the consumer protocol (KIP-1099)."""
+
+
+class ConsumerGroupDescribeResponsePartitions(Entity, frozen=True):
+    """Partitions of one topic."""
+
+    topic_id: UUID
+    topic_name: str
+    partitions: Sequence[int]
+
+
+class ConsumerGroupDescribeResponseAssignment(Entity, frozen=True):
+    """What a member has, or is to have."""
+
+    topic_partitions: Sequence[ConsumerGroupDescribeResponsePartitions]
+
+
+class ConsumerGroupDescribeResponseMember(Entity, frozen=True):
+    """A member."""
+
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    subscribed_topic_regex: str | None
+    assignment: ConsumerGroupDescribeResponseAssignment
+    target_assignment: ConsumerGroupDescribeResponseAssignment
+    member_type: int = CONSUMER_MEMBER
+
+
+class ConsumerGroupDescribeResponseGroup(Entity, frozen=True):
+    """A group."""
+
+    group_id: str
+    error_code: ErrorCode
+    group_state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: Sequence[ConsumerGroupDescribeResponseMember] = ()
+
+
+class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
+    """The response of `consumer_group_describe`."""
+
+    groups: Sequence[ConsumerGroupDescribeResponseGroup]
+
+
+@kafka_api(
+    69,
+    "ConsumerGroupDescribe",
+    0,
+    1,
+    flexible_from=0,
+    notes="Authorized operations are not returned.",
+)
+def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
+    """Groups of the consumer protocol, with members and their targets."""
+    names = list(request.group_ids)
+    allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
+
+    def make(groups: tuple[DescribedConsumers, ...]) -> ConsumerGroupDescribeResponse:
+        found = {group.group: _group(call, group) for group in groups}
+        denied = ErrorCode.group_authorization_failed
+        return ConsumerGroupDescribeResponse(
+            [found.get(name) or ConsumerGroupDescribeResponseGroup(name, denied) for name in names]
+        )
+
+    def refuse(error: ErrorCode) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(
+            [ConsumerGroupDescribeResponseGroup(name, error) for name in names]
+        )
+
+    return ask_coordinator(
+        call, lambda c, requester: c.describe_consumers(allowed, requester), make, refuse
+    )
+
+
+def _group(call: NodeCall, group: DescribedConsumers) -> ConsumerGroupDescribeResponseGroup:
+    return ConsumerGroupDescribeResponseGroup(
+        group.group,
+        group.error,
+        group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.epoch,
+        assignor_name=group.assignor,
+        members=[_member(call, member, target) for member, target in group.members],
+    )
+
+
+def _member(
+    call: NodeCall, member: ConsumerMember, target: Iterable[int]
+) -> ConsumerGroupDescribeResponseMember:
+    return ConsumerGroupDescribeResponseMember(
+        member.member_id,
+        member.instance_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.pattern or None,
+        assignment=_assignment(call, member.assigned),
+        target_assignment=_assignment(call, target),
+    )
+
+
+def _assignment(call: NodeCall, numbers: Iterable[int]) -> ConsumerGroupDescribeResponseAssignment:
+    topics = call.broker.machine.state.topics
+    return ConsumerGroupDescribeResponseAssignment(
+        [
+            ConsumerGroupDescribeResponsePartitions(id_of(topics[topic]), topics[topic].name, found)
+            for topic, found in by_topic_id(call, numbers)
+        ]
+    )

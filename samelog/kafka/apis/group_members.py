@@ -1,0 +1,190 @@
+"""Membership by the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import NodeCall, Reply, kafka_api
+from samelog.kafka.apis.group_answers import ask_coordinator
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.groups.requests import Caller, Join, Joined, Sync, Synced
+
+KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
+
+
+class JoinGroupResponseMember(Entity, frozen=True):
+    """A member, for the leader."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResponse(ResponseBody, frozen=True):
+    """The response of `join_group`."""
+
+    error_code: ErrorCode
+    member_id: str
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str
+    skip_assignment: bool
+    members: Sequence[JoinGroupResponseMember]
+
+
+@kafka_api(11, "JoinGroup", 0, 9, flexible_from=6, notes="Static members are supported.")
+def join_group(call: NodeCall, request: Any) -> Reply:
+    """Be a member of the next generation. Answered when that begins."""
+
+    def make(answer: Joined) -> JoinGroupResponse:
+        missing = None if call.version >= PROTOCOL_TYPE_FROM else ""
+        return JoinGroupResponse(
+            answer.error,
+            answer.member_id,
+            answer.generation,
+            answer.protocol_type,
+            missing if answer.protocol is None else answer.protocol,
+            answer.leader,
+            answer.skip_assignment,
+            [JoinGroupResponseMember(*member) for member in answer.members],
+        )
+
+    def refuse(error: ErrorCode) -> JoinGroupResponse:
+        return make(Joined(error, request.member_id))
+
+    join = _join(call, request)
+    return ask_coordinator(
+        call, lambda c, requester: c.join(join, requester), make, refuse, group=request.group_id
+    )
+
+
+def _join(call: NodeCall, request: Any) -> Join:
+    instance_id = getattr(request, "group_instance_id", None)
+    prefix = call.client_id if instance_id is None else instance_id
+    return Join(
+        caller=Caller(request.group_id, request.member_id, instance_id),
+        fresh_id=f"{prefix}-{uuid.uuid4()}",
+        client_id=call.client_id,
+        client_host=f"/{call.client.host}",
+        session_timeout_ms=_ms(request.session_timeout),
+        rebalance_timeout_ms=_ms(getattr(request, "rebalance_timeout", request.session_timeout)),
+        protocol_type=request.protocol_type,
+        protocols=tuple((each.name, each.metadata) for each in request.protocols),
+        needs_known_id=call.version >= KNOWN_ID_FROM,
+        may_skip_assignment=call.version >= SKIP_FROM,
+    )
+
+
+def _ms(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)
+
+
+class SyncGroupResponse(ResponseBody, frozen=True):
+    """The response of `sync_group`."""
+
+    error_code: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@kafka_api(14, "SyncGroup", 0, 5, flexible_from=4)
+def sync_group(call: NodeCall, request: Any) -> Reply:
+    """The leader gives the assignments, everybody gets its own."""
+    group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
+    sync = Sync(
+        caller=Caller(group, request.member_id, instance_id, request.generation_id),
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
+    )
+
+    def make(answer: Synced) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            answer.error, answer.protocol_type, answer.protocol, answer.assignment
+        )
+
+    return ask_coordinator(
+        call, lambda c, requester: c.sync(sync, requester), make, SyncGroupResponse, group=group
+    )
+
+
+class HeartbeatResponse(ResponseBody, frozen=True):
+    """The response of `heartbeat`."""
+
+    error_code: ErrorCode
+
+
+@kafka_api(
+    12,
+    "Heartbeat",
+    0,
+    4,
+    flexible_from=4,
+    notes="Heartbeats are not replicated. A new coordinator gives a whole session timeout.",
+)
+def heartbeat(call: NodeCall, request: Any) -> Reply:
+    """A member lives; learns whether the group divides its partitions anew."""
+    group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
+    caller = Caller(group, request.member_id, instance_id, request.generation_id)
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.heartbeat(caller, requester),
+        HeartbeatResponse,
+        HeartbeatResponse,
+        group=group,
+    )
+
+
+MANY_FROM = 3
+"""From this version on a request may name many members, and each has an error of its own."""
+
+
+class LeaveGroupResponseMember(Entity, frozen=True):
+    """What became of one member."""
+
+    member_id: str
+    group_instance_id: str | None
+    error_code: ErrorCode
+
+
+class LeaveGroupResponse(ResponseBody, frozen=True):
+    """The response of `leave_group`."""
+
+    error_code: ErrorCode
+    members: Sequence[LeaveGroupResponseMember] = ()
+
+
+@kafka_api(13, "LeaveGroup", 0, 5, flexible_from=4)
+def leave_group(call: NodeCall, request: Any) -> Reply:
+    """Members go at once, without their session timeout."""
+    group = request.group_id
+    if call.version >= MANY_FROM:
+        callers = [
+            Caller(group, each.member_id, each.group_instance_id) for each in request.members
+        ]
+    else:
+        callers = [Caller(group, request.member_id)]
+
+    def make(errors: tuple[ErrorCode, ...]) -> LeaveGroupResponse:
+        if call.version < MANY_FROM:
+            return LeaveGroupResponse(errors[0])
+        members = [
+            LeaveGroupResponseMember(caller.member_id, caller.instance_id, error)
+            for caller, error in zip(callers, errors, strict=True)
+        ]
+        return LeaveGroupResponse(ErrorCode.none, members)
+
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.leave(callers, requester),
+        make,
+        LeaveGroupResponse,
+        group=group,
+    )

@@ -1,0 +1,261 @@
+"""What groups commit: OffsetCommit, OffsetFetch, OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import NodeCall, Reply, kafka_api
+from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.groups.requests import Caller, OffsetCommit
+from samelog.sequencer.state.group_commands import CommittedOffset
+
+
+class OffsetCommitResponsePartition(Entity, frozen=True):
+    """What became of one partition's offset."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class OffsetCommitResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetCommitResponsePartition]
+
+
+class OffsetCommitResponse(ResponseBody, frozen=True):
+    """The response of `offset_commit`."""
+
+    topics: Sequence[OffsetCommitResponseTopic]
+
+
+@kafka_api(
+    8,
+    "OffsetCommit",
+    2,
+    9,
+    flexible_from=8,
+    notes="`retention_time_ms` is ignored. `offsets.retention.minutes` counts.",
+)
+def offset_commit(call: NodeCall, request: Any) -> Reply:
+    """How far a group, or a consumer without one, has come.
+
+    Kafka's per-request retention (versions 2 to 4) is not honoured: offsets stay as long as
+    `offsets.retention.minutes` says.
+    """
+    asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    allowed = {
+        topic.name for topic in request.topics if call.broker.may_read(call.client, topic.name)
+    }
+    commits = [_commit(call, topic, each) for topic, each in asked if topic in allowed]
+    caller = Caller(
+        request.group_id,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        request.generation_id_or_member_epoch,
+    )
+
+    def respond(errors: Iterable[ErrorCode]) -> OffsetCommitResponse:
+        answers = (
+            (topic, OffsetCommitResponsePartition(partition.partition_index, error))
+            for (topic, partition), error in zip(asked, errors, strict=True)
+        )
+        topics = [OffsetCommitResponseTopic(*topic) for topic in by_topic(answers)]
+        return OffsetCommitResponse(topics)
+
+    def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
+        following, denied = iter(errors), ErrorCode.topic_authorization_failed
+        return respond(next(following) if topic in allowed else denied for topic, _ in asked)
+
+    def refuse(error: ErrorCode) -> OffsetCommitResponse:
+        return respond([error] * len(asked))
+
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.commit(caller, commits, requester),
+        make,
+        refuse,
+        group=request.group_id,
+    )
+
+
+def _commit(call: NodeCall, topic: str, partition: Any) -> OffsetCommit:
+    return OffsetCommit(
+        call.broker.partition_number(topic, partition.partition_index),
+        partition.committed_offset,
+        getattr(partition, "committed_leader_epoch", -1),
+        partition.committed_metadata or "",
+    )
+
+
+MANY_FROM = 8
+"""From this version on a request may ask about many groups."""
+
+
+class OffsetFetchResponsePartition(Entity, frozen=True):
+    """The offset of a partition; -1: none was committed."""
+
+    partition_index: int
+    error_code: ErrorCode
+    committed_offset: int = -1
+    committed_leader_epoch: int = -1
+    metadata: str = ""
+
+
+class OffsetFetchResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetFetchResponsePartition]
+
+
+class OffsetFetchResponseGroup(Entity, frozen=True):
+    """The offsets of a group."""
+
+    group_id: str
+    topics: Sequence[OffsetFetchResponseTopic]
+    error_code: ErrorCode
+
+
+class OffsetFetchResponse(ResponseBody, frozen=True):
+    """The list of groups is of newer versions, the rest of older ones."""
+
+    groups: Sequence[OffsetFetchResponseGroup] = ()
+    topics: Sequence[OffsetFetchResponseTopic] = ()
+    error_code: ErrorCode = ErrorCode.none
+
+
+@kafka_api(
+    9,
+    "OffsetFetch",
+    1,
+    9,
+    flexible_from=6,
+    notes="Answered once a majority confirms that the coordinator still leads.",
+)
+async def offset_fetch(call: NodeCall, request: Any) -> OffsetFetchResponse:
+    """What was committed. A group that nobody knows has committed nothing (-1)."""
+    is_current = await call.broker.groups.is_current()
+    error = ErrorCode.none if is_current else ErrorCode.not_coordinator
+    if call.version >= MANY_FROM:
+        return OffsetFetchResponse(
+            [
+                _group(call, group.group_id, group.topics, error or _check_member(call, group))
+                for group in request.groups
+            ]
+        )
+    only = _group(call, request.group_id, request.topics, error)
+    return OffsetFetchResponse(topics=only.topics, error_code=error)
+
+
+def _check_member(call: NodeCall, group: Any) -> ErrorCode:
+    """From version 9 on a member of a group of the consumer protocol says that it is one."""
+    member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+    return call.broker.groups.may_fetch(Caller(group.group_id, member_id or "", None, epoch))
+
+
+def _group(
+    call: NodeCall, group_id: str, topics: Any, error: ErrorCode
+) -> OffsetFetchResponseGroup:
+    asked = () if topics is None else _named(topics)
+    offsets: Mapping[int, CommittedOffset] = {}
+    error = check_group(call, group_id) or error
+    if error is ErrorCode.none:
+        group = call.broker.machine.state.groups.by_id.get(group_id)
+        offsets = {} if group is None else group.offsets
+        asked = _all(call, offsets) if topics is None else asked
+    answers = by_topic(
+        (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
+    )
+    found = [OffsetFetchResponseTopic(*topic) for topic in answers]
+    return OffsetFetchResponseGroup(group_id, found, error)
+
+
+def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    return ((topic.name, index) for topic in topics for index in topic.partition_indexes)
+
+
+def _all(call: NodeCall, offsets: Mapping[int, CommittedOffset]) -> Iterator[tuple[str, int]]:
+    state = call.broker.machine.state
+    for number in offsets:
+        partition = state.partitions[number]
+        name = state.topics[partition.topic_id].name
+        if call.broker.may_read(call.client, name):
+            yield name, partition.index
+
+
+def _partition(
+    call: NodeCall, topic: str, index: int, offsets: Mapping[int, CommittedOffset], error: ErrorCode
+) -> OffsetFetchResponsePartition:
+    if error is ErrorCode.none and not call.broker.may_read(call.client, topic):
+        error = ErrorCode.topic_authorization_failed
+    number = call.broker.partition_number(topic, index)
+    known = offsets.get(number) if number is not None and error is ErrorCode.none else None
+    if known is None:
+        return OffsetFetchResponsePartition(index, error)
+    return OffsetFetchResponsePartition(
+        index, error, known.offset, known.leader_epoch, known.metadata
+    )
+
+
+WHOLE_GROUP = (ErrorCode.group_id_not_found, ErrorCode.non_empty_group)
+"""Errors that are the group's, not one partition's."""
+
+
+class OffsetDeleteResponsePartition(Entity, frozen=True):
+    """What became of one partition's offset."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class OffsetDeleteResponseTopic(Entity, frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[OffsetDeleteResponsePartition]
+
+
+class OffsetDeleteResponse(ResponseBody, frozen=True):
+    """The response of `offset_delete`."""
+
+    error_code: ErrorCode
+    topics: Sequence[OffsetDeleteResponseTopic] = ()
+
+
+@kafka_api(47, "OffsetDelete", 0, 0, flexible_from=NEVER_FLEXIBLE, notes="Needs the right `admin`.")
+def offset_delete(call: NodeCall, request: Any) -> Reply:
+    """Forget what a group committed in topics that it does not subscribe to."""
+    asked = [
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    numbers = {each: call.broker.partition_number(*each) for each in asked}
+    known = [number for number in numbers.values() if number is not None]
+
+    def make(errors: tuple[ErrorCode, ...]) -> OffsetDeleteResponse:
+        if errors and errors[0] in WHOLE_GROUP:
+            return OffsetDeleteResponse(errors[0])
+        said: dict[int | None, ErrorCode] = dict(zip(known, errors, strict=True))
+        unknown = ErrorCode.unknown_topic_or_partition
+        answers = (
+            (topic, OffsetDeleteResponsePartition(index, said.get(numbers[topic, index], unknown)))
+            for topic, index in asked
+        )
+        topics = [OffsetDeleteResponseTopic(*topic) for topic in by_topic(answers)]
+        return OffsetDeleteResponse(ErrorCode.none, topics)
+
+    if not call.broker.may_administer(call.client):
+        return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
+    return ask_coordinator(
+        call,
+        lambda c, requester: c.delete_offsets(request.group_id, known, requester),
+        make,
+        OffsetDeleteResponse,
+    )

@@ -1,1 +1,0 @@
-"""The APIs of consumer groups."""

@@ -1,0 +1,254 @@
+"""Metadata, DescribeCluster: which nodes there are, where, and who leads what."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.api import AnyCall, kafka_api
+from samelog.kafka.apis.checks import (
+    NO_OPERATIONS,
+    answer_each,
+    check_name,
+    cluster_operations,
+    denied,
+    id_of,
+    topic_operations,
+    unknown,
+)
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.sequencer.state.types import Topic
+
+NULL_NAME_FROM = 12
+"""From this version on the name of a topic that was asked for by id may be null."""
+
+
+class MetadataResponseBroker(Entity, frozen=True):
+    """A node as the client reaches it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class MetadataResponsePartition(Entity, frozen=True):
+    """Who leads a partition, and who has it."""
+
+    partition_index: int
+    error_code: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: Sequence[int]
+    isr_nodes: Sequence[int]
+    offline_replicas: Sequence[int]
+
+
+class MetadataResponseTopic(Entity, frozen=True):
+    """A topic with its partitions."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+    error_code: ErrorCode = ErrorCode.none
+    partitions: Sequence[MetadataResponsePartition] = ()
+    topic_authorized_operations: int = NO_OPERATIONS
+
+
+class MetadataResponse(ResponseBody, frozen=True):
+    """The response of `metadata`."""
+
+    brokers: Sequence[MetadataResponseBroker]
+    cluster_id: str
+    controller_id: int
+    topics: Sequence[MetadataResponseTopic]
+    cluster_authorized_operations: int
+
+
+@kafka_api(
+    3,
+    "Metadata",
+    0,
+    12,
+    flexible_from=9,
+    notes="The Raft leader leads every partition, its term is the leader epoch, and all nodes are "
+    "replicas; only nodes that are up are listed.",
+)
+async def metadata(call: AnyCall, request: Any) -> MetadataResponse:
+    """Which nodes there are, where, and who leads what.
+
+    Every partition is led by the Raft leader, in the epoch of its term, and all nodes are in sync
+    replicas. Addresses are those of the listener that the client came by. A topic that is asked for
+    by name and is not there is made, if the client wants that, the configuration allows it, and the
+    client may publish to it.
+    """
+    broker, listener = call.broker, call.client.listener
+    topics = await _topics(call, request)
+    wanted = getattr(request, "include_cluster_authorized_operations", False)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(*end) for end in broker.endpoints(listener)],
+        cluster_id=broker.cluster,
+        controller_id=broker.controller(listener),
+        topics=topics,
+        cluster_authorized_operations=(
+            cluster_operations(broker, call.client) if wanted else NO_OPERATIONS
+        ),
+    )
+
+
+async def _topics(call: AnyCall, request: Any) -> Sequence[MetadataResponseTopic]:
+    """What is said of the topics that were asked for, or of all that the client may know of."""
+    broker, asked = call.broker, request.topics
+    if asked is None or (call.version == 0 and not asked):
+        found = [topic for topic in broker.topics() if broker.may_describe(call.client, topic.name)]
+        return [_described(call, topic, request) for topic in found]
+
+    async def describe(asked: Any) -> MetadataResponseTopic:
+        return _described(call, await _find(call, asked, request), request)
+
+    def refuse(asked: Any, error: ApiError) -> MetadataResponseTopic:
+        topic_id = getattr(asked, "topic_id", None)
+        may_be_null = topic_id is None or call.version >= NULL_NAME_FROM
+        return MetadataResponseTopic(asked.name if may_be_null else "", topic_id, error.code)
+
+    return await answer_each(asked, describe, refuse)
+
+
+async def _find(call: AnyCall, asked: Any, request: Any) -> Topic:
+    """The topic, made if it may be. Raises ApiError."""
+    broker, topic_id = call.broker, getattr(asked, "topic_id", None)
+    if topic_id is not None:
+        return await _find_by_id(call, topic_id)
+    name = check_name(asked.name or "")
+    if not broker.may_describe(call.client, name):
+        raise denied(name)
+    topic = broker.topic(name)
+    if topic is None:
+        await broker.catch_up()  # what is not known here might only be new
+        topic = broker.topic(name)
+    if topic is None and _may_create(call, name, request):
+        await _create(broker, name)
+        topic = broker.topic(name)
+    if topic is None:
+        raise unknown(name)
+    return topic
+
+
+async def _find_by_id(call: AnyCall, topic_id: uuid.UUID) -> Topic:
+    broker = call.broker
+    if broker.topic(topic_id) is None:
+        await broker.catch_up()
+    topic = broker.topic(topic_id)
+    if topic is None or not broker.may_describe(call.client, topic.name):
+        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+    return topic
+
+
+def _may_create(call: AnyCall, name: str, request: Any) -> bool:
+    broker = call.broker
+    wanted = getattr(request, "allow_auto_topic_creation", True)
+    may = broker.may_write(call.client, name) or broker.may_administer(call.client)
+    return bool(wanted and broker.auto_creates and may)
+
+
+async def _create(broker: AnyBroker, name: str) -> None:
+    try:
+        await broker.create_by_default(name)
+    except ApiError as error:
+        if error.code is not ErrorCode.topic_already_exists:  # somebody else was faster
+            raise
+
+
+def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTopic:
+    broker = call.broker
+    wanted = getattr(request, "include_topic_authorized_operations", False)
+    nodes = broker.nodes()
+    there = [number for number in nodes if broker.is_there(number)]
+    return MetadataResponseTopic(
+        topic.name,
+        id_of(topic),
+        partitions=_partitions(broker, topic, nodes, there),
+        topic_authorized_operations=(
+            topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
+        ),
+    )
+
+
+def _partitions(
+    broker: AnyBroker, topic: Topic, nodes: Sequence[int], there: Sequence[int]
+) -> list[MetadataResponsePartition]:
+    """All partitions: they have one leader."""
+    leader = broker.leader if broker.leader in there else None
+    error = ErrorCode.leader_not_available if leader is None else ErrorCode.none
+    leader_epoch = -1 if leader is None else broker.epoch
+    offline = [number for number in nodes if number not in there]
+    return [
+        MetadataResponsePartition(
+            index,
+            error,
+            -1 if leader is None else leader,
+            leader_epoch,
+            replica_nodes=nodes,
+            isr_nodes=there,
+            offline_replicas=offline,
+        )
+        for index in range(topic.partitions)
+    ]
+
+
+BROKERS = 1
+
+
+class DescribeClusterResponseBroker(Entity, frozen=True):
+    """A node as the client reaches it."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class DescribeClusterResponse(ResponseBody, frozen=True):
+    """The response of `describe_cluster`."""
+
+    cluster_id: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    controller_id: int = -1
+    brokers: Sequence[DescribeClusterResponseBroker] = ()
+    cluster_authorized_operations: int = NO_OPERATIONS
+    endpoint_type: int = BROKERS
+
+
+@kafka_api(
+    60,
+    "DescribeCluster",
+    0,
+    1,
+    flexible_from=0,
+    notes="Brokers only. There are no separate controllers.",
+)
+def describe_cluster(call: AnyCall, request: Any) -> DescribeClusterResponse:
+    """The nodes, the controller, the cluster's name."""
+    broker, listener = call.broker, call.client.listener
+    kind = getattr(request, "endpoint_type", BROKERS)
+    if kind != BROKERS:
+        return DescribeClusterResponse(
+            broker.cluster,
+            ErrorCode.unsupported_endpoint_type,
+            "clients only ever talk to brokers here",
+            endpoint_type=kind,
+        )
+    wanted = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        broker.cluster,
+        controller_id=broker.controller(listener),
+        brokers=[DescribeClusterResponseBroker(*end) for end in broker.endpoints(listener)],
+        cluster_authorized_operations=(
+            cluster_operations(broker, call.client) if wanted else NO_OPERATIONS
+        ),
+    )

@@ -1,0 +1,206 @@
+"""Produce (0): takes record batches as they came, and answers when they are merged.
+
+Any node takes them, into its own session (producer_log.py). acks=1 means the same as acks=all: the
+batch is durable on a majority and has its offset. A retry of an idempotent producer is recognised
+whichever node it comes to. Versions 0 to 2 are listed, because librdkafka takes that for the sign
+that gzip, snappy and lz4 are understood, and refused.
+
+Invariant: a connection's batches are appended in the order of its requests; with acks 0 nothing is
+answered, and a refusal ends the connection, as with Kafka's broker.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, TimerHandle, get_running_loop
+from collections.abc import Sequence
+from itertools import filterfalse, islice
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
+from samelog.kafka.apis.checks import denied, no_partition
+from samelog.kafka.codec.errors import ApiError, Unanswerable
+from samelog.kafka.codec.produce import (
+    FLEXIBLE_FROM,
+    ProducedPartition,
+    ProduceRequest,
+    ProduceResponse,
+    read_produce,
+)
+from samelog.kafka.record_check import check_records
+from samelog.sequencer.state.types import Topic
+
+OLDEST = 3
+TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
+
+
+@kafka_api(
+    0,
+    "Produce",
+    0,
+    11,
+    flexible_from=FLEXIBLE_FROM,
+    read=read_produce,
+    notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. No transactions.",
+)
+def produce(call: AnyCall, request: ProduceRequest) -> Reply:
+    """Answer a request, once all its batches are merged or refused."""
+    return ProduceWork(call, request).start()
+
+
+class _PartitionWrite(msgspec.Struct):
+    """One partition of the request; `result` or `error` is set once it is taken or refused."""
+
+    name: str
+    """Of the topic."""
+    index: int
+    records: memoryview | None
+    topic: Topic | None = None
+    result: Future[AppendResult] | None = None
+    error: ApiError | None = None
+
+
+class ProduceWork:
+    """A request under way."""
+
+    def __init__(self, call: AnyCall, request: ProduceRequest) -> None:
+        self._call = call
+        self._request = request
+        self._writes: list[_PartitionWrite] = []
+        for topic, partitions in request.topics:
+            for asked in partitions:
+                self._writes.append(_PartitionWrite(topic, asked.partition, asked.records))
+        self._pending = 0
+        self._response: Future[MaybeResponse] | None = None
+        self._timer: TimerHandle | None = None
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    def start(self) -> Reply:
+        """Append every batch, at once if everything is open; then wait for their fates."""
+        refusal = self._refusal()
+        if refusal is None:
+            unopened = list(filterfalse(self._appended, self._writes))
+            if unopened:
+                return self._open_and_append(unopened)
+        for write in self._writes if refusal is not None else ():
+            write.error = refusal
+        return self._settle()
+
+    def _refusal(self) -> ApiError | None:
+        """Why the request as a whole is refused, if it is."""
+        call, request = self._call, self._request
+        if call.version < OLDEST:
+            text = f"Produce version {call.version}; the oldest that is taken is {OLDEST}"
+            return ApiError(ErrorCode.unsupported_version, text)
+        if request.acks not in (-1, 0, 1):
+            text = f"acks {request.acks}; there are 0, 1 and -1"
+            return ApiError(ErrorCode.invalid_required_acks, text)
+        if request.transactional_id is not None:
+            return ApiError(ErrorCode.invalid_txn_state, "there are no transactions")
+        return None
+
+    def _appended(self, write: _PartitionWrite) -> bool:
+        """Append a batch, or refuse it; False if something is to be asked for or opened first."""
+        broker = self._call.broker
+        write.topic = broker.topic(write.name)
+        try:
+            if not broker.may_write(self._call.client, write.name):
+                raise denied(write.name)
+            write.result = None if write.topic is None else self._append(write.topic, write)
+        except ApiError as error:
+            write.error = error
+            return True
+        return write.result is not None
+
+    def _append(self, topic: Topic, write: _PartitionWrite) -> Future[AppendResult] | None:
+        """None if the partition is not open. Raises ApiError."""
+        if not 0 <= write.index < len(topic.partition_numbers):
+            raise no_partition(write.name, write.index)
+        broker, records = self._call.broker, write.records
+        limit = broker.max_message_bytes(topic)
+        header = check_records(records, version=self._call.version, limit_bytes=limit)
+        return broker.batches.append(topic, write.index, records or memoryview(b""), header.records)
+
+    async def _open_and_append(
+        self, unopened: Sequence[_PartitionWrite]
+    ) -> MaybeResponse | Future[MaybeResponse]:
+        """Open what is not open yet; then append. A topic that is not known might only be new."""
+        broker = self._call.broker
+        await broker.look_for(write.name for write in unopened)
+        for write in unopened:
+            topic = broker.topic(write.name)
+            try:
+                if topic is None or not 0 <= write.index < len(topic.partition_numbers):
+                    raise no_partition(write.name, write.index)
+                await broker.batches.open(topic, write.index)
+            except ApiError as error:
+                write.error = error
+        for write in unopened:
+            if write.error is None and not self._appended(write):
+                text = "it was closed meanwhile"
+                write.error = ApiError(ErrorCode.not_leader_or_follower, text)
+        return self._settle()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _settle(self) -> MaybeResponse | Future[MaybeResponse]:
+        """The response, now or once everything that was taken is merged. Raises Unanswerable."""
+        if self._request.acks == 0:
+            self._check_taken()
+            return None
+        for write in self._writes:
+            if write.result is not None:
+                self._pending += 1
+                write.result.add_done_callback(self._settled)
+        if not self._pending:
+            return self._make_response()
+        loop = get_running_loop()
+        self._response = loop.create_future()
+        self._timer = loop.call_later(max(0, self._request.timeout_ms) / 1000, self._finish)
+        self._response.add_done_callback(self._stop_timer)
+        return self._response
+
+    def _stop_timer(self, _: Future[MaybeResponse]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_taken(self) -> None:
+        """Raises Unanswerable if anything was refused."""
+        for write in self._writes:
+            if write.error is not None:
+                text = f"acks=0, and a batch for {write.name}: {write.error.message}"
+                raise Unanswerable(text)
+
+    def _settled(self, _: Future[AppendResult]) -> None:
+        self._pending -= 1
+        if self._pending == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Answer; what is not settled by now has taken too long, and may still be merged."""
+        if self._response is not None and not self._response.done():
+            self._response.set_result(self._make_response())
+
+    def _make_response(self) -> ProduceResponse:
+        writes = iter(self._writes)
+        topics = []
+        for topic, partitions in self._request.topics:
+            found = map(self._result_of, islice(writes, len(partitions)))
+            topics.append((topic, list(found)))
+        return ProduceResponse(topics)
+
+    def _result_of(self, write: _PartitionWrite) -> ProducedPartition:
+        if write.error is not None:
+            return ProducedPartition(write.index, write.error.code, message=write.error.message)
+        is_settled = write.result is not None and write.result.done()
+        result = write.result.result() if write.result is not None and is_settled else TIMED_OUT
+        start = -1
+        if result.error is ErrorCode.none and write.topic is not None:
+            stream = self._call.broker.partition(write.topic, write.index)
+            start = -1 if stream is None else stream.log.start_offset
+        return ProducedPartition(
+            write.index, result.error, result.base_offset, result.append_ms, start
+        )

@@ -1,1 +1,0 @@
-"""The APIs that write, read and find records."""

@@ -1,1 +1,0 @@
-"""The APIs that begin a connection: versions and authentication."""

@@ -1,0 +1,248 @@
+"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics; any node takes them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from samelog.kafka.api import NodeCall, kafka_api
+from samelog.kafka.apis import configs
+from samelog.kafka.apis.checks import (
+    administered,
+    answer_each,
+    check_name,
+    check_partitions,
+    check_replicas,
+    check_settings,
+    denied,
+    id_of,
+    unknown,
+)
+from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.sequencer.state.commands import DeleteTopicCommand
+from samelog.sequencer.state.setting_commands import AddPartitions
+
+
+class CreateTopicsResponseConfig(Entity, frozen=True):
+    """A setting of a topic."""
+
+    name: str
+    value: str
+    read_only: bool
+    config_source: configs.ConfigSource
+    is_sensitive: bool = False
+
+
+class CreateTopicsResponseTopic(Entity, frozen=True):
+    """What became of one topic."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+    topic_id: uuid.UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Sequence[CreateTopicsResponseConfig] = ()
+
+
+class CreateTopicsResponse(ResponseBody, frozen=True):
+    """The response of `create_topics`."""
+
+    topics: Sequence[CreateTopicsResponseTopic]
+
+
+@kafka_api(
+    19,
+    "CreateTopics",
+    2,
+    7,
+    flexible_from=5,
+    notes="Every node holds every topic, whatever the replication factor or the assignment.",
+)
+async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
+    """Makes topics, of which every node holds every partition.
+
+    Any node takes the request. A replication factor is accepted as far as there are nodes, and then
+    means nothing. An assignment of partitions to nodes is taken for its number of partitions.
+    """
+    counts = Counter(topic.name for topic in request.topics)
+
+    async def create(wanted: Any) -> CreateTopicsResponseTopic:
+        if counts[wanted.name] > 1:
+            raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
+        return await _create(call, wanted, validate_only=request.validate_only)
+
+    def refuse(wanted: Any, error: ApiError) -> CreateTopicsResponseTopic:
+        return CreateTopicsResponseTopic(wanted.name, error.code, error.message)
+
+    return CreateTopicsResponse(await answer_each(request.topics, create, refuse))
+
+
+async def _create(call: NodeCall, wanted: Any, *, validate_only: bool) -> CreateTopicsResponseTopic:
+    """Raises ApiError."""
+    broker = call.broker
+    check_name(wanted.name)
+    if not broker.may_administer(call.client):
+        raise denied(wanted.name)
+    partitions = check_partitions(_partitions(call, wanted))
+    settings = check_settings({each.name: each.value for each in wanted.configs})
+    if broker.topic(wanted.name) is not None:
+        text = f"topic {wanted.name!r} exists already"
+        raise ApiError(ErrorCode.topic_already_exists, text)
+    topic_id = uuid.uuid4()
+    if not validate_only:
+        await broker.create_topic(wanted.name, topic_id, partitions, settings)
+    return CreateTopicsResponseTopic(
+        wanted.name,
+        topic_id=None if validate_only else topic_id,
+        num_partitions=partitions,
+        replication_factor=len(broker.nodes()),
+        configs=_configs(call, wanted.name),
+    )
+
+
+def _configs(call: NodeCall, name: str) -> list[CreateTopicsResponseConfig]:
+    topic = call.broker.topic(name)
+    return [
+        CreateTopicsResponseConfig(each.name, each.value, each.read_only, each.config_source)
+        for each in (() if topic is None else configs.of_topic(call.broker, topic))
+    ]
+
+
+def _partitions(call: NodeCall, wanted: Any) -> int:
+    """How many partitions are wanted. Raises ApiError."""
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            text = "either an assignment, or numbers of partitions and replicas"
+            raise ApiError(ErrorCode.invalid_request, text)
+        indexes = sorted(each.partition_index for each in wanted.assignments)
+        if indexes != list(range(len(indexes))):
+            text = "an assignment must name partitions from 0 on, each once"
+            raise ApiError(ErrorCode.invalid_replica_assignment, text)
+        return len(indexes)
+    check_replicas(wanted.replication_factor, len(call.broker.nodes()))
+    if wanted.num_partitions == -1:
+        return call.broker.defaults.num_partitions
+    return int(wanted.num_partitions)
+
+
+class CreatePartitionsResponseTopic(Entity, frozen=True):
+    """What became of one topic."""
+
+    name: str
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class CreatePartitionsResponse(ResponseBody, frozen=True):
+    """The response of `create_partitions`."""
+
+    results: Sequence[CreatePartitionsResponseTopic]
+
+
+@kafka_api(
+    37,
+    "CreatePartitions",
+    0,
+    3,
+    flexible_from=2,
+    notes="Every node holds every partition, whatever the assignment.",
+)
+async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsResponse:
+    """Lets topics have more partitions."""
+    await call.broker.look_for(topic.name for topic in request.topics)
+
+    async def add(wanted: Any) -> CreatePartitionsResponseTopic:
+        command = _command(call, wanted)
+        if not request.validate_only:
+            await call.broker.propose(command)
+        return CreatePartitionsResponseTopic(wanted.name)
+
+    def refuse(wanted: Any, error: ApiError) -> CreatePartitionsResponseTopic:
+        return CreatePartitionsResponseTopic(wanted.name, error.code, error.message)
+
+    return CreatePartitionsResponse(await answer_each(request.topics, add, refuse))
+
+
+def _command(call: NodeCall, wanted: Any) -> AddPartitions:
+    """Raises ApiError."""
+    topic = administered(call.broker, call.client, wanted.name)
+    if wanted.count <= topic.partitions:
+        text = f"topic {topic.name!r} has {topic.partitions} partitions already"
+        raise ApiError(ErrorCode.invalid_partitions, text)
+    check_partitions(wanted.count)
+    added = wanted.count - topic.partitions
+    if wanted.assignments is not None and len(wanted.assignments) != added:
+        text = f"{len(wanted.assignments)} assignments for {added} new partitions"
+        raise ApiError(ErrorCode.invalid_replica_assignment, text)
+    return AddPartitions(topic.topic_id, wanted.count)
+
+
+IDS_FROM = 6
+"""From this version on a request may name topics by id."""
+
+
+class DeleteTopicsResponseTopic(Entity, frozen=True):
+    """What became of one topic."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class DeleteTopicsResponse(ResponseBody, frozen=True):
+    """The response of `delete_topics`."""
+
+    responses: Sequence[DeleteTopicsResponseTopic]
+
+
+class _WantedTopic(NamedTuple):
+    """One of the two is not None."""
+
+    name: str | None
+    topic_id: uuid.UUID | None
+
+
+@kafka_api(
+    20,
+    "DeleteTopics",
+    1,
+    6,
+    flexible_from=4,
+    notes="The topic is gone at once. A new topic of the same name shares nothing with it.",
+)
+async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
+    """Ends topics, by name or by id; their names are free again at once."""
+    if call.version >= IDS_FROM:
+        topics = [_WantedTopic(each.name, each.topic_id) for each in request.topics]
+    else:
+        topics = [_WantedTopic(name, None) for name in request.topic_names]
+    await call.broker.look_for(each.topic_id or each.name for each in topics)
+
+    async def delete(wanted: _WantedTopic) -> DeleteTopicsResponseTopic:
+        return await _delete(call, wanted)
+
+    def refuse(wanted: _WantedTopic, error: ApiError) -> DeleteTopicsResponseTopic:
+        return DeleteTopicsResponseTopic(*wanted, error.code, error.message)
+
+    return DeleteTopicsResponse(await answer_each(topics, delete, refuse))
+
+
+async def _delete(call: NodeCall, wanted: _WantedTopic) -> DeleteTopicsResponseTopic:
+    """Raises ApiError."""
+    name, topic_id = wanted
+    topic = call.broker.topic(topic_id or name or "")
+    if not call.broker.may_administer(call.client):
+        raise denied(name or str(topic_id))
+    if topic is None and topic_id is not None:
+        raise ApiError(ErrorCode.unknown_topic_id, f"no topic has the id {topic_id}")
+    if topic is None:
+        raise unknown(name or "")
+    await call.broker.propose(DeleteTopicCommand(topic.topic_id))
+    return DeleteTopicsResponseTopic(topic.name, id_of(topic))

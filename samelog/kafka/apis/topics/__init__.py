@@ -1,1 +1,0 @@
-"""The APIs that make, change and describe topics and settings."""

@@ -1,1 +1,0 @@
-"""Writes rows to topics: the other direction of the data source `samelog`."""

@@ -33,7 +33,22 @@ def _load_client(
     return None if path is None else load_client(path)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+_JSON = "samelog.json"
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update({_JSON: value}),
+    help="Print JSON on stdout.",
+)
+"""What `wants_json` then says."""
+
+
+def wants_json() -> bool:
+    """Whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
 client_option = click.option(
     "--config",
     required=True,
@@ -90,6 +105,14 @@ def printable(text: str, *, keep: str = "") -> str:
 def print_json(value: object) -> None:
     """One JSON document on stdout; structs, dataclasses and named tuples become objects."""
     click.echo(json.dumps(to_json(value), ensure_ascii=False, indent=2))
+
+
+def report(value: object, text: str) -> None:
+    """What was done: as JSON on stdout, or in words on stderr."""
+    if wants_json():
+        print_json(value)
+    else:
+        talk(text)
 
 
 def print_table(

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from samelog.admin.answers import CopyProgress
 from samelog.admin.client import ask
 from samelog.admin.requests import PlanArchive
-from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.cli.output import client_option, json_option, print_json, print_table, talk, wants_json
 from samelog.config.tables.client import ClientConfig
 
 
@@ -28,7 +28,7 @@ def command() -> None:
 @command.command()
 @client_option
 @json_option
-def plan(config: ClientConfig, as_json: bool) -> None:
+def plan(config: ClientConfig) -> None:
     """Show what the next round would archive, and which rule takes it, without doing it.
 
     \b
@@ -37,7 +37,7 @@ def plan(config: ClientConfig, as_json: bool) -> None:
       samelog archive plan --config client.toml --json
     """
     found = ask(config, PlanArchive())
-    if as_json:
+    if wants_json():
         print_json(found)
         return
     talk(f"policy: {found.policy or 'none; only settings of topics count'}")

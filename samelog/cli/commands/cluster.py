@@ -14,7 +14,7 @@ import click
 from samelog.admin.answers import Status
 from samelog.admin.client import AdminError, all_statuses, ask
 from samelog.admin.requests import ResetCluster
-from samelog.cli.output import client_option, fail, json_option, print_json, talk
+from samelog.cli.output import client_option, fail, json_option, print_json, talk, wants_json
 from samelog.config.tables.client import ClientConfig
 
 LOOK_S = 0.2
@@ -45,9 +45,7 @@ def command() -> None:
 )
 @client_option
 @json_option
-def reset(
-    config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float, as_json: bool
-) -> None:
+def reset(config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float) -> None:
     """Begin Raft's log (--soft) or the logs of all topics (--hard) anew, on all nodes.
 
     --soft: every node takes a snapshot and lets go of Raft's log before it. Positions, dedup state,
@@ -75,7 +73,7 @@ def reset(
         fail(_warning(config, hard=not soft))
     done = ask(config, ResetCluster(not soft, uuid.uuid4().hex))
     away = _wait(config, done.index, wait_s)
-    if as_json:
+    if wants_json():
         logs = {each.topic: each.log_id for each in done.topics}
         print_json({"hard": not soft, "index": done.index, "logs": logs, "not_yet": away})
     else:

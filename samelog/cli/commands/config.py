@@ -9,7 +9,7 @@ import json
 
 import click
 
-from samelog.cli.output import json_option, print_json, print_table, talk
+from samelog.cli.output import json_option, print_json, print_table, talk, wants_json
 from samelog.config.document import ConfigDocument, Setting, parse_toml, read_file, settings
 from samelog.config.load import client_config, node_config, read_client, read_node
 from samelog.config.schema.render import json_schema
@@ -44,7 +44,7 @@ def command() -> None:
 @file_argument
 @kind_option
 @json_option
-def check(file: str, kind: str | None, *, as_json: bool) -> None:
+def check(file: str, kind: str | None) -> None:
     """Check FILE (of a client: or an https:// URL), with the variables of this environment, and the
     files that it names. Nothing is written.
 
@@ -55,7 +55,7 @@ def check(file: str, kind: str | None, *, as_json: bool) -> None:
       samelog config check https://config.example.com/samelog/ewr.toml
     """
     found, document = _read(file, kind)
-    if as_json:
+    if wants_json():
         print_json({"config": file, "kind": found, "valid": True})
         return
     talk(f"{file}: valid, of a {found}")
@@ -67,7 +67,7 @@ def check(file: str, kind: str | None, *, as_json: bool) -> None:
 @file_argument
 @kind_option
 @json_option
-def show(file: str, kind: str | None, *, as_json: bool) -> None:
+def show(file: str, kind: str | None) -> None:
     """Show every key of FILE as it counts, and where that is from: the file, a variable of the
     environment, or the default (-: the key is left out).
 
@@ -78,7 +78,7 @@ def show(file: str, kind: str | None, *, as_json: bool) -> None:
     """
     _, document = _read(file, kind)
     found = settings(document)
-    if as_json:
+    if wants_json():
         print_json([_plain(setting) for setting in found])
         return
     rows = [(each.name, _shown(each), each.source) for each in found]

@@ -13,7 +13,15 @@ from typing import Any
 
 import click
 
-from samelog.cli.output import fail, json_option, print_json, print_table, progress, talk
+from samelog.cli.output import (
+    fail,
+    json_option,
+    print_json,
+    print_table,
+    progress,
+    talk,
+    wants_json,
+)
 
 PICTURE = "flights.png"
 
@@ -33,7 +41,7 @@ PICTURE = "flights.png"
     help="End with the pipeline flights, which needs Java, and its picture.",
 )
 @json_option
-def command(directory: str | None, *, seconds: float, has_pipeline: bool, as_json: bool) -> None:
+def command(directory: str | None, *, seconds: float, has_pipeline: bool) -> None:
     """Publish all 336,776 flights of 2013 from New York through a real cluster, and prove what came
     out.
 
@@ -51,7 +59,7 @@ def command(directory: str | None, *, seconds: float, has_pipeline: bool, as_jso
     place = directory or tempfile.mkdtemp(prefix="samelog-demo-")
     picture = os.path.join(os.path.abspath(place), PICTURE) if has_pipeline else None
     report = _run(place, seconds, picture)
-    if as_json:
+    if wants_json():
         print_json(report)
     else:
         _print_report(report)

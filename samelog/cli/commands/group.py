@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from samelog.admin.answers import GroupDescription, GroupInfo, GroupMemberInfo, GroupPartition
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeGroup, ListGroups, ResetGroup, ResetTo
-from samelog.cli.output import client_option, json_option, print_json, print_table
+from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
 
@@ -37,7 +37,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
-def list_command(config: ClientConfig, as_json: bool) -> None:
+def list_command(config: ClientConfig) -> None:
     """List all groups.
 
     \b
@@ -46,7 +46,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
     """
     groups = sorted(ask(config, ListGroups()).groups, key=lambda each: each.group)
     infos = [{name: getattr(each, name) for name in GroupInfo.__struct_fields__} for each in groups]
-    if as_json:
+    if wants_json():
         print_json(infos)
     else:
         columns = ("group", "state", "type", "protocol", "members", "generation")
@@ -57,7 +57,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
 @click.argument("group")
 @client_option
 @json_option
-def describe(config: ClientConfig, group: str, as_json: bool) -> None:
+def describe(config: ClientConfig, group: str) -> None:
     """Show the members of GROUP, and how far it has come.
 
     Lag is how many records there are behind the committed offset, which is that of the next record
@@ -67,7 +67,7 @@ def describe(config: ClientConfig, group: str, as_json: bool) -> None:
     Example:
       samelog group describe billing --config client.toml
     """
-    _show(ask(config, DescribeGroup(group)), as_json=as_json)
+    _show(ask(config, DescribeGroup(group)))
 
 
 @command.command()
@@ -93,7 +93,6 @@ def reset(
     to: str | None,
     moment: str | None,
     shift: int | None,
-    as_json: bool,
 ) -> None:
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
 
@@ -113,7 +112,7 @@ def reset(
     where, offset = _target(to, moment, shift)
     chosen = UNSET if partition is None else partition
     body = ResetGroup(group, topic, where, partition=chosen, offset=offset)
-    _show(ask(config, body), as_json=as_json)
+    _show(ask(config, body))
 
 
 def _target(
@@ -147,9 +146,9 @@ def _end_or_offset(text: str) -> tuple[ResetTo, int | UnsetType]:
     raise click.BadParameter(message, param_hint="--to")
 
 
-def _show(found: GroupDescription, *, as_json: bool) -> None:
+def _show(found: GroupDescription) -> None:
     owners = _owners(found)
-    if as_json:
+    if wants_json():
         print_json(_as_tree(found, owners))
         return
     info = found.group

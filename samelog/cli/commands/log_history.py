@@ -12,7 +12,7 @@ import click
 
 from samelog.admin.answers import LogFile
 from samelog.admin.client import log_history
-from samelog.cli.output import client_option, json_option, print_table
+from samelog.cli.output import client_option, json_option, print_table, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import LOG, segment_name
 from samelog.wire.plain import to_json
@@ -26,7 +26,7 @@ ROWS = 500
 @click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
 @client_option
 @json_option
-def command(config: ClientConfig, *, topic: str, partition: int | None, as_json: bool) -> None:
+def command(config: ClientConfig, *, topic: str, partition: int | None) -> None:
     """Show every file of merged logs there ever was: of TOPIC, or of all topics.
 
     Archived files are empty now; shown is what they were, with their SHA-256, when they went and by
@@ -38,7 +38,7 @@ def command(config: ClientConfig, *, topic: str, partition: int | None, as_json:
       samelog log-history flights --partition 0 --config client.toml --json
     """
     found = log_history(config, topic, partition=partition)
-    if as_json:
+    if wants_json():
         for each in found:
             file = segment_name(each.first_offset, LOG)
             click.echo(json.dumps({"file": file, **to_json(each)}))

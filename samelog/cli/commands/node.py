@@ -25,7 +25,9 @@ from samelog.cli.output import (
     json_option,
     print_json,
     print_table,
+    report,
     talk,
+    wants_json,
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import parse_address
@@ -47,7 +49,7 @@ wait_option = click.option(
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, config_file: str | None, *, bootstrap: bool, check: bool, as_json: bool
+    context: click.Context, config_file: str | None, *, bootstrap: bool, check: bool
 ) -> None:
     """Run one node of a cluster until SIGTERM or SIGINT; or, with a subcommand, change which nodes
     a cluster has.
@@ -74,10 +76,10 @@ def command(
         from samelog.config.load import load_node
 
         config = load_node(config_file)
-        if as_json:
-            print_json({"config": config_file, "valid": True, "node": config.name})
-        else:
-            talk(f"{config_file}: valid, node {config.name} of cluster {config.cluster}")
+        report(
+            {"config": config_file, "valid": True, "node": config.name},
+            f"{config_file}: valid, node {config.name} of cluster {config.cluster}",
+        )
         return
     from samelog.cli.node_process import run_node
 
@@ -91,9 +93,7 @@ def command(
 @wait_option
 @client_option
 @json_option
-def add(
-    config: ClientConfig, *, name: str, address: str, learner: bool, wait_s: float, as_json: bool
-) -> None:
+def add(config: ClientConfig, *, name: str, address: str, learner: bool, wait_s: float) -> None:
     """Add the node NAME, which the others reach at ADDRESS (host:port).
 
     It begins as a learner and becomes a voter by itself when it has caught up. The node itself is
@@ -109,7 +109,7 @@ def add(
     if learner and wait_s:
         raise click.UsageError("a --learner never becomes a voter: leave --wait out")
     body = AddNode(name, address, promote=not learner)
-    _added(config, body, wait_s, as_json=as_json)
+    _added(config, body, wait_s)
 
 
 @command.command()
@@ -119,9 +119,7 @@ def add(
 @wait_option
 @client_option
 @json_option
-def replace(
-    config: ClientConfig, *, old: str, name: str, address: str, wait_s: float, as_json: bool
-) -> None:
+def replace(config: ClientConfig, *, old: str, name: str, address: str, wait_s: float) -> None:
     """Put the node NAME at ADDRESS (host:port) in the place of the node OLD.
 
     NAME begins as a learner; when it has caught up it becomes a voter, and OLD is removed. Whoever
@@ -132,14 +130,14 @@ def replace(
       samelog node replace rt-sequencer-1 rt-sequencer-3 10.0.0.4:7000 --config client.toml
     """
     _check_address(address)
-    _added(config, AddNode(name, address, replaces=old), wait_s, as_json=as_json)
+    _added(config, AddNode(name, address, replaces=old), wait_s)
 
 
 @command.command()
 @click.argument("name")
 @client_option
 @json_option
-def remove(config: ClientConfig, *, name: str, as_json: bool) -> None:
+def remove(config: ClientConfig, *, name: str) -> None:
     """Remove the node NAME from the cluster.
 
     It is told, says so in its log, and ends; its directory stays as it is. If it leads, it hands
@@ -150,10 +148,7 @@ def remove(config: ClientConfig, *, name: str, as_json: bool) -> None:
       samelog node remove rt-sequencer-2 --config client.toml
     """
     removed = ask(config, RemoveNode(name))
-    if as_json:
-        print_json(removed)
-    else:
-        talk(f"removed {removed.name} (number {removed.number})")
+    report(removed, f"removed {removed.name} (number {removed.number})")
 
 
 @command.command()
@@ -162,9 +157,7 @@ def remove(config: ClientConfig, *, name: str, as_json: bool) -> None:
 @click.option("--end", is_flag=True, help="It is over.")
 @client_option
 @json_option
-def maintenance(
-    config: ClientConfig, *, name: str, duration: str | None, end: bool, as_json: bool
-) -> None:
+def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: bool) -> None:
     """Say that the node NAME is worked on for a while: it is not counted as failed, and does not
     lead if another can.
 
@@ -177,7 +170,7 @@ def maintenance(
         raise click.UsageError("either --for DURATION or --end")
     seconds = 0 if duration is None else seconds_in(duration)
     answer = ask(config, SetMaintenance(name, seconds))
-    if as_json:
+    if wants_json():
         print_json(answer)
     elif answer.until_ms:
         talk(f"{name} is in maintenance until {_when(answer.until_ms)}")
@@ -192,7 +185,7 @@ def maintenance(
 )
 @client_option
 @json_option
-def transfer(config: ClientConfig, *, name: str | None, leader: str | None, as_json: bool) -> None:
+def transfer(config: ClientConfig, *, name: str | None, leader: str | None) -> None:
     """Let the node NAME lead; without NAME, the one that is best suited besides the leader.
 
     With --from, a node that is about to stop gives leadership away if it has it.
@@ -205,26 +198,23 @@ def transfer(config: ClientConfig, *, name: str | None, leader: str | None, as_j
     if leader is not None:
         status = ask(config, GetStatus())
         if status.leader != leader or sum(node.voter for node in status.nodes) == 1:
-            _nothing_to_move(status.leader or "", as_json=as_json)
+            _nothing_to_move(status.leader or "")
             return
     answer = ask(config, MoveLeadership(UNSET if name is None else name))
-    if as_json:
-        print_json(answer)
-    else:
-        talk(f"{answer.leader} leads")
+    report(answer, f"{answer.leader} leads")
 
 
-def _nothing_to_move(leader: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(LeadershipMoved(leader))
-    else:
-        talk("another node leads, or there is no other: nothing to do")
+def _nothing_to_move(leader: str) -> None:
+    report(
+        LeadershipMoved(leader),
+        "another node leads, or there is no other: nothing to do",
+    )
 
 
 @command.command("list")
 @client_option
 @json_option
-def list_command(config: ClientConfig, *, as_json: bool) -> None:
+def list_command(config: ClientConfig) -> None:
     """List the members of the cluster, as the best informed node sees them.
 
     \b
@@ -232,7 +222,7 @@ def list_command(config: ClientConfig, *, as_json: bool) -> None:
       samelog node list --config client.toml --json
     """
     nodes = members(config)
-    if as_json:
+    if wants_json():
         print_json([to_json(node) for node in nodes])
         return
     rows = [(n.name, n.address, n.number, n.role or "-", _state(n)) for n in nodes]
@@ -263,11 +253,11 @@ def _check_address(address: str) -> None:
         raise click.BadParameter(f"{address!r} is not host:port")
 
 
-def _added(config: ClientConfig, body: AddNode, wait_s: float, *, as_json: bool) -> None:
+def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
     added = ask(config, body)
     if wait_s:
         wait_voter(config, body, wait_s)
-    if as_json:
+    if wants_json():
         print_json(added)
         return
     is_voter = "a voter" if wait_s else "a learner"

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import click
 
-from samelog.cli.output import json_option, print_json, print_table, talk
+from samelog.cli.output import json_option, print_json, print_table, report, talk, wants_json
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.pki.authority import (
     AUTHORITY,
@@ -64,7 +64,7 @@ def command() -> None:
 @directory_option
 @click.option("--name", default="development", show_default=True, help="Name of the authority.")
 @json_option
-def init(directory: str, name: str, as_json: bool) -> None:
+def init(directory: str, name: str) -> None:
     """Make a new authority: ca.pem and ca.key, and crl.pem, on which nobody is yet.
 
     Whoever has ca.key can become any identity: keep it off the machines of the cluster.
@@ -75,7 +75,7 @@ def init(directory: str, name: str, as_json: bool) -> None:
     """
     files = create_authority(directory, name)
     refresh_lists(directory)
-    _report(files, as_json=as_json)
+    _report(files)
 
 
 @command.command("issue")
@@ -86,7 +86,7 @@ def init(directory: str, name: str, as_json: bool) -> None:
 @click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
 @json_option
 def issue_command(
-    directory: str, *, role: str, name: str, hosts: tuple[str, ...], days: int, as_json: bool
+    directory: str, *, role: str, name: str, hosts: tuple[str, ...], days: int
 ) -> None:
     """Make a certificate and its key for samelog://ROLE/NAME.
 
@@ -98,7 +98,7 @@ def issue_command(
       samelog pki issue node rt-sequencer-0 --host localhost --host 127.0.0.1
       samelog pki issue subscriber reporting --days 90
     """
-    _report(issue(directory, CertificateRole(role), name, hosts=hosts, days=days), as_json=as_json)
+    _report(issue(directory, CertificateRole(role), name, hosts=hosts, days=days))
 
 
 @command.command("rotate")
@@ -108,9 +108,7 @@ def issue_command(
 @click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
 @click.option("--finish", is_flag=True, help="With ca: let the old authority go.")
 @json_option
-def rotate_command(
-    directory: str, *, role: str, name: str | None, days: int, finish: bool, as_json: bool
-) -> None:
+def rotate_command(directory: str, *, role: str, name: str | None, days: int, finish: bool) -> None:
     """Make a new key and certificate in the place of an old one, with the same identity and hosts;
     or, with ca, a new authority. What was there before is kept in DIR/replaced.
 
@@ -125,29 +123,29 @@ def rotate_command(
       samelog pki rotate ca --finish
     """
     if role == AUTHORITY:
-        _rotate_authority(directory, name, finish=finish, as_json=as_json)
+        _rotate_authority(directory, name, finish=finish)
         return
     if name is None or finish:
         raise click.UsageError("a certificate is rotated by ROLE and NAME; --finish is for ca")
-    _report(rotate(directory, CertificateRole(role), name, days=days), as_json=as_json)
+    _report(rotate(directory, CertificateRole(role), name, days=days))
 
 
-def _rotate_authority(directory: str, name: str | None, *, finish: bool, as_json: bool) -> None:
+def _rotate_authority(directory: str, name: str | None, *, finish: bool) -> None:
     if not finish:
-        _report(rotate_authority(directory, name or "development"), as_json=as_json)
+        _report(rotate_authority(directory, name or "development"))
         return
     gone = finish_authority(directory)
-    if as_json:
-        print_json({"gone": gone})
-    else:
-        talk(f"{directory}/ca.pem holds the new authority alone; copy it to everybody")
+    report(
+        {"gone": gone},
+        f"{directory}/ca.pem holds the new authority alone; copy it to everybody",
+    )
 
 
 @command.command("revoke")
 @directory_option
 @click.argument("cert_or_serial")
 @json_option
-def revoke_command(directory: str, *, cert_or_serial: str, as_json: bool) -> None:
+def revoke_command(directory: str, *, cert_or_serial: str) -> None:
     """Revoke a certificate: its file, or its serial number (samelog pki list --json).
 
     It goes on the list DIR/crl.pem. Whoever has that file as `crl` in [tls] lets it in no more;
@@ -162,10 +160,10 @@ def revoke_command(directory: str, *, cert_or_serial: str, as_json: bool) -> Non
         path, serial = revoke_file(directory, cert_or_serial), describe(cert_or_serial).serial
     else:
         path, serial = revoke(directory, cert_or_serial), cert_or_serial
-    if as_json:
-        print_json({"crl": path, "serial": serial})
-    else:
-        talk(f"{serial} is on the list {path}; copy it to everybody")
+    report(
+        {"crl": path, "serial": serial},
+        f"{serial} is on the list {path}; copy it to everybody",
+    )
 
 
 def _checked_topics(
@@ -212,7 +210,6 @@ def enrol_command(
     kafka_bootstrap: str,
     days: int,
     out: str,
-    as_json: bool,
 ) -> None:
     """Write all that samelog://ROLE/NAME needs as one file: nodes, topics, authority, certificate
     and key. It is a client's configuration, for --config, or to be served at an https:// URL
@@ -238,10 +235,7 @@ def enrol_command(
         kafka_bootstrap=kafka_bootstrap,
     )
     enrol(directory, CertificateRole(role), name, enrolment, out=out, days=days)
-    if as_json:
-        print_json({"config": out})
-    else:
-        talk(f"wrote {out}; whoever has it is samelog://{role}/{name}")
+    report({"config": out}, f"wrote {out}; whoever has it is samelog://{role}/{name}")
 
 
 def _named_nodes(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -256,7 +250,7 @@ def _named_nodes(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ..
 @command.command("list")
 @directory_option
 @json_option
-def list_command(directory: str, as_json: bool) -> None:
+def list_command(directory: str) -> None:
     """List the certificates of a directory.
 
     \b
@@ -265,7 +259,7 @@ def list_command(directory: str, as_json: bool) -> None:
     """
     certificates = list_certificates(directory)
     revoked = revoked_serials(directory)
-    if as_json:
+    if wants_json():
         print_json([{**asdict(each), "revoked": each.serial in revoked} for each in certificates])
         return
     rows = [
@@ -282,7 +276,7 @@ def list_command(directory: str, as_json: bool) -> None:
 @command.command()
 @click.argument("cert", type=click.Path(dir_okay=False))
 @json_option
-def show(cert: str, as_json: bool) -> None:
+def show(cert: str) -> None:
     """Show what the certificate in the file CERT says.
 
     \b
@@ -290,7 +284,7 @@ def show(cert: str, as_json: bool) -> None:
       samelog pki show pki/node-rt-sequencer-0.pem --json
     """
     found = describe(cert)
-    if as_json:
+    if wants_json():
         print_json(found)
         return
     rows = [
@@ -308,8 +302,8 @@ def _identity(found: CertificateInfo) -> str:
     return "(authority)" if found.authority else found.identity or "(no identity)"
 
 
-def _report(files: IssuedFiles, *, as_json: bool) -> None:
-    if as_json:
+def _report(files: IssuedFiles) -> None:
+    if wants_json():
         print_json(files)
         return
     talk(f"wrote {files.cert} and {files.key}")

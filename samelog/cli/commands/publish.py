@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 import click
 import msgspec
 
-from samelog.cli.output import client_option, fail, json_option, print_json, progress, talk
+from samelog.cli.output import client_option, fail, json_option, progress, report
 from samelog.config.tables.client import ClientConfig
 from samelog.publisher.publisher import Publisher
 
@@ -72,7 +72,6 @@ def command(
     session_header: bool,
     wait: bool,
     timeout: float,
-    as_json: bool,
 ) -> None:
     """Publish FILES, or standard input: one record for each line, CSV row or JSON line.
 
@@ -108,10 +107,10 @@ def command(
         if wait:
             publisher.wait_merged(timeout=timeout)
     seconds = time.monotonic() - started
-    if as_json:
-        print_json({"topic": topic, "records": count, "merged": wait, "seconds": seconds})
-    else:
-        talk(f"{count} records {'merged' if wait else 'appended'} in {seconds:.1f} s")
+    report(
+        {"topic": topic, "records": count, "merged": wait, "seconds": seconds},
+        f"{count} records {'merged' if wait else 'appended'} in {seconds:.1f} s",
+    )
 
 
 def _append_all(publisher: Publisher, rows: Iterator[Row], partition: int | None) -> int:

@@ -16,7 +16,15 @@ from samelog.admin.answers import Status
 from samelog.admin.client import AdminError, all_statuses, ask
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.commands.node import wait_option, wait_voter
-from samelog.cli.output import client_option, fail, json_option, print_json, talk
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    report,
+    talk,
+    wants_json,
+)
 from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
@@ -52,7 +60,7 @@ def command() -> None:
 @wait_option
 @client_option
 @json_option
-def node(config: ClientConfig, *, name: str, wait_s: float, as_json: bool) -> None:
+def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
     """Take in anew the node NAME, whose data directory was lost.
 
     Start it with an empty directory first, without --bootstrap: it receives everything, but has no
@@ -66,17 +74,14 @@ def node(config: ClientConfig, *, name: str, wait_s: float, as_json: bool) -> No
     added = ask(config, ReadmitNode(name))
     if wait_s:
         wait_voter(config, AddNode(name, ""), wait_s)
-    if as_json:
-        print_json(added)
-    else:
-        talk(f"{added.name} is number {added.number} now; see samelog node list")
+    report(added, f"{added.name} is number {added.number} now; see samelog node list")
 
 
 @command.command("majority-lost")
 @node_option
 @confirm_option
 @json_option
-def majority_lost(config_file: str, *, confirm: str | None, as_json: bool) -> None:
+def majority_lost(config_file: str, *, confirm: str | None) -> None:
     """Let one surviving node go on alone, when the majority is lost FOR EVER.
 
     RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had reached only the lost nodes. Choose
@@ -89,14 +94,14 @@ def majority_lost(config_file: str, *, confirm: str | None, as_json: bool) -> No
       samelog recover majority-lost --config node.toml --json
       samelog recover majority-lost --config node.toml --confirm production
     """
-    _begin_anew(config_file, "majority-lost", confirm, as_json=as_json)
+    _begin_anew(config_file, "majority-lost", confirm)
 
 
 @command.command("soft-reset")
 @node_option
 @confirm_option
 @json_option
-def soft_reset(config_file: str, *, confirm: str | None, as_json: bool) -> None:
+def soft_reset(config_file: str, *, confirm: str | None) -> None:
     """Begin Raft anew on this node, and keep all positions.
 
     Kept are input positions, dedup state, output positions, topics and sessions; Raft's log, term
@@ -108,14 +113,14 @@ def soft_reset(config_file: str, *, confirm: str | None, as_json: bool) -> None:
     Example:
       samelog recover soft-reset --config node.toml --confirm production
     """
-    _begin_anew(config_file, "soft-reset", confirm, as_json=as_json)
+    _begin_anew(config_file, "soft-reset", confirm)
 
 
-def _begin_anew(config_file: str, kind: str, confirm: str | None, *, as_json: bool) -> None:
+def _begin_anew(config_file: str, kind: str, confirm: str | None) -> None:
     config, fs = load_node(config_file), OsFileSystem()
     try:
         if confirm is None:
-            _refuse(config, look(fs, config), as_json=as_json)
+            _refuse(config, look(fs, config))
         if confirm != config.cluster:
             fail(
                 f"--confirm {confirm!r}: the cluster is called {config.cluster!r}; nothing is done"
@@ -124,7 +129,7 @@ def _begin_anew(config_file: str, kind: str, confirm: str | None, *, as_json: bo
         found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms)
     except (NodeDirectoryError, RaftStoreError, DiskFault) as error:
         fail(str(error))
-    if as_json:
+    if wants_json():
         print_json({"found": found, "kept": aside, "done": True})
         return
     _describe(found)
@@ -134,8 +139,8 @@ def _begin_anew(config_file: str, kind: str, confirm: str | None, *, as_json: bo
     talk("start it, then add the others with EMPTY directories: samelog node add NAME HOST:PORT")
 
 
-def _refuse(config: NodeConfig, found: Finding, *, as_json: bool) -> NoReturn:
-    if as_json:
+def _refuse(config: NodeConfig, found: Finding) -> NoReturn:
+    if wants_json():
         print_json({"found": found, "kept": None, "done": False})
     else:
         _describe(found)
@@ -173,7 +178,7 @@ class NodeCopy(NamedTuple):
 @click.option("--confirm", metavar="TOPIC", help="The topic's name: yes, I want this.")
 @client_option
 @json_option
-def void(config: ClientConfig, as_json: bool, **options: Any) -> None:
+def void(config: ClientConfig, **options: Any) -> None:
     """Give up the records that PARTITION of TOPIC waits for and no node has any more.
 
     A batch that is damaged on every node holds up its partition. RESTORE IT IF YOU CAN: start the
@@ -192,15 +197,15 @@ def void(config: ClientConfig, as_json: bool, **options: Any) -> None:
     first, behind = _gap(copies, f"{topic}-{partition}")
     lost = f"records {first} to {behind - 1} of {topic}-{partition}"
     if options["confirm"] != topic:
-        if as_json:
+        if wants_json():
             print_json(_void_answer(copies, first, behind, done=False))
         fail(f"{lost} are on no node. Nothing is done; to give them up: --confirm {topic}")
     asked = VoidRecords(topic, partition, first, behind, options["without"])
     ask(config, asked)
-    if as_json:
-        print_json(_void_answer(copies, first, behind, done=True))
-    else:
-        talk(f"{lost} are given up; samelog status keeps the event")
+    report(
+        _void_answer(copies, first, behind, done=True),
+        f"{lost} are given up; samelog status keeps the event",
+    )
 
 
 def _copies(answers: Sequence[Status | AdminError], topic: str, partition: int) -> list[NodeCopy]:

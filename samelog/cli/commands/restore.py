@@ -30,6 +30,7 @@ from samelog.cli.output import (
     print_json,
     progress,
     talk,
+    wants_json,
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.format.names import check_topic_name
@@ -78,7 +79,6 @@ def command(
     cluster: str | None,
     log_id: str | None,
     kind: str | None,
-    as_json: bool,
 ) -> None:
     """Bring archived records of TOPIC back from the copies that were made before archiving.
 
@@ -110,7 +110,7 @@ def command(
         chosen = choose(manifests_of(target, place), wanted)
         copies = [SegmentCopy(target, manifest) for manifest in chosen]
     restored = bring_back(copies, wanted, directory, kind=kind)
-    if as_json:
+    if wants_json():
         print_json(restored)
         return
     talk(f"{restored.directory}: offsets {restored.first_offset} to {restored.next_offset - 1}")

@@ -10,7 +10,14 @@ import click
 from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
-from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.cli.output import (
+    client_option,
+    json_option,
+    print_json,
+    print_table,
+    report,
+    wants_json,
+)
 from samelog.config.tables.client import ClientConfig
 
 
@@ -28,7 +35,7 @@ def command() -> None:
 @command.command("list")
 @client_option
 @json_option
-def list_command(config: ClientConfig, as_json: bool) -> None:
+def list_command(config: ClientConfig) -> None:
     """List all sessions: who owns them, their newest run, and what is not merged yet.
 
     \b
@@ -36,7 +43,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
       samelog session list --config client.toml
     """
     sessions = sorted(ask(config, GetStatus()).sessions, key=lambda each: each.session)
-    if as_json:
+    if wants_json():
         print_json(sessions)
         return
     columns = ("session", "identity", "run", "open", "unmerged bytes", "dedup id")
@@ -53,7 +60,7 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
 @click.argument("name")
 @client_option
 @json_option
-def retire(config: ClientConfig, name: str, as_json: bool) -> None:
+def retire(config: ClientConfig, name: str) -> None:
     """Fence the session NAME, whose directory is lost for good.
 
     A new directory may then take the name. What the lost one had not shipped is lost with it;
@@ -64,7 +71,4 @@ def retire(config: ClientConfig, name: str, as_json: bool) -> None:
       samelog session retire ewr --config client.toml
     """
     session = ask(config, RetireSession(name)).session
-    if as_json:
-        print_json({"session": session})
-    else:
-        talk(f"retired session {session}")
+    report({"session": session}, f"retired session {session}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from samelog.cli.commands.restore import parse_time
-from samelog.cli.output import fail, json_option, print_json, print_table
+from samelog.cli.output import fail, json_option, print_json, print_table, wants_json
 from samelog.config.document import absolute_place
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def verify(
     clusters: tuple[str, ...],
     topics: tuple[str, ...],
     master: str | None,
-    as_json: bool,
 ) -> None:
     """Check everything that is in DIRECTORIES (data directories of nodes, directories of
     subscribers), in archives, or at the nodes of clusters.
@@ -85,7 +84,7 @@ def verify(
     )
     with session(master) as spark:
         found = run(spark, places)
-    show(found, as_json=as_json)
+    show(found)
     if found.findings:
         fail("\n".join(map(str, found.findings)))
     if not found.checked:
@@ -126,7 +125,6 @@ def republish(
     cluster: str | None,
     log_id: str | None,
     master: str | None,
-    as_json: bool,
 ) -> None:
     """Publish archived records of TOPIC again, exactly once: from copies as segments or as Parquet,
     into the same partitions of another topic, in their order, with keys, headers and timestamps.
@@ -160,15 +158,15 @@ def republish(
     with session(master) as spark:
         found = run(spark, job)
     read_to = {str(name): offset for name, offset in sorted(found.items())}
-    if as_json:
+    if wants_json():
         print_json({"topic": topic, "target": target, "read_to": read_to})
         return
     print_table(("partition", "read to"), list(read_to.items()))
 
 
-def show(found: VerifyReport, *, as_json: bool) -> None:
+def show(found: VerifyReport) -> None:
     """What was checked; in JSON, what was found, too."""
-    if as_json:
+    if wants_json():
         verified = bool(found.checked) and not found.findings
         print_json({"verified": verified, **found._asdict()})
         return

@@ -13,7 +13,7 @@ import click
 
 from samelog.admin.answers import NodeState, PartitionInfo, Status
 from samelog.admin.client import AdminError, all_statuses
-from samelog.cli.output import client_option, fail, json_option, print_json, print_table
+from samelog.cli.output import client_option, fail, json_option, print_json, print_table, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
 
@@ -23,7 +23,7 @@ Answer = Status | AdminError
 @click.command()
 @client_option
 @json_option
-def command(config: ClientConfig, as_json: bool) -> None:
+def command(config: ClientConfig) -> None:
     """Show the nodes, partitions and sessions of a cluster.
 
     The exit code is 1 if no node answers.
@@ -37,7 +37,7 @@ def command(config: ClientConfig, as_json: bool) -> None:
     found = combine(config, answers)
     if found["answers"] == 0:
         fail("no node answers: " + "; ".join(str(answer) for answer in answers))
-    if as_json:
+    if wants_json():
         print_json(found)
     else:
         _print(found)

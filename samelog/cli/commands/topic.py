@@ -12,7 +12,14 @@ import click
 from samelog.admin.answers import PartitionInfo, TopicInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import AlterTopic, CreateTopic, DeleteTopic, DescribeTopic, ListTopics
-from samelog.cli.output import client_option, json_option, print_json, print_table, talk
+from samelog.cli.output import (
+    client_option,
+    json_option,
+    print_json,
+    print_table,
+    report,
+    wants_json,
+)
 from samelog.config.tables.client import ClientConfig
 
 
@@ -33,9 +40,7 @@ def command() -> None:
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @client_option
 @json_option
-def create(
-    config: ClientConfig, *, name: str, partitions: int, settings: Sequence[str], as_json: bool
-) -> None:
+def create(config: ClientConfig, *, name: str, partitions: int, settings: Sequence[str]) -> None:
     """Create the topic NAME.
 
     One partition means one total order of all records.
@@ -47,16 +52,13 @@ def create(
     """
     body = CreateTopic(name, partitions, _settings(settings, "--setting"))
     topic = ask(config, body)
-    if as_json:
-        print_json(topic)
-    else:
-        talk(f"created topic {topic.name} with {topic.partitions} partition(s)")
+    report(topic, f"created topic {topic.name} with {topic.partitions} partition(s)")
 
 
 @command.command("list")
 @client_option
 @json_option
-def list_command(config: ClientConfig, as_json: bool) -> None:
+def list_command(config: ClientConfig) -> None:
     """List all topics.
 
     \b
@@ -64,7 +66,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
       samelog topic list --config client.toml
     """
     topics = sorted(ask(config, ListTopics()).topics, key=lambda topic: topic.name)
-    if as_json:
+    if wants_json():
         print_json(topics)
     else:
         rows = [(topic.name, topic.partitions, _shown(topic)) for topic in topics]
@@ -75,7 +77,7 @@ def list_command(config: ClientConfig, as_json: bool) -> None:
 @click.argument("name")
 @client_option
 @json_option
-def describe(config: ClientConfig, name: str, as_json: bool) -> None:
+def describe(config: ClientConfig, name: str) -> None:
     """Show the topic NAME and its partitions, as one node sees them.
 
     \b
@@ -83,7 +85,7 @@ def describe(config: ClientConfig, name: str, as_json: bool) -> None:
       samelog topic describe flights --config client.toml
     """
     found = ask(config, DescribeTopic(name))
-    if as_json:
+    if wants_json():
         print_json(found)
         return
     columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
@@ -98,12 +100,7 @@ def describe(config: ClientConfig, name: str, as_json: bool) -> None:
 @client_option
 @json_option
 def alter(
-    config: ClientConfig,
-    *,
-    name: str,
-    settings: Sequence[str],
-    unset: tuple[str, ...],
-    as_json: bool,
+    config: ClientConfig, *, name: str, settings: Sequence[str], unset: tuple[str, ...]
 ) -> None:
     """Change settings of the topic NAME.
 
@@ -116,17 +113,14 @@ def alter(
         raise click.UsageError("nothing to change: name --set or --unset")
     body = AlterTopic(name, _settings(settings, "--set"), unset)
     topic = ask(config, body)
-    if as_json:
-        print_json(topic)
-    else:
-        talk(f"topic {topic.name}: {_shown(topic) or 'only defaults'}")
+    report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}")
 
 
 @command.command()
 @click.argument("name")
 @client_option
 @json_option
-def delete(config: ClientConfig, name: str, as_json: bool) -> None:
+def delete(config: ClientConfig, name: str) -> None:
     """Delete the topic NAME, with everything in it, for good.
 
     \b
@@ -134,10 +128,7 @@ def delete(config: ClientConfig, name: str, as_json: bool) -> None:
       samelog topic delete flights --config client.toml
     """
     topic_id = ask(config, DeleteTopic(name)).topic_id
-    if as_json:
-        print_json({"name": name, "topic_id": topic_id})
-    else:
-        talk(f"deleted topic {name}")
+    report({"name": name, "topic_id": topic_id}, f"deleted topic {name}")
 
 
 def _settings(texts: Sequence[str], option: str) -> dict[str, str]:

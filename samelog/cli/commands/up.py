@@ -18,7 +18,7 @@ from samelog.cli.local_cluster import (
     LocalCluster,
     LocalNode,
 )
-from samelog.cli.output import fail, json_option, print_json, talk
+from samelog.cli.output import fail, json_option, print_json, talk, wants_json
 from samelog.config.load import with_kafka_settings
 from samelog.config.tables.node import Fsync
 from samelog.config.values import ConfigError
@@ -49,13 +49,7 @@ WATCH_S = 0.5
 )
 @json_option
 def command(
-    directory: str,
-    *,
-    nodes: int,
-    base_port: int | None,
-    fsync: str,
-    kafka_set: tuple[str, ...],
-    as_json: bool,
+    directory: str, *, nodes: int, base_port: int | None, fsync: str, kafka_set: tuple[str, ...]
 ) -> None:
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
 
@@ -79,15 +73,15 @@ def command(
         options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port, kafka=kafka)
         with LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)
-            _announce(cluster, as_json=as_json)
+            _announce(cluster)
             _watch(cluster, stop)
     except (ClusterError, ConfigError) as error:
         fail(str(error))
 
 
-def _announce(cluster: LocalCluster, *, as_json: bool) -> None:
+def _announce(cluster: LocalCluster) -> None:
     nodes = [_described(node) for node in cluster.nodes]
-    if as_json:
+    if wants_json():
         print_json({"client": cluster.client_file, "nodes": nodes})
         return
     for node in nodes:

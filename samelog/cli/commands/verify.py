@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from samelog.cli.output import fail, json_option, print_json, print_table, progress
+from samelog.cli.output import fail, json_option, print_json, print_table, progress, wants_json
 from samelog.store.merged.check import PartitionCopy, check_all, find_copies, segment_sizes
 
 
@@ -16,7 +16,7 @@ from samelog.store.merged.check import PartitionCopy, check_all, find_copies, se
     "directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False)
 )
 @json_option
-def command(directories: tuple[str, ...], *, as_json: bool) -> None:
+def command(directories: tuple[str, ...]) -> None:
     """Check and compare the merged logs in DIRECTORIES: data directories of nodes, directories of
     subscribers, or single partitions.
 
@@ -34,7 +34,7 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
     total = sum(sum(segment_sizes(copy).values()) for copy in copies)
     with progress("checking", 2 * total) as advance:
         faults = check_all(copies, advance)
-    if as_json:
+    if wants_json():
         print_json({"verified": not faults, "copies": copies, "faults": faults})
     else:
         columns = ("partition", "from", "to", "bytes", "checksum", "directory", "verdict")

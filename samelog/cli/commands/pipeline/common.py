@@ -71,7 +71,7 @@ def trigger_option(default: str) -> Callable[[CommandT], CommandT]:
 
 
 def spark_options(function: CommandT) -> CommandT:
-    """Gives the command `master`, `conf` and `as_json`."""
+    """Gives the command `master` and `conf`, and --json."""
     function = json_option(function)
     function = click.option(
         "--conf",

@@ -18,7 +18,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import fail, print_json, talk
+from samelog.cli.output import fail, print_json, talk, wants_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,6 @@ def command(
     trigger: str,
     master: str | None,
     conf: dict[str, str],
-    as_json: bool,
     **places: str,
 ) -> None:
     """How late flights were, by carrier, origin and weather, week by week.
@@ -87,7 +86,7 @@ def command(
         "picture": None if picture is None else os.path.abspath(picture),
         "seconds": round(time.monotonic() - started, 1),
     }
-    _tell(result, as_json=as_json)
+    _tell(result)
 
 
 def _draw(spark: SparkSession, job: Flights, picture: str | None) -> int:
@@ -104,8 +103,8 @@ def _draw(spark: SparkSession, job: Flights, picture: str | None) -> int:
     return len(rows)
 
 
-def _tell(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
+def _tell(result: dict[str, Any]) -> None:
+    if wants_json():
         print_json(result)
         return
     talk(

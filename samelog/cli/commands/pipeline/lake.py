@@ -17,7 +17,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import CommandT, print_json, print_table, talk
+from samelog.cli.output import CommandT, print_json, print_table, report, talk, wants_json
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def lake(
     trigger: str,
     master: str | None,
     conf: dict[str, str],
-    as_json: bool,
     **told: Any,
 ) -> None:
     """Topics into partitioned Parquet, every record once.
@@ -119,13 +118,11 @@ def lake(
         "files": len(at.files),
         "bytes": sum(file.size for file in at.files.values()),
     }
-    if as_json:
-        print_json(result)
-    else:
-        talk(
-            f"{done.rows:,} rows in {done.batches} batch(es); {path} is at version {at.version}: "
-            f"{len(at.files)} files of {result['bytes']:,} bytes"
-        )
+    report(
+        result,
+        f"{done.rows:,} rows in {done.batches} batch(es); {path} is at version {at.version}: "
+        f"{len(at.files)} files of {result['bytes']:,} bytes",
+    )
 
 
 @click.command("lake-replay")
@@ -143,7 +140,6 @@ def lake_replay(
     partition_by: str,
     master: str | None,
     conf: dict[str, str],
-    as_json: bool,
     **told: Any,
 ) -> None:
     """Make the rows of a range of the log anew, in a lake that is there.
@@ -166,7 +162,7 @@ def lake_replay(
 
         made = _lake(config, path, partition_by, told, "replay")
         done = replay(spark, made, checkpoint=checkpoint)
-    if as_json:
+    if wants_json():
         print_json(done)
         return
     print_table(("topic", "partition", "start", "end"), [_cells(each) for each in done.ranges])
@@ -185,13 +181,7 @@ def lake_replay(
 )
 @spark_options
 def lake_compact(
-    *,
-    path: str,
-    target_mb: int,
-    vacuum_hours: int | None,
-    master: str | None,
-    conf: dict[str, str],
-    as_json: bool,
+    *, path: str, target_mb: int, vacuum_hours: int | None, master: str | None, conf: dict[str, str]
 ) -> None:
     """Put the small files of each partition of a lake together.
 
@@ -209,15 +199,15 @@ def lake_compact(
         from samelog.spark.pipelines.lake_upkeep import compact
 
         table = LakeTable(spark, path)
-        say = _silent if as_json else _say
+        say = _silent if wants_json() else _say
         done = compact(table, target=target_mb << 20, on_done=say)
         removed = 0
         if vacuum_hours is not None:
             removed = table.vacuum(time.time_ns() // 1_000_000 - vacuum_hours * HOUR_MS)
-    if as_json:
-        print_json({"partitions": [_as_json(each) for each in done], "vacuumed": removed})
-    else:
-        talk(f"{len(done)} partition(s) compacted, {removed} file(s) removed")
+    report(
+        {"partitions": [_as_json(each) for each in done], "vacuumed": removed},
+        f"{len(done)} partition(s) compacted, {removed} file(s) removed",
+    )
 
 
 def _cells(each: Any) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
-from samelog.cli.output import print_json, talk
+from samelog.cli.output import report
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def command(
     trigger: str,
     master: str | None,
     conf: dict[str, str],
-    as_json: bool,
     **query: str | None,
 ) -> None:
     """A topic that an SQL statement over other topics defines.
@@ -100,17 +99,14 @@ def command(
             spark, definition, config=config, trigger=trigger, checkpoint=checkpoint
         )
         done = wait_for_end(started, definition.name)
-    if as_json:
-        print_json({"topic": definition.topic, "batches": done.batches, "rows": done.rows})
-    else:
-        talk(f"{done.rows:,} rows read in {done.batches} batch(es), for {definition.topic}")
+    report(
+        {"topic": definition.topic, "batches": done.batches, "rows": done.rows},
+        f"{done.rows:,} rows read in {done.batches} batch(es), for {definition.topic}",
+    )
 
 
 def _definition(
-    file: str | None,
-    given: dict[str, Any],
-    sources: Sequence[str],
-    watermarks: Sequence[str],
+    file: str | None, given: dict[str, Any], sources: Sequence[str], watermarks: Sequence[str]
 ) -> Definition:
     """From a file, and options that go before what it says. Raises BadOption."""
     import tomllib

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from samelog.format.names import check_topic_name
 from samelog.kafka.any_broker import AnyBroker, KafkaClient, WatchedLog
 from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
@@ -58,6 +60,24 @@ async def answer_each(
         except LogFormatError as fault:
             found.append(refuse(each, ApiError(ErrorCode.kafka_storage_error, str(fault))))
     return found
+
+
+async def answer_topics(
+    topics: Iterable[tuple[str, Iterable[WantedT]]],
+    answer: Callable[[str, WantedT], Awaitable[AnswerT]],
+    refuse: Callable[[WantedT, ApiError], AnswerT],
+    *,
+    failure: ApiError | None = None,
+) -> TopicsResponse[AnswerT]:
+    """The same for the partitions of topics, by name; `answer` gets the topic's, too."""
+    return TopicsResponse(
+        [
+            TopicAnswers(
+                name, await answer_each(parts, partial(answer, name), refuse, failure=failure)
+            )
+            for name, parts in topics
+        ]
+    )
 
 
 async def catch_up(broker: AnyBroker) -> ApiError | None:

@@ -6,7 +6,6 @@ Only the log start is raised here; the leader's next round of archiving truncate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,9 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis.checks import answer_each, catch_up, denied, no_partition
+from samelog.kafka.apis.checks import answer_topics, catch_up, denied, no_partition
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.codec.schemas import Entity, TopicsResponse
 from samelog.sequencer.state.types import Partition
 
 HIGH_WATERMARK = -1
@@ -33,19 +32,6 @@ class DeleteRecordsResponsePartition(Entity, frozen=True):
     error_code: ErrorCode = ErrorCode.none
 
 
-class DeleteRecordsResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[DeleteRecordsResponsePartition]
-
-
-class DeleteRecordsResponse(ResponseBody, frozen=True):
-    """The response of this API."""
-
-    topics: Sequence[DeleteRecordsResponseTopic]
-
-
 @kafka_api(
     21,
     "DeleteRecords",
@@ -55,25 +41,15 @@ class DeleteRecordsResponse(ResponseBody, frozen=True):
     notes="Records below the offset cannot be read from then on. Segments that are wholly below it "
     "are truncated. Every node accepts the request.",
 )
-async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
-    """Answer a request of this API."""
+async def delete_records(
+    call: NodeCall, request: Any
+) -> TopicsResponse[DeleteRecordsResponsePartition]:
+    """Answer a request."""
     failure = await catch_up(call.broker)
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
     deadline = asyncio.get_running_loop().time() + wait_s
-    return DeleteRecordsResponse(
-        [
-            DeleteRecordsResponseTopic(
-                topic.name,
-                await answer_each(
-                    topic.partitions,
-                    partial(_delete, call, deadline, topic.name),
-                    _refuse,
-                    failure=failure,
-                ),
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = ((topic.name, topic.partitions) for topic in request.topics)
+    return await answer_topics(topics, partial(_delete, call, deadline), _refuse, failure=failure)
 
 
 def _refuse(asked: Any, error: ApiError) -> DeleteRecordsResponsePartition:

@@ -9,29 +9,15 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
-from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.codec.schemas import (
+    Entity,
+    PartitionError,
+    ResponseBody,
+    TopicAnswers,
+    TopicsResponse,
+)
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
-
-
-class OffsetCommitResponsePartition(Entity, frozen=True):
-    """What became of one partition's offset."""
-
-    partition_index: int
-    error_code: ErrorCode
-
-
-class OffsetCommitResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[OffsetCommitResponsePartition]
-
-
-class OffsetCommitResponse(ResponseBody, frozen=True):
-    """The response of `offset_commit`."""
-
-    topics: Sequence[OffsetCommitResponseTopic]
 
 
 @kafka_api(
@@ -60,19 +46,19 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
         request.generation_id_or_member_epoch,
     )
 
-    def respond(errors: Iterable[ErrorCode]) -> OffsetCommitResponse:
+    def respond(errors: Iterable[ErrorCode]) -> TopicsResponse[PartitionError]:
         answers = (
-            (topic, OffsetCommitResponsePartition(partition.partition_index, error))
+            (topic, PartitionError(partition.partition_index, error))
             for (topic, partition), error in zip(asked, errors, strict=True)
         )
-        topics = [OffsetCommitResponseTopic(*topic) for topic in by_topic(answers)]
-        return OffsetCommitResponse(topics)
+        topics = [TopicAnswers(*topic) for topic in by_topic(answers)]
+        return TopicsResponse(topics)
 
-    def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
+    def make(errors: tuple[ErrorCode, ...]) -> TopicsResponse[PartitionError]:
         following, denied = iter(errors), ErrorCode.topic_authorization_failed
         return respond(next(following) if topic in allowed else denied for topic, _ in asked)
 
-    def refuse(error: ErrorCode) -> OffsetCommitResponse:
+    def refuse(error: ErrorCode) -> TopicsResponse[PartitionError]:
         return respond([error] * len(asked))
 
     return ask_coordinator(
@@ -107,18 +93,11 @@ class OffsetFetchResponsePartition(Entity, frozen=True):
     metadata: str = ""
 
 
-class OffsetFetchResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[OffsetFetchResponsePartition]
-
-
 class OffsetFetchResponseGroup(Entity, frozen=True):
     """The offsets of a group."""
 
     group_id: str
-    topics: Sequence[OffsetFetchResponseTopic]
+    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]]
     error_code: ErrorCode
 
 
@@ -126,7 +105,7 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     """The list of groups is of newer versions, the rest of older ones."""
 
     groups: Sequence[OffsetFetchResponseGroup] = ()
-    topics: Sequence[OffsetFetchResponseTopic] = ()
+    topics: Sequence[TopicAnswers[OffsetFetchResponsePartition]] = ()
     error_code: ErrorCode = ErrorCode.none
 
 
@@ -172,7 +151,7 @@ def _group(
     answers = by_topic(
         (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
     )
-    found = [OffsetFetchResponseTopic(*topic) for topic in answers]
+    found = [TopicAnswers(*topic) for topic in answers]
     return OffsetFetchResponseGroup(group_id, found, error)
 
 
@@ -207,25 +186,11 @@ WHOLE_GROUP = (ErrorCode.group_id_not_found, ErrorCode.non_empty_group)
 """Errors that are the group's, not one partition's."""
 
 
-class OffsetDeleteResponsePartition(Entity, frozen=True):
-    """What became of one partition's offset."""
-
-    partition_index: int
-    error_code: ErrorCode
-
-
-class OffsetDeleteResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[OffsetDeleteResponsePartition]
-
-
 class OffsetDeleteResponse(ResponseBody, frozen=True):
     """The response of `offset_delete`."""
 
     error_code: ErrorCode
-    topics: Sequence[OffsetDeleteResponseTopic] = ()
+    topics: Sequence[TopicAnswers[PartitionError]] = ()
 
 
 @kafka_api(47, "OffsetDelete", 0, 0, flexible_from=NEVER_FLEXIBLE, notes="Needs the right `admin`.")
@@ -245,10 +210,10 @@ def offset_delete(call: NodeCall, request: Any) -> Reply:
         said: dict[int | None, ErrorCode] = dict(zip(known, errors, strict=True))
         unknown = ErrorCode.unknown_topic_or_partition
         answers = (
-            (topic, OffsetDeleteResponsePartition(index, said.get(numbers[topic, index], unknown)))
+            (topic, PartitionError(index, said.get(numbers[topic, index], unknown)))
             for topic, index in asked
         )
-        topics = [OffsetDeleteResponseTopic(*topic) for topic in by_topic(answers)]
+        topics = [TopicAnswers(*topic) for topic in by_topic(answers)]
         return OffsetDeleteResponse(ErrorCode.none, topics)
 
     if not call.broker.may_administer(call.client):

@@ -10,9 +10,16 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import AnyCall, kafka_api
-from samelog.kafka.apis.checks import Readable, answer_each, catch_up, readable, until_executed
+from samelog.kafka.apis.checks import (
+    Readable,
+    answer_each,
+    answer_topics,
+    catch_up,
+    readable,
+    until_executed,
+)
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 
 ANSWER_S = 3.0
 """How long this may take to get what is committed."""
@@ -29,19 +36,6 @@ class ListOffsetsResponsePartition(Entity, frozen=True):
     leader_epoch: int = -1
 
 
-class ListOffsetsResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[ListOffsetsResponsePartition]
-
-
-class ListOffsetsResponse(ResponseBody, frozen=True):
-    """The response of `list_offsets`."""
-
-    topics: Sequence[ListOffsetsResponseTopic]
-
-
 @kafka_api(
     2,
     "ListOffsets",
@@ -50,7 +44,7 @@ class ListOffsetsResponse(ResponseBody, frozen=True):
     flexible_from=6,
     notes="The leader confirms the end, whichever node is asked. It never falls.",
 )
-async def list_offsets(call: AnyCall, request: Any) -> ListOffsetsResponse:
+async def list_offsets(call: AnyCall, request: Any) -> TopicsResponse[ListOffsetsResponsePartition]:
     """Where a partition begins and ends, and from where on a time was reached.
 
     The end is what was committed when the request came, confirmed by the leader: it is the same on
@@ -60,20 +54,8 @@ async def list_offsets(call: AnyCall, request: Any) -> ListOffsetsResponse:
     """
     failure = await catch_up(call.broker)
     deadline = asyncio.get_running_loop().time() + ANSWER_S
-    return ListOffsetsResponse(
-        [
-            ListOffsetsResponseTopic(
-                topic.name,
-                await answer_each(
-                    topic.partitions,
-                    partial(_find, call, deadline, topic.name),
-                    _refuse,
-                    failure=failure,
-                ),
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = ((topic.name, topic.partitions) for topic in request.topics)
+    return await answer_topics(topics, partial(_find, call, deadline), _refuse, failure=failure)
 
 
 def _refuse(asked: Any, error: ApiError) -> ListOffsetsResponsePartition:

@@ -10,9 +10,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
-from samelog.kafka.apis.checks import answer_each, readable
+from samelog.kafka.apis.checks import answer_topics, readable
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 
 
 class InitProducerIdResponse(ResponseBody, frozen=True):
@@ -61,19 +61,6 @@ class DescribeProducersResponsePartition(Entity, frozen=True):
     active_producers: Sequence[DescribeProducersResponseProducer] = ()
 
 
-class DescribeProducersResponseTopic(Entity, frozen=True):
-    """The partitions of a topic."""
-
-    name: str
-    partitions: Sequence[DescribeProducersResponsePartition]
-
-
-class DescribeProducersResponse(ResponseBody, frozen=True):
-    """The response of `describe_producers`."""
-
-    topics: Sequence[DescribeProducersResponseTopic]
-
-
 @kafka_api(
     61,
     "DescribeProducers",
@@ -82,19 +69,12 @@ class DescribeProducersResponse(ResponseBody, frozen=True):
     flexible_from=0,
     notes="The time of a producer's last batch is not returned.",
 )
-async def describe_producers(call: NodeCall, request: Any) -> DescribeProducersResponse:
+async def describe_producers(
+    call: NodeCall, request: Any
+) -> TopicsResponse[DescribeProducersResponsePartition]:
     """The idempotent producers that a partition remembers."""
-    return DescribeProducersResponse(
-        [
-            DescribeProducersResponseTopic(
-                topic.name,
-                await answer_each(
-                    topic.partition_indexes, partial(_describe, call, topic.name), _refuse
-                ),
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    return await answer_topics(topics, partial(_describe, call), _refuse)
 
 
 async def _describe(call: NodeCall, topic: str, index: int) -> DescribeProducersResponsePartition:

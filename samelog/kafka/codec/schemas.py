@@ -25,13 +25,14 @@ import dataclasses
 import datetime
 import importlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
@@ -58,6 +59,7 @@ _SIZES = {
     "uuid": 16,
 }
 _NULL = -1
+PartT = TypeVar("PartT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,6 +189,26 @@ class ResponseBody(Entity, frozen=True):
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
         """The body. Raises InvalidResponse."""
         return [write_response(key, version, self, throttle_ms)]
+
+
+class TopicAnswers(Entity, Generic[PartT], frozen=True):
+    """The partitions of a topic."""
+
+    name: str
+    partitions: Sequence[PartT]
+
+
+class PartitionError(Entity, frozen=True):
+    """What became of one partition, where nothing else is told."""
+
+    partition_index: int
+    error_code: ErrorCode
+
+
+class TopicsResponse(ResponseBody, Generic[PartT], frozen=True):
+    """A response that tells of partitions, by topic, and of nothing else."""
+
+    topics: Sequence[TopicAnswers[PartT]]
 
 
 def read_request(key: int, version: int, body: memoryview) -> Any:

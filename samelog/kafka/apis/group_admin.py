@@ -16,32 +16,10 @@ from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.sequencer.state.group_commands import ConsumerMember
 
 
-class DescribeGroupsResponseMember(Entity, frozen=True):
-    """A member."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    member_metadata: bytes
-    member_assignment: bytes
-
-
-class DescribeGroupsResponseGroup(Entity, frozen=True):
-    """A group. One that does not exist is dead, and that is no error before version 6."""
-
-    group_id: str
-    error_code: ErrorCode = ErrorCode.none
-    group_state: str = ""
-    protocol_type: str = ""
-    protocol_data: str = ""
-    members: Sequence[DescribeGroupsResponseMember] = ()
-
-
 class DescribeGroupsResponse(ResponseBody, frozen=True):
     """The response of `describe_groups`."""
 
-    groups: Sequence[DescribeGroupsResponseGroup]
+    groups: Sequence[Described]
 
 
 @kafka_api(
@@ -53,52 +31,23 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
-        found = {group.group: _described(group) for group in groups}
+        found = {group.group_id: group for group in groups}
         denied = ErrorCode.group_authorization_failed
         return DescribeGroupsResponse(
-            [found.get(name) or DescribeGroupsResponseGroup(name, denied) for name in names]
+            [found.get(name) or Described(name, denied) for name in names]
         )
 
     def refuse(error: ErrorCode) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse([DescribeGroupsResponseGroup(name, error) for name in names])
+        return DescribeGroupsResponse([Described(name, error) for name in names])
 
     return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
-
-
-def _described(group: Described) -> DescribeGroupsResponseGroup:
-    return DescribeGroupsResponseGroup(
-        group.group,
-        group_state=group.state,
-        protocol_type=group.protocol_type,
-        protocol_data=group.protocol,
-        members=[
-            DescribeGroupsResponseMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.metadata,
-                member.assignment,
-            )
-            for member in group.members
-        ],
-    )
-
-
-class ListGroupsResponseGroup(Entity, frozen=True):
-    """A group."""
-
-    group_id: str
-    protocol_type: str
-    group_state: str
-    group_type: str
 
 
 class ListGroupsResponse(ResponseBody, frozen=True):
     """The response of `list_groups`."""
 
     error_code: ErrorCode
-    groups: Sequence[ListGroupsResponseGroup] = ()
+    groups: Sequence[Listed] = ()
 
 
 @kafka_api(
@@ -116,18 +65,13 @@ def list_groups(call: NodeCall, request: Any) -> Reply:
 
     def is_wanted(group: Listed) -> bool:
         return (
-            call.broker.may_use_group(call.client, group.group)
-            and (not states or group.state.lower() in states)
-            and (not kinds or group.kind in kinds)
+            call.broker.may_use_group(call.client, group.group_id)
+            and (not states or group.group_state.lower() in states)
+            and (not kinds or group.group_type in kinds)
         )
 
     def make(groups: tuple[Listed, ...]) -> ListGroupsResponse:
-        wanted = [
-            ListGroupsResponseGroup(group.group, group.protocol_type, group.state, group.kind)
-            for group in groups
-            if is_wanted(group)
-        ]
-        return ListGroupsResponse(ErrorCode.none, wanted)
+        return ListGroupsResponse(ErrorCode.none, list(filter(is_wanted, groups)))
 
     def refuse(error: ErrorCode) -> ListGroupsResponse:
         is_elsewhere = error is ErrorCode.not_coordinator

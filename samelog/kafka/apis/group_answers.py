@@ -48,6 +48,11 @@ def ask_coordinator(
     return response
 
 
+def as_it_is(answer: KafkaResponse) -> KafkaResponse:
+    """What the coordinator answers is the response."""
+    return answer
+
+
 def check_group(call: NodeCall, group: str) -> ErrorCode:
     """Whether a client may use a group."""
     may = call.broker.may_use_group(call.client, group)

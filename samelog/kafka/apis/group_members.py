@@ -10,7 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import NodeCall, Reply, kafka_api
-from samelog.kafka.apis.group_answers import ask_coordinator
+from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Caller, Join, Joined, Sync, Synced
 
@@ -45,7 +45,7 @@ def join_group(call: NodeCall, request: Any) -> Reply:
     def make(answer: Joined) -> JoinGroupResponse:
         missing = None if call.version >= PROTOCOL_TYPE_FROM else ""
         return JoinGroupResponse(
-            answer.error,
+            answer.error_code,
             answer.member_id,
             answer.generation,
             answer.protocol_type,
@@ -85,15 +85,6 @@ def _ms(duration: timedelta) -> int:
     return round(duration.total_seconds() * 1000)
 
 
-class SyncGroupResponse(ResponseBody, frozen=True):
-    """The response of `sync_group`."""
-
-    error_code: ErrorCode
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    assignment: bytes = b""
-
-
 @kafka_api(14, "SyncGroup", 0, 5, flexible_from=4)
 def sync_group(call: NodeCall, request: Any) -> Reply:
     """The leader gives the assignments, everybody gets its own."""
@@ -105,13 +96,8 @@ def sync_group(call: NodeCall, request: Any) -> Reply:
         assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
     )
 
-    def make(answer: Synced) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            answer.error, answer.protocol_type, answer.protocol, answer.assignment
-        )
-
     return ask_coordinator(
-        call, lambda c, requester: c.sync(sync, requester), make, SyncGroupResponse, group=group
+        call, lambda c, requester: c.sync(sync, requester), as_it_is, Synced, group=group
     )
 
 

@@ -332,7 +332,7 @@ class GroupCoordinator:
     def _described(self, group_id: str) -> Described:
         group = self._find(group_id)
         if group is None:
-            return Described(ErrorCode.group_id_not_found, group_id, DEAD)
+            return Described(group_id, group_state=DEAD)
         stable = group.phase is Phase.STABLE
         members = tuple(
             DescribedMember(
@@ -346,9 +346,8 @@ class GroupCoordinator:
             for name, member in group.members.items()
         )
         protocol = (group.protocol or "") if stable else ""
-        return Described(
-            ErrorCode.none, group_id, group.state_name, group.protocol_type, protocol, members
-        )
+        state, kind = group.state_name, group.protocol_type
+        return Described(group_id, ErrorCode.none, state, kind, protocol, members)
 
     def describe_consumers(self, group_ids: Sequence[str], waiter: Requester) -> None:
         """ConsumerGroupDescribe."""

@@ -1,5 +1,6 @@
-"""What clients ask the group coordinator and what it answers, as plain values.
+"""What clients ask the group coordinator and what it answers.
 
+Answers about groups have the field names of Kafka's descriptions, and are sent as they are.
 Invariant: nothing here knows of versions or encodings of the Kafka protocol.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.group_commands import ConsumerMember
 
 
@@ -45,7 +47,7 @@ class Join:
 class Joined:
     """The answer to JoinGroup; `members` (id, instance id, metadata) are for the leader only."""
 
-    error: ErrorCode
+    error_code: ErrorCode
     member_id: str
     generation: int = -1
     protocol_type: str | None = None
@@ -65,13 +67,12 @@ class Sync:
     assignments: Sequence[tuple[str, bytes]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(ResponseBody, frozen=True):
     """The answer to SyncGroup."""
 
-    error: ErrorCode
+    error_code: ErrorCode
     protocol_type: str | None = None
-    protocol: str | None = None
+    protocol_name: str | None = None
     assignment: bytes = b""
 
 
@@ -118,27 +119,27 @@ class OffsetCommit:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(Entity, frozen=True):
     """A member, as DescribeGroups tells it."""
 
     member_id: str
-    instance_id: str | None
+    group_instance_id: str | None
     client_id: str
     client_host: str
-    metadata: bytes
-    assignment: bytes
+    member_metadata: bytes
+    member_assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A classic group, as DescribeGroups tells it."""
+class Described(Entity, frozen=True):
+    """A classic group, as DescribeGroups tells it. One that does not exist is dead, and that is no
+    error before version 6.
+    """
 
-    error: ErrorCode
-    group: str
-    state: str
+    group_id: str
+    error_code: ErrorCode = ErrorCode.none
+    group_state: str = ""
     protocol_type: str = ""
-    protocol: str = ""
+    protocol_data: str = ""
     members: tuple[DescribedMember, ...] = ()
 
 
@@ -154,14 +155,13 @@ class DescribedConsumers:
     members: tuple[tuple[ConsumerMember, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A group, as ListGroups tells it; `kind` is `classic` or `consumer`."""
+class Listed(Entity, frozen=True):
+    """A group, as ListGroups tells it; `group_type` is `classic` or `consumer`."""
 
-    group: str
+    group_id: str
     protocol_type: str
-    state: str
-    kind: str
+    group_state: str
+    group_type: str
 
 
 AnyAnswer = (

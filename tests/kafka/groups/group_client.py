@@ -105,7 +105,7 @@ class Bench:
     def new_member(self, **more: Any) -> tuple[str, int]:
         """A dynamic member that has got its id and waits for its generation: id, waiter."""
         first = self.joined(**more)
-        assert first.error is ErrorCode.member_id_required
+        assert first.error_code is ErrorCode.member_id_required
         return first.member_id, self.join(first.member_id, **more)
 
     def sync(self, joined: Joined, **assignments: bytes) -> int:
@@ -150,7 +150,7 @@ class Bench:
 
     def state(self, group: str = "g") -> str:
         described = self.answer(self.coordinator.describe, [group])[0]
-        return str(described.state)
+        return str(described.group_state)
 
 
 def subscription(*topics: str) -> bytes:

@@ -24,11 +24,11 @@ def bench() -> Bench:
 
 def test_a_new_member_first_gets_an_id_that_is_then_accepted(bench: Bench) -> None:
     first = bench.joined()
-    assert (first.error, first.member_id) == (ErrorCode.member_id_required, "id1")
+    assert (first.error_code, first.member_id) == (ErrorCode.member_id_required, "id1")
     joined = bench.joined("id1")
-    assert (joined.error, joined.generation, joined.leader) == (ErrorCode.none, 1, "id1")
+    assert (joined.error_code, joined.generation, joined.leader) == (ErrorCode.none, 1, "id1")
     assert joined.members == (("id1", None, subscription("t")),)
-    assert bench.joined("somebody").error is ErrorCode.unknown_member_id
+    assert bench.joined("somebody").error_code is ErrorCode.unknown_member_id
 
 
 def test_old_clients_join_in_one_step(bench: Bench) -> None:
@@ -38,7 +38,7 @@ def test_old_clients_join_in_one_step(bench: Bench) -> None:
 def test_an_id_that_is_not_used_is_forgotten(bench: Bench) -> None:
     bench.joined()
     bench.pass_time(11)
-    assert bench.joined("id1").error is ErrorCode.unknown_member_id
+    assert bench.joined("id1").error_code is ErrorCode.unknown_member_id
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,15 @@ def test_an_id_that_is_not_used_is_forgotten(bench: Bench) -> None:
     ],
 )
 def test_bad_joins_are_refused(bench: Bench, more: dict[str, Any], error: ErrorCode) -> None:
-    assert bench.joined(**more).error is error
+    assert bench.joined(**more).error_code is error
 
 
 def test_members_must_have_a_protocol_in_common(bench: Bench) -> None:
     bench.stable()
-    assert bench.joined(protocols=[("other", b"")]).error is ErrorCode.inconsistent_group_protocol
-    assert bench.joined(protocol_type="connect").error is ErrorCode.inconsistent_group_protocol
+    assert (
+        bench.joined(protocols=[("other", b"")]).error_code is ErrorCode.inconsistent_group_protocol
+    )
+    assert bench.joined(protocol_type="connect").error_code is ErrorCode.inconsistent_group_protocol
 
 
 def test_the_protocol_that_most_like_best_is_taken() -> None:
@@ -74,12 +76,15 @@ def test_the_protocol_that_most_like_best_is_taken() -> None:
 def test_a_group_may_be_full() -> None:
     bench = Bench(max_size=2)
     bench.stable(2)
-    assert bench.joined().error is ErrorCode.group_max_size_reached
+    assert bench.joined().error_code is ErrorCode.group_max_size_reached
 
 
 def test_metadata_is_bounded() -> None:
     bench = Bench(group_bytes=100)
-    assert bench.joined(protocols=[("range", bytes(101))]).error is ErrorCode.group_max_size_reached
+    assert (
+        bench.joined(protocols=[("range", bytes(101))]).error_code
+        is ErrorCode.group_max_size_reached
+    )
 
 
 def test_the_first_rebalance_waits_for_those_who_start_a_little_later() -> None:
@@ -121,7 +126,7 @@ def test_a_member_that_asks_twice_is_answered_once_with_the_generation(bench: Be
     [old] = bench.stable()
     name, first = bench.new_member()
     second = bench.join(name)
-    assert bench.answers[first].error is ErrorCode.rebalance_in_progress
+    assert bench.answers[first].error_code is ErrorCode.rebalance_in_progress
     bench.join(old.member_id)
     assert bench.answers[second].generation == 2
 
@@ -168,11 +173,12 @@ def test_syncs_of_others_are_refused(bench: Bench) -> None:
         (Caller("g", joined.member_id, None, 9), ErrorCode.illegal_generation),
         (Caller("h", joined.member_id, None, 1), ErrorCode.unknown_member_id),
     ):
-        assert bench.answer(bench.coordinator.sync, Sync(caller=caller)).error is error
+        assert bench.answer(bench.coordinator.sync, Sync(caller=caller)).error_code is error
     caller = Caller("g", joined.member_id, None, 1)
     wrong = Sync(caller=caller, protocol_type="connect")
     assert (
-        bench.answer(bench.coordinator.sync, wrong).error is ErrorCode.inconsistent_group_protocol
+        bench.answer(bench.coordinator.sync, wrong).error_code
+        is ErrorCode.inconsistent_group_protocol
     )
 
 
@@ -182,7 +188,7 @@ def test_a_sync_that_waits_is_interrupted_by_the_next_rebalance(bench: Bench) ->
     bench.join(old.member_id)
     waits = bench.sync(bench.answers[waiter])
     bench.new_member()
-    assert bench.answers[waits].error is ErrorCode.rebalance_in_progress
+    assert bench.answers[waits].error_code is ErrorCode.rebalance_in_progress
 
 
 def test_a_leader_that_never_assigns_is_dropped(bench: Bench) -> None:
@@ -261,21 +267,23 @@ def static_pair(bench: Bench) -> tuple[str, str]:
     follower = bench.answers[second]
     caller = Caller("g", leader.member_id, "i1", leader.generation)
     gifts = ((leader.member_id, b"one"), (follower.member_id, b"two"))
-    assert not bench.answer(bench.coordinator.sync, Sync(caller=caller, assignments=gifts)).error
+    assert not bench.answer(
+        bench.coordinator.sync, Sync(caller=caller, assignments=gifts)
+    ).error_code
     return leader.member_id, follower.member_id
 
 
 def sync_of(bench: Bench, member: str, instance: str, generation: int) -> bytes:
     request = Sync(caller=Caller("g", member, instance, generation))
     answer = bench.answer(bench.coordinator.sync, request)
-    assert answer.error is ErrorCode.none
+    assert answer.error_code is ErrorCode.none
     return bytes(answer.assignment)
 
 
 def test_a_static_member_comes_back_to_its_assignment_without_a_rebalance(bench: Bench) -> None:
     leader, follower = static_pair(bench)
     back = bench.joined(instance="i2", client_id="new")
-    assert (back.error, back.generation, back.leader) == (ErrorCode.none, 2, leader)
+    assert (back.error_code, back.generation, back.leader) == (ErrorCode.none, 2, leader)
     assert back.member_id != follower
     assert bench.state() == "Stable"
     assert sync_of(bench, back.member_id, "i2", 2) == b"two"
@@ -302,9 +310,9 @@ def test_the_older_of_two_with_one_instance_id_is_fenced(bench: Bench) -> None:
     old = Caller("g", follower, "i2", 2)
     assert bench.answer(bench.coordinator.heartbeat, old) is ErrorCode.fenced_instance_id
     assert bench.commit(old) is ErrorCode.fenced_instance_id
-    assert bench.joined(follower, "i2").error is ErrorCode.fenced_instance_id
+    assert bench.joined(follower, "i2").error_code is ErrorCode.fenced_instance_id
     assert bench.answer(bench.coordinator.leave, [old]) == (ErrorCode.fenced_instance_id,)
-    assert bench.joined("x", "i9").error is ErrorCode.unknown_member_id
+    assert bench.joined("x", "i9").error_code is ErrorCode.unknown_member_id
 
 
 def test_a_static_member_that_is_away_is_not_waited_for(bench: Bench) -> None:
@@ -343,7 +351,7 @@ def test_a_new_leader_finishes_a_rebalance_that_it_finds(bench: Bench) -> None:
     leader = bench.joined(old.member_id)
     follower = bench.joined(name)
     assert leader.generation == follower.generation == 2
-    assert bench.answers[bench.sync(leader, **{name: b"x"})].error is ErrorCode.none
+    assert bench.answers[bench.sync(leader, **{name: b"x"})].error_code is ErrorCode.none
     assert bench.answers[bench.sync(follower)].assignment == b"x"
 
 
@@ -361,12 +369,16 @@ def test_groups_are_described_and_listed(bench: Bench) -> None:
     [joined] = bench.stable()
     bench.commit(Caller("simple"))
     [group, none] = bench.answer(bench.coordinator.describe, ["g", "none"])
-    assert (group.state, group.protocol_type, group.protocol) == ("Stable", "consumer", "range")
+    assert (group.group_state, group.protocol_type, group.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
     [member] = group.members
-    assert (member.member_id, member.client_id, member.assignment) == ("id1", "c", b"id1")
-    assert (none.error, none.state) == (ErrorCode.group_id_not_found, "Dead")
+    assert (member.member_id, member.client_id, member.member_assignment) == ("id1", "c", b"id1")
+    assert (none.error_code, none.group_state) == (ErrorCode.none, "Dead")
     listed = bench.answer(bench.coordinator.list_groups)
-    assert [(one.group, one.protocol_type, one.state) for one in listed] == [
+    assert [(one.group_id, one.protocol_type, one.group_state) for one in listed] == [
         ("g", "consumer", "Stable"),
         ("simple", "", "Empty"),
     ]

@@ -155,9 +155,9 @@ def test_a_group_without_members_may_change_its_protocol(bench: Bench) -> None:
     assert beat(bench, "a", 0).error is ErrorCode.unknown_member_id
     bench.answer(bench.coordinator.leave, [Caller("g", classic.member_id)])
     assert beat(bench, "a", 0).epoch == 3
-    assert bench.joined().error is ErrorCode.inconsistent_group_protocol
+    assert bench.joined().error_code is ErrorCode.inconsistent_group_protocol
     bench.elect()
-    assert bench.joined().error is ErrorCode.inconsistent_group_protocol
+    assert bench.joined().error_code is ErrorCode.inconsistent_group_protocol
     beat(bench, "a", -1)
     assert bench.stable()[0].generation > 3
     assert not bench.machine.state.groups.by_id["g"].consumers
@@ -170,7 +170,7 @@ def test_groups_are_described_listed_and_deleted(bench: Bench) -> None:
     [(member, target)] = group.members
     assert (member.assigned, target) == ([1, 2], (1, 2))
     assert none.error is ErrorCode.group_id_not_found
-    assert [one.kind for one in bench.answer(bench.coordinator.list_groups)] == ["consumer"]
+    assert [one.group_type for one in bench.answer(bench.coordinator.list_groups)] == ["consumer"]
     assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.non_empty_group,)
     beat(bench, "a", -1)
     assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.none,)

@@ -132,7 +132,7 @@ def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
     )
     assert bench.state("made") == "Empty"
     listed = bench.answer(bench.coordinator.list_groups)
-    assert [each.group for each in listed] == ["made"]
+    assert [each.group_id for each in listed] == ["made"]
     assert bench.answer(bench.coordinator.delete, ["made"]) == (ErrorCode.none,)
     assert bench.state("made") == "Dead"
 

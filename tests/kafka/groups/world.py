@@ -102,11 +102,11 @@ class Consumer:
     def joined(self, answer: Joined | str) -> None:
         if isinstance(answer, str):
             return
-        if answer.error is ErrorCode.member_id_required:
+        if answer.error_code is ErrorCode.member_id_required:
             self.member_id = answer.member_id
             self.join()
-        elif answer.error:
-            self.failed(answer.error)
+        elif answer.error_code:
+            self.failed(answer.error_code)
         else:
             self.member_id, self.generation = answer.member_id, answer.generation
             self.world.checker.joined(answer)
@@ -124,8 +124,8 @@ class Consumer:
     def synced(self, answer: Synced | str) -> None:
         if isinstance(answer, str):
             return
-        if answer.error:
-            self.failed(answer.error)
+        if answer.error_code:
+            self.failed(answer.error_code)
             return
         self.stable, self.owned = True, tuple(answer.assignment)
         self.world.checker.assigned(self)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import IntEnum
 from importlib import import_module
 from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import pytest
@@ -147,21 +147,25 @@ def responses() -> list[tuple[int, int, type[schemas.ResponseBody]]]:
         module = import_module(MODULES[api.key])
         name = "AlterConfigsResponse" if api.name == "IncrementalAlterConfigs" else None
         made = getattr(module, name or f"{api.name}Response")
-        if issubclass(made, schemas.ResponseBody):
+        if issubclass(get_origin(made) or made, schemas.ResponseBody):
             found += [(api.key, version, made) for version in range(api.first, api.last + 1)]
     return found
 
 
-def filled(type_: Any) -> Any:
-    """A value of a type in which everything is there."""
+def filled(type_: Any, part: Any = None) -> Any:
+    """A value of a type in which everything is there; `part`: what its type variable stands for."""
     origin, arguments = get_origin(type_), get_args(type_)
+    if isinstance(type_, TypeVar):
+        return filled(part)
+    if isinstance(origin, type) and issubclass(origin, schemas.Entity):
+        return filled(origin, part if isinstance(arguments[0], TypeVar) else arguments[0])
     if origin in (UnionType, Union):
         return filled(next(part for part in arguments if part is not NoneType))
     if origin is Sequence:
-        return (filled(arguments[0]),)
+        return (filled(arguments[0], part),)
     if issubclass(type_, schemas.Entity):
         hints = get_type_hints(type_)
-        return type_(**{name: filled(hints[name]) for name in type_.__struct_fields__})
+        return type_(**{name: filled(hints[name], part) for name in type_.__struct_fields__})
     if issubclass(type_, IntEnum):
         return next(iter(type_))
     return UUID(int=5) if type_ is UUID else type_(1) if type_ is not bytes else b"1"

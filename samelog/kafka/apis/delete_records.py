@@ -32,6 +32,9 @@ class DeleteRecordsResponsePartition(Entity, frozen=True):
     error_code: ErrorCode = ErrorCode.none
 
 
+DeleteRecordsResponse = TopicsResponse[DeleteRecordsResponsePartition]
+
+
 @kafka_api(
     21,
     "DeleteRecords",
@@ -41,9 +44,7 @@ class DeleteRecordsResponsePartition(Entity, frozen=True):
     notes="Records below the offset cannot be read from then on. Segments that are wholly below it "
     "are truncated. Every node accepts the request.",
 )
-async def delete_records(
-    call: NodeCall, request: Any
-) -> TopicsResponse[DeleteRecordsResponsePartition]:
+async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
     """Answer a request."""
     failure = await catch_up(call.broker)
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))

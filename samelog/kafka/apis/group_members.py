@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator
 from samelog.kafka.codec.schemas import Entity, ResponseBody
-from samelog.kafka.groups.requests import Caller, Join, Joined, Sync, Synced
+from samelog.kafka.groups.requests import Caller, Join, Joined, Sync, SyncGroupResponse
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
 
@@ -97,7 +97,7 @@ def sync_group(call: NodeCall, request: Any) -> Reply:
     )
 
     return ask_coordinator(
-        call, lambda c, requester: c.sync(sync, requester), as_it_is, Synced, group=group
+        call, lambda c, requester: c.sync(sync, requester), as_it_is, SyncGroupResponse, group=group
     )
 
 

@@ -19,6 +19,8 @@ from samelog.kafka.codec.schemas import (
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.sequencer.state.group_commands import CommittedOffset
 
+OffsetCommitResponse = TopicsResponse[PartitionError]
+
 
 @kafka_api(
     8,
@@ -46,7 +48,7 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
         request.generation_id_or_member_epoch,
     )
 
-    def respond(errors: Iterable[ErrorCode]) -> TopicsResponse[PartitionError]:
+    def respond(errors: Iterable[ErrorCode]) -> OffsetCommitResponse:
         answers = (
             (topic, PartitionError(partition.partition_index, error))
             for (topic, partition), error in zip(asked, errors, strict=True)
@@ -54,11 +56,11 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
         topics = [TopicAnswers(*topic) for topic in by_topic(answers)]
         return TopicsResponse(topics)
 
-    def make(errors: tuple[ErrorCode, ...]) -> TopicsResponse[PartitionError]:
+    def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
         following, denied = iter(errors), ErrorCode.topic_authorization_failed
         return respond(next(following) if topic in allowed else denied for topic, _ in asked)
 
-    def refuse(error: ErrorCode) -> TopicsResponse[PartitionError]:
+    def refuse(error: ErrorCode) -> OffsetCommitResponse:
         return respond([error] * len(asked))
 
     return ask_coordinator(

@@ -36,6 +36,9 @@ class ListOffsetsResponsePartition(Entity, frozen=True):
     leader_epoch: int = -1
 
 
+ListOffsetsResponse = TopicsResponse[ListOffsetsResponsePartition]
+
+
 @kafka_api(
     2,
     "ListOffsets",
@@ -44,7 +47,7 @@ class ListOffsetsResponsePartition(Entity, frozen=True):
     flexible_from=6,
     notes="The leader confirms the end, whichever node is asked. It never falls.",
 )
-async def list_offsets(call: AnyCall, request: Any) -> TopicsResponse[ListOffsetsResponsePartition]:
+async def list_offsets(call: AnyCall, request: Any) -> ListOffsetsResponse:
     """Where a partition begins and ends, and from where on a time was reached.
 
     The end is what was committed when the request came, confirmed by the leader: it is the same on

@@ -61,6 +61,9 @@ class DescribeProducersResponsePartition(Entity, frozen=True):
     active_producers: Sequence[DescribeProducersResponseProducer] = ()
 
 
+DescribeProducersResponse = TopicsResponse[DescribeProducersResponsePartition]
+
+
 @kafka_api(
     61,
     "DescribeProducers",
@@ -69,9 +72,7 @@ class DescribeProducersResponsePartition(Entity, frozen=True):
     flexible_from=0,
     notes="The time of a producer's last batch is not returned.",
 )
-async def describe_producers(
-    call: NodeCall, request: Any
-) -> TopicsResponse[DescribeProducersResponsePartition]:
+async def describe_producers(call: NodeCall, request: Any) -> DescribeProducersResponse:
     """The idempotent producers that a partition remembers."""
     topics = ((topic.name, topic.partition_indexes) for topic in request.topics)
     return await answer_topics(topics, partial(_describe, call), _refuse)

@@ -33,7 +33,7 @@ from samelog.kafka.groups.requests import (
     Listed,
     OffsetCommit,
     Sync,
-    Synced,
+    SyncGroupResponse,
 )
 from samelog.sequencer.state.group_commands import DeleteGroups, Phase
 from samelog.sequencer.state.group_state import GroupState
@@ -209,13 +209,13 @@ class GroupCoordinator:
         group = self._find(request.caller.group)
         error = self._check_sync(group, request)
         if group is None or error:
-            self._outbox.answer(waiter, Synced(error))
+            self._outbox.answer(waiter, SyncGroupResponse(error))
             return
         member = group.members[request.caller.member_id]
         if group.phase is Phase.STABLE:
             self._rebalance.synced(group, member, waiter)
             return
-        self._outbox.answer(member.syncing, Synced(ErrorCode.rebalance_in_progress))
+        self._outbox.answer(member.syncing, SyncGroupResponse(ErrorCode.rebalance_in_progress))
         member.syncing = waiter
         group.unsynced.discard(request.caller.member_id)
         if group.leader == request.caller.member_id:

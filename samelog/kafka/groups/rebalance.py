@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from samelog.config.tables.kafka import GroupLimits
 from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember
 from samelog.kafka.groups.outbox import Outbox, Requester
-from samelog.kafka.groups.requests import Joined, Synced
+from samelog.kafka.groups.requests import Joined, SyncGroupResponse
 from samelog.sequencer.state.group_commands import Phase
 
 NEW_MEMBER_TIMEOUT_S = 300.0
@@ -60,7 +60,7 @@ class Rebalance:
     def release(self, member: GroupMember, error: ErrorCode) -> None:
         """Answer everything the member waits for with an error."""
         self._outbox.answer(member.joining, Joined(error, member.record.member_id))
-        self._outbox.answer(member.syncing, Synced(error))
+        self._outbox.answer(member.syncing, SyncGroupResponse(error))
         member.joining = member.syncing = None
 
     def left(self, group: ClassicGroup) -> None:
@@ -98,7 +98,7 @@ class Rebalance:
 
     def _interrupt(self, group: ClassicGroup) -> None:
         for member in group.members.values():
-            self._outbox.answer(member.syncing, Synced(ErrorCode.rebalance_in_progress))
+            self._outbox.answer(member.syncing, SyncGroupResponse(ErrorCode.rebalance_in_progress))
             member.syncing = None
 
     def _enter(self, group: ClassicGroup, phase: Phase) -> None:
@@ -180,7 +180,8 @@ class Rebalance:
         self.keep_alive(group, member)
         assignment = member.record.assignment
         self._outbox.answer(
-            waiter, Synced(ErrorCode.none, group.protocol_type, group.protocol, assignment)
+            waiter,
+            SyncGroupResponse(ErrorCode.none, group.protocol_type, group.protocol, assignment),
         )
 
     def assigned(self, group: ClassicGroup, assignments: list[tuple[str, bytes]]) -> None:

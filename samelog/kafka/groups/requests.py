@@ -67,7 +67,7 @@ class Sync:
     assignments: Sequence[tuple[str, bytes]] = ()
 
 
-class Synced(ResponseBody, frozen=True):
+class SyncGroupResponse(ResponseBody, frozen=True):
     """The answer to SyncGroup."""
 
     error_code: ErrorCode
@@ -140,7 +140,7 @@ class Described(Entity, frozen=True):
     group_state: str = ""
     protocol_type: str = ""
     protocol_data: str = ""
-    members: tuple[DescribedMember, ...] = ()
+    members: Sequence[DescribedMember] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Listed(Entity, frozen=True):
 
 AnyAnswer = (
     Joined
-    | Synced
+    | SyncGroupResponse
     | Beaten
     | ErrorCode
     | tuple[ErrorCode, ...]

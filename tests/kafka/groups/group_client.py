@@ -15,7 +15,7 @@ from samelog.kafka.groups.requests import (
     Joined,
     OffsetCommit,
     Sync,
-    Synced,
+    SyncGroupResponse,
 )
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -127,7 +127,7 @@ class Bench:
         everything = {one.member_id: one.member_id.encode() for one in joined}
         syncs = [self.sync(one, **(everything if one is joined[0] else {})) for one in joined]
         for one, waiter in zip(joined, syncs, strict=True):
-            assert self.answers[waiter] == Synced(
+            assert self.answers[waiter] == SyncGroupResponse(
                 ErrorCode.none, "consumer", "range", one.member_id.encode()
             )
         return joined

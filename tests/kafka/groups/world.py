@@ -27,7 +27,7 @@ from samelog.kafka.groups.requests import (
     Joined,
     OffsetCommit,
     Sync,
-    Synced,
+    SyncGroupResponse,
 )
 from samelog.sequencer.state.commands import CreateTopicCommand, decode_commands, encode_commands
 from samelog.sequencer.state.group_commands import Phase
@@ -121,7 +121,7 @@ class Consumer:
         given = [] if answer.skip_assignment else [(n, bytes(hand)) for n, hand in hands.items()]
         return Sync(caller=self.caller, assignments=given)
 
-    def synced(self, answer: Synced | str) -> None:
+    def synced(self, answer: SyncGroupResponse | str) -> None:
         if isinstance(answer, str):
             return
         if answer.error_code:

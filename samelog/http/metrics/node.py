@@ -1,6 +1,7 @@
 """What a node's state says to monitoring; read when it is asked for.
 
-Invariant: looking changes nothing, reads no file, and survives what changes between two looks.
+Invariant: reading a sample changes nothing and reads no file; the state may change between two
+samples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What sidecars tell monitoring.
 
-Invariant: looking changes nothing.
+Invariant: reading a sample changes nothing.
 """
 
 from __future__ import annotations

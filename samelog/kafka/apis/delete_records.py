@@ -45,7 +45,7 @@ DeleteRecordsResponse = TopicsResponse[DeleteRecordsResponsePartition]
     "are truncated. Every node accepts the request.",
 )
 async def delete_records(call: NodeCall, request: Any) -> DeleteRecordsResponse:
-    """Answer a request."""
+    """Answer a request of this API."""
     failure = await catch_up(call.broker)
     wait_s = min(LONGEST_S, max(0.0, request.timeout.total_seconds()))
     deadline = asyncio.get_running_loop().time() + wait_s

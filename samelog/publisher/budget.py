@@ -8,14 +8,16 @@ Invariant: what lies on disk never exceeds `limit_bytes`.
 from __future__ import annotations
 
 import os
+import time
 
 from samelog.format.file_names import data_name, parse_names
 from samelog.publisher.errors import PublisherError
-from samelog.runtime.inotify import Inotify, Mask
+from samelog.runtime.inotify import Mask, open_or_warn
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.directory import SessionDirectory
 
 RELEASE_CHECK_S = 0.2
+BLIND_CHECK_S = 0.05
 
 
 class NoRoom(PublisherError):
@@ -74,7 +76,10 @@ def wait_for_release(directory: SessionDirectory) -> None:
     """Return when this process or a sidecar has removed a file of the session, or after
     RELEASE_CHECK_S: inotify may miss one.
     """
-    inotify = Inotify()
+    inotify = open_or_warn()
+    if inotify is None:
+        time.sleep(BLIND_CHECK_S)
+        return
     try:
         for topic, partition in directory.inputs():
             path = directory.input_path(topic, partition)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
+import logging
 import os
 import select
 import struct
@@ -22,8 +24,16 @@ from enum import IntEnum
 
 import msgspec
 
+log = logging.getLogger(__name__)
+
 READ_BYTES = 64 << 10
 _EVENT = struct.Struct("iIII")
+LIMITS = {
+    errno.EMFILE: "fs.inotify.max_user_instances (sysctl), or the limit of open files,",
+    errno.ENFILE: "fs.file-max (sysctl)",
+    errno.ENOSPC: "fs.inotify.max_user_watches (sysctl)",
+}
+"""What to raise when there is no inotify to be had; a program goes on without, by polling."""
 _NAMES, _NAME_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
@@ -134,6 +144,21 @@ class Inotify:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def open_or_warn(new_inotify: Callable[[], Inotify] = Inotify) -> Inotify | None:
+    """None when one of LIMITS is reached: whoever asks has to poll."""
+    try:
+        return new_inotify()
+    except OSError as error:
+        warn_of_polling(error)
+        return None
+
+
+def warn_of_polling(error: OSError) -> None:
+    """Say why changes are noticed later than they could be, and what to raise."""
+    limit = LIMITS.get(error.errno or 0, "its limits (sysctl fs.inotify)")
+    log.warning("no inotify, polling instead: %s; raise %s to notice at once", error, limit)
 
 
 def parse_events(data: bytes) -> list[Event]:

@@ -2,7 +2,8 @@
 
 watchdog watches the directories, not the files: editors rename over them, and mounted secrets swing
 a link beside them, or above the directory that they seem to be in. A burst of changes gives one
-call. Changes can be missed; who cannot live with that also looks now and then.
+call. Changes can be missed; who cannot live with that also looks now and then. Where inotify's limits are
+reached, the directories are polled.
 
 Invariant: `on_change` runs in the event loop of whoever made the watch, never in watchdog's thread,
 never after `close`.
@@ -16,9 +17,14 @@ from collections.abc import Callable, Iterable
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+from watchdog.observers.polling import PollingObserver
+
+from samelog.runtime.inotify import LIMITS, warn_of_polling
 
 SETTLE_S = 0.2
 """Certificate and key are written one after the other."""
+POLL_S = 1.0
 
 _CHANGES = frozenset({"created", "modified", "moved", "deleted", "closed"})
 
@@ -51,10 +57,26 @@ class FileWatch(FileSystemEventHandler):
         self._settle_s = settle_s
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._observer = Observer()
-        for directory in watched_directories(paths):
-            self._observer.schedule(self, directory)
-        self._observer.start()
+        self._observer = self._observe(watched_directories(paths))
+
+    def _observe(self, directories: Iterable[str]) -> BaseObserver:
+        try:
+            return self._started(Observer(), directories)
+        except OSError as error:
+            if error.errno not in LIMITS:
+                raise
+            warn_of_polling(error)
+            return self._started(PollingObserver(timeout=POLL_S), directories)
+
+    def _started(self, observer: BaseObserver, directories: Iterable[str]) -> BaseObserver:
+        for directory in directories:
+            observer.schedule(self, directory)
+        try:
+            observer.start()
+        except OSError:
+            observer.unschedule_all()  # what it had watched already
+            raise
+        return observer
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """In watchdog's thread: something happened."""

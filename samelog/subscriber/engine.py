@@ -109,7 +109,7 @@ class Engine:
             except LogReset as reset:
                 self._begin_anew(reset)
                 soon = True
-        soon |= bool(self._starting)
+        soon |= bool(self._starting) or self.waiter.is_blind
         self.next_rescan = time.monotonic() + (START_RESCAN_S if soon else RESCAN_S)
 
     def _new_names(self) -> list[Name]:

@@ -2,7 +2,7 @@
 
 The active file of each partition is watched with inotify in the very thread that waits: that is the
 shortest way from a write to a reader. Whoever waits also looks again now and then, because inotify
-can miss changes.
+can miss changes; more often, where the user has no inotify instance left.
 
 Invariant: a wake is never lost; after `wake` the next `wait` returns at once.
 """
@@ -14,7 +14,7 @@ import select
 import threading
 
 from samelog.format.file_names import MARKS_FILE
-from samelog.runtime.inotify import Inotify, Mask
+from samelog.runtime.inotify import Mask, open_or_warn
 
 _NEW_NAME = Mask.CREATE | Mask.MOVED_TO
 _ANYTHING = Mask.OVERFLOW | Mask.IGNORED
@@ -24,13 +24,13 @@ class Waiter:
     """For one waiting thread, or an event loop (`fileno`). `wake` may be called from any thread."""
 
     def __init__(self) -> None:
-        """Raises OSError when the user has too many inotify instances."""
         self.names_changed = False
         """Whether a watched directory has a new name; whoever looks resets it."""
-        self._inotify = Inotify()
+        self._inotify = open_or_warn()
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll = select.epoll()
-        self._epoll.register(self._inotify.fileno(), select.EPOLLIN)
+        if self._inotify is not None:
+            self._epoll.register(self._inotify.fileno(), select.EPOLLIN)
         self._epoll.register(self._wake_reader, select.EPOLLIN)
         self._watched: dict[str, int] = {}
         self._lock = threading.RLock()  # a signal handler may wake whoever holds it
@@ -39,6 +39,11 @@ class Waiter:
     def fileno(self) -> int:
         """Readable when `wait` would return at once."""
         return self._epoll.fileno()
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing can be watched: only looking again finds what has changed."""
+        return self._inotify is None
 
     def watch_file(self, path: str) -> bool:
         """Wake when this file grows; whether it was not watched before, and is now."""
@@ -49,7 +54,7 @@ class Waiter:
         return self._watch(path, _NEW_NAME)
 
     def _watch(self, path: str, mask: int) -> bool:
-        if path in self._watched:
+        if self._inotify is None or path in self._watched:
             return False
         try:
             self._watched[path] = self._inotify.add(path, mask)
@@ -64,7 +69,7 @@ class Waiter:
     def forget(self, path: str) -> None:
         """Stop watching a path."""
         watch = self._watched.pop(path, None)
-        if watch is not None:
+        if watch is not None and self._inotify is not None:
             try:
                 self._inotify.remove(watch)
             except OSError:  # went with its file
@@ -77,7 +82,7 @@ class Waiter:
             if descriptor == self._wake_reader:
                 os.read(descriptor, 4096)
                 continue
-            for event in self._inotify.read():
+            for event in () if self._inotify is None else self._inotify.read():
                 is_new = event.mask & _NEW_NAME and not event.name.startswith(MARKS_FILE)
                 if is_new or event.mask & _ANYTHING:
                     self.names_changed = True
@@ -102,6 +107,7 @@ class Waiter:
         with self._lock:
             self._is_closed = True
             self._epoll.close()
-            self._inotify.close()
+            if self._inotify is not None:
+                self._inotify.close()
             os.close(self._wake_reader)
             os.close(self._wake_writer)

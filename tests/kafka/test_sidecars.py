@@ -312,11 +312,13 @@ def test_what_the_subscribers_sidecar_does_not_do(copies: Sidecar) -> None:
         assert produced(wire, "flights", batch(b"x")).error_code == 29
         assert metadata(wire, "nobody").topics[0].error_code == 3
         tree = {"key_type": 1, "coordinator_keys": ["t"]}
-        assert wire.ask(FIND_COORDINATOR, 4, tree).coordinators[0].error_code == 42
+        assert wire.ask(FIND_COORDINATOR, 4, tree).coordinators[0].error_code == 53
 
 
 def test_the_publishers_sidecar_has_no_groups(written: Sidecar) -> None:
     with Wire(written.address) as wire:
+        tree = {"key_type": 1, "coordinator_keys": ["t"]}
+        assert wire.ask(FIND_COORDINATOR, 4, tree).coordinators[0].error_code == 53
         tree = {"key_type": 0, "coordinator_keys": ["g"]}
         (found,) = wire.ask(FIND_COORDINATOR, 4, tree).coordinators
         assert (found.error_code, "no groups here" in found.error_message) == (30, True)

@@ -13,7 +13,8 @@ from samelog.kafka.apis.group_answers import check_group
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 
 GROUP = 0
-"""The kind of key that is served; there are no transactions and no share groups."""
+"""The kind of key that is served."""
+TRANSACTION = 1
 MANY_FROM = 4
 """From this version on a request may name many groups."""
 NOBODY = BrokerEndpoint(-1, "", -1)
@@ -51,7 +52,7 @@ class FindCoordinatorResponse(ResponseBody, frozen=True):
 )
 def find_coordinator(call: NodeCall, request: Any) -> FindCoordinatorResponse:
     """Answer a request of this API."""
-    kind = getattr(request, "key_type", GROUP)
+    kind = kind_of(request)
     return response_of([_find(call, kind, key) for key in keys_of(call, request)])
 
 
@@ -62,7 +63,7 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
 
 def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoordinator:
     if kind != GROUP:
-        return nobody(group, ErrorCode.invalid_request, "only groups have coordinators here")
+        return no_group(kind, group)
     error = check_group(call, group)
     if error is not ErrorCode.none:
         return nobody(group, error, "a grant to subscribe with this group is missing")
@@ -70,6 +71,19 @@ def _find(call: NodeCall, kind: int, group: str) -> FindCoordinatorResponseCoord
         if end.number == call.broker.leader:
             return coordinator(group, end)
     return nobody(group, ErrorCode.coordinator_not_available, "there is no leader: ask again")
+
+
+def kind_of(request: Any) -> int:
+    """Which kind of keys a request asks about."""
+    return int(getattr(request, "key_type", GROUP))
+
+
+def no_group(kind: int, key: str) -> FindCoordinatorResponseCoordinator:
+    """Nobody coordinates keys that are no groups."""
+    if kind == TRANSACTION:  # the one error at which every client gives up at once
+        denied = ErrorCode.transactional_id_authorization_failed
+        return nobody(key, denied, "there are no transactions here: docs/kafka.md")
+    return nobody(key, ErrorCode.invalid_request, "only groups have coordinators here")
 
 
 def coordinator(group: str, end: BrokerEndpoint) -> FindCoordinatorResponseCoordinator:

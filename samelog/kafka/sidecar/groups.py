@@ -163,23 +163,23 @@ class GroupForwarder:
 
     # --- who coordinates --------------------------------------------------------------------------
 
-    async def find(self, kind: int, key: str) -> Found:
+    async def find(self, key: str) -> Found:
         """Ask the nodes who coordinates, and remember it; why there is none."""
         found: Found = NO_ANSWER
         known = () if self._coordinator is None else (self._coordinator,)
         try:
             async with asyncio.timeout(ASK_S):
                 for address in (*known, *self._bootstrap):
-                    found = await self._ask(address, kind, key)
+                    found = await self._ask(address, key)
                     if found[0] is not ErrorCode.coordinator_not_available:
                         break
         except TimeoutError:
             return NO_ANSWER
         return found
 
-    async def _ask(self, address: Address, kind: int, key: str) -> Found:
+    async def _ask(self, address: Address, key: str) -> Found:
         api = find_coordinator.find_coordinator
-        tree = {"key_type": kind, "coordinator_keys": [key]}
+        tree = {"key_type": find_coordinator.GROUP, "coordinator_keys": [key]}
         body = write_request(api.key, ASK_VERSION, tree)
         try:
             upstream = await self._connect(address)

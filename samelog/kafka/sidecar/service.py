@@ -67,13 +67,12 @@ RECORDS: tuple[KafkaApi[AnyBroker], ...] = (
 
 async def _find(call: CallTo[SubscriberBroker], request: Any) -> FindCoordinatorResponse:
     """FindCoordinator: the sidecar, when there is a coordinator behind it."""
-    groups = call.broker.groups
-    if groups is None:
+    groups, kind = call.broker.groups, find_coordinator.kind_of(request)
+    if groups is None or kind != find_coordinator.GROUP:
         return _no_groups(call, request)
-    kind = getattr(request, "key_type", find_coordinator.GROUP)
     found = []
     for key in find_coordinator.keys_of(call, request):
-        error, message = await groups.find(kind, key)
+        error, message = await groups.find(key)
         if error is ErrorCode.none:
             found.append(find_coordinator.coordinator(key, call.broker.endpoints("")[0]))
         else:
@@ -82,7 +81,9 @@ async def _find(call: CallTo[SubscriberBroker], request: Any) -> FindCoordinator
 
 
 def _no_groups(call: AnyCall, request: Any) -> FindCoordinatorResponse:
-    keys = find_coordinator.keys_of(call, request)
+    keys, kind = find_coordinator.keys_of(call, request), find_coordinator.kind_of(request)
+    if kind != find_coordinator.GROUP:
+        return find_coordinator.response_of([find_coordinator.no_group(kind, key) for key in keys])
     denied = ErrorCode.group_authorization_failed
     return find_coordinator.response_of(
         [find_coordinator.nobody(key, denied, NO_GROUPS) for key in keys]

@@ -19,7 +19,7 @@ from samelog.format.errors import DirectoryInUse, LogFormatError, OtherTopic
 from samelog.format.file_names import TOPIC_FILE, RunNames, parse_names
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.session_tail import PieceCache, RunTail
-from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask
+from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, Inotify, Mask, open_or_warn
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -187,12 +187,10 @@ class LocalSession:
 
     def start(self) -> None:
         """Watch, and take in what there is."""
-        try:
-            self._inotify = self._new_inotify()
+        self._inotify = open_or_warn(self._new_inotify)
+        if self._inotify is not None:
             loop = asyncio.get_running_loop()
             self._inotify.attach(loop, self._on_events, gap_s=GATHER_S)
-        except OSError as error:
-            log.warning("no inotify, polling instead: %s", error)
         self.poll()
 
     def poll(self) -> None:

@@ -2,8 +2,8 @@
 
 watchdog watches the directories, not the files: editors rename over them, and mounted secrets swing
 a link beside them, or above the directory that they seem to be in. A burst of changes gives one
-call. Changes can be missed; who cannot live with that also looks now and then. Where inotify's limits are
-reached, the directories are polled.
+call. Where inotify's limits are reached, the directories are polled. Changes can be missed; who
+cannot live with that also looks now and then.
 
 Invariant: `on_change` runs in the event loop of whoever made the watch, never in watchdog's thread,
 never after `close`.

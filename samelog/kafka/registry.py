@@ -22,10 +22,7 @@ from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, Reply
 from samelog.kafka.apis import (
     alter_configs,
-    api_versions,
     configs,
-    consumer_group_heartbeat,
-    delete_records,
     fetch,
     find_coordinator,
     group_admin,
@@ -35,7 +32,7 @@ from samelog.kafka.apis import (
     metadata,
     produce,
     producers,
-    sasl,
+    session,
     topic_admin,
 )
 from samelog.kafka.broker import Broker
@@ -124,20 +121,20 @@ GROUPS: tuple[KafkaApi[Broker], ...] = (
     group_admin.list_groups,
     group_admin.delete_groups,
     group_offsets.offset_delete,
-    consumer_group_heartbeat.consumer_group_heartbeat,
+    group_members.consumer_group_heartbeat,
     group_admin.consumer_group_describe,
 )
 """What only a coordinator answers."""
 SERVED: tuple[KafkaApi[Broker], ...] = (
-    sasl.sasl_handshake,
-    sasl.sasl_authenticate,
+    session.sasl_handshake,
+    session.sasl_authenticate,
     produce.produce,
     fetch.fetch,
     log_offsets.list_offsets,
     metadata.metadata,
     topic_admin.create_topics,
     topic_admin.delete_topics,
-    delete_records.delete_records,
+    topic_admin.delete_records,
     producers.init_producer_id,
     log_offsets.offset_for_leader_epoch,
     configs.describe_configs,
@@ -149,11 +146,11 @@ SERVED: tuple[KafkaApi[Broker], ...] = (
     find_coordinator.find_coordinator,
     *GROUPS,
 )
-ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, api_versions.make(SERVED))
+ALL: tuple[KafkaApi[Broker], ...] = (*SERVED, session.make(SERVED))
 CHANGES = {
     topic_admin.create_topics.key,
     topic_admin.delete_topics.key,
-    delete_records.delete_records.key,
+    topic_admin.delete_records.key,
     alter_configs.alter_configs.key,
     topic_admin.create_partitions.key,
     alter_configs.incremental_alter_configs.key,

@@ -27,9 +27,8 @@ from pyspark.sql.types import (
 
 from samelog.archiver.copies.value_schema import TYPES as SETTING_TYPES
 from samelog.spark.errors import BadOption, CorruptValue
-from samelog.spark.payload.decoding import decode_each
 from samelog.spark.payload.own_schema import TYPES, common_schema
-from samelog.spark.payload.text_values import csv_parser, json_parser
+from samelog.spark.payload.value_formats import csv_parser, decode_each, json_parser
 from tests.spark.local import batch_reader, rows, source
 from tests.subscriber.merged import Growing
 

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.any_broker import AnyBroker, KafkaClient
 from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
-from samelog.kafka.apis import api_versions, produce
+from samelog.kafka.apis import produce, session
 from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
 from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
 from samelog.kafka.codec.primitives import ByteBuffer
@@ -93,7 +93,7 @@ class ApiDispatcher(Generic[ServingT]):
         return StartedRequest(outcome, api, version, head, len(frame))
 
     def _unsupported(self, api: KafkaApi[Any], header: RequestHeader) -> StartedRequest:
-        if api.key != api_versions.KEY:
+        if api.key != session.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
-        answer = api_versions.list_of(self._apis.values(), ErrorCode.unsupported_version)
+        answer = session.list_of(self._apis.values(), ErrorCode.unsupported_version)
         return StartedRequest(answer, api, 0, response_header(header, flexible=False), 0)

@@ -30,13 +30,13 @@ from samelog.config.values import Address
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, CallTo, KafkaApi
 from samelog.kafka.apis import (
-    api_versions,
     fetch,
     find_coordinator,
     log_offsets,
     metadata,
     produce,
     producers,
+    session,
 )
 from samelog.kafka.apis.find_coordinator import FindCoordinatorResponse
 from samelog.kafka.codec.errors import Unanswerable
@@ -104,7 +104,7 @@ def _passed_on(api: KafkaApi[Any]) -> KafkaApi[Any]:
 
 
 def _with_list(*apis: KafkaApi[Any]) -> Mapping[int, KafkaApi[Any]]:
-    return {api.key: api for api in (*apis, api_versions.make(apis))}
+    return {api.key: api for api in (*apis, session.make(apis))}
 
 
 COORDINATORS: KafkaApi[Any] = find_coordinator.find_coordinator

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from samelog.spark.errors import BadOption, CorruptValue
 from samelog.spark.options import CorruptMode, ValueFormat, Values
-from samelog.spark.payload.decoding import Decoded, decode_each
+from samelog.spark.payload.value_formats import Decoded, decode_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,19 +207,19 @@ class Payload:
     def _decode(self, values: pa.Array, schema: pa.Schema) -> Decoded:
         match self.values.format:
             case ValueFormat.JSON:
-                from samelog.spark.payload.text_values import json_parser
+                from samelog.spark.payload.value_formats import json_parser
 
                 return decode_each(values, json_parser(schema), schema)
             case ValueFormat.CSV:
-                from samelog.spark.payload.text_values import csv_parser
+                from samelog.spark.payload.value_formats import csv_parser
 
                 return decode_each(values, csv_parser(schema), schema)
             case ValueFormat.AVRO:
-                from samelog.spark.payload.text_values import avro_parser
+                from samelog.spark.payload.value_formats import avro_parser
 
                 return decode_each(values, avro_parser(schema, self.values.avro_schema), schema)
             case _:
-                from samelog.spark.payload.text_values import decode_tables
+                from samelog.spark.payload.value_formats import decode_tables
 
                 return decode_tables(values, schema)
 

@@ -2,7 +2,7 @@
 and benchmarks start.
 
 Everything lies in one directory: `pki/`, `<node>/node.toml`, `<node>/data/`, `<node>/node.log`,
-`client.toml`. Starting on a directory that exists continues that cluster.
+`<node>/node.pid`, `client.toml`. Starting on a directory that exists continues that cluster.
 
 Invariant: `client.toml` is written only when every node is Live; `stop` leaves no process behind.
 """
@@ -107,6 +107,7 @@ class LocalNode:
         self.config_file = os.path.join(directory, name, "node.toml")
         self.data = os.path.join(directory, name, "data")
         self.log_file = os.path.join(directory, name, "node.log")
+        self.pid_file = os.path.join(directory, name, "node.pid")
         self._process: Process | None = None
 
     @property
@@ -122,6 +123,7 @@ class LocalNode:
         bootstrap = [] if known else ["--bootstrap"]
         with open(self.log_file, "ab") as log:
             self._process = start_process(["node", "--config", self.config_file, *bootstrap], log)
+        _write(self.pid_file, f"{self._process.pid}\n")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
@@ -177,7 +179,7 @@ class LocalCluster:
 
     def prepare(self) -> None:
         """Make directories, certificates and configuration, unless there. Raises ClusterError."""
-        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        make_directory(self.directory)
         names = [f"rt-sequencer-{number}" for number in range(self.options.nodes)]
         existing = [
             name for name in sorted(os.listdir(self.directory)) if name.startswith("rt-sequencer-")
@@ -333,6 +335,14 @@ class LocalCluster:
                 node.signal(signal.SIGTERM)
         for node in self.nodes:
             node.stop()
+
+
+def make_directory(directory: str) -> None:
+    """A cluster's directory, for its owner alone, unless there. Raises ClusterError."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        raise ClusterError(f"{directory} is a file, not a directory") from None
 
 
 def free_ports(count: int) -> list[int]:

@@ -17,6 +17,7 @@ from samelog import __version__
 SUBCOMMANDS = (
     "demo",
     "up",
+    "down",
     "node",
     "publish",
     "subscribe",

@@ -14,6 +14,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
+from samelog.config.schema.environment import CONFIG_VARIABLE
 from samelog.config.tables.client import ClientConfig
 from samelog.wire.plain import to_json
 
@@ -25,12 +26,10 @@ EXIT_USAGE = 2
 """The command line or a configuration file is wrong."""
 
 
-def _load_client(
-    ctx: click.Context, param: click.Parameter, path: str | None
-) -> ClientConfig | None:
+def _load_client(ctx: click.Context, param: click.Parameter, path: str) -> ClientConfig | None:
     from samelog.config.load import load_client
 
-    return None if path is None else load_client(path)
+    return load_client(path) if path or param.required else None
 
 
 _JSON = "samelog.json"
@@ -52,17 +51,21 @@ def wants_json() -> bool:
 client_option = click.option(
     "--config",
     required=True,
+    envvar=CONFIG_VARIABLE,
     metavar="FILE|URL",
     callback=_load_client,
-    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md).",
+    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md); else "
+    f"{CONFIG_VARIABLE} says it.",
 )
 """Gives the command `config`, a ClientConfig."""
 
 
 def optional_client(without: str) -> Callable[[CommandT], CommandT]:
     """Gives the command `config`, a ClientConfig or None; `without`: what the command does then."""
-    text = f"The client.toml of the cluster; without it, {without}."
-    return click.option("--config", metavar="FILE|URL", callback=_load_client, help=text)
+    text = f"The client.toml of the cluster, else {CONFIG_VARIABLE}; without it or '', {without}."
+    return click.option(
+        "--config", envvar=CONFIG_VARIABLE, metavar="FILE|URL", callback=_load_client, help=text
+    )
 
 
 optional_client_option = optional_client("only local files are used")

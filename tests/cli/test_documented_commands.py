@@ -46,6 +46,8 @@ def commands(text: str) -> Iterator[list[str]]:
     for token in lexer:
         if set(token) <= PUNCTUATION:
             if found is not None:
+                if token.startswith(">") and found[-1:] == ["2"]:  # stderr's number
+                    found.pop()
                 yield found
             found = None
         elif found is not None:
@@ -85,11 +87,15 @@ def check(command: click.Command, arguments: Sequence[str], *, complete: bool) -
     """Raises Unknown, if there is no such command, option or choice; if the line is to be
     complete, also for arguments that are missing.
     """
-    context = click.Context(command, info_name="samelog", resilient_parsing=True)
+    context = click.Context(command, info_name="samelog")
     if "--help" in arguments[:1]:
         return
     try:
         values, rest, _ = command.make_parser(context).parse_args(list(arguments))
+    except click.BadOptionUsage as error:
+        if complete:
+            raise Unknown(error.format_message()) from error
+        return  # an option is named without its value
     except click.UsageError as error:
         raise Unknown(error.format_message()) from error
     if isinstance(command, click.Group) and rest:
@@ -115,7 +121,8 @@ def _check_value(parameter: click.Parameter, value: object, *, complete: bool) -
         for text in texts:
             if text not in kind.choices:
                 raise Unknown(f"{parameter.name}: {text!r} is none of {kind.choices}")
-    if complete and parameter.required and not [x for x in given if isinstance(x, str)]:
+    needed = parameter.required and not parameter.envvar
+    if complete and needed and not [x for x in given if isinstance(x, str)]:
         raise Unknown(f"{parameter.name} is missing")
 
 

@@ -53,11 +53,11 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
 ) -> None:
     process, announced = up
     client = announced["client"]
-    assert live_nodes(client) == len(announced["nodes"]) == 3
-    for node in announced["nodes"]:
-        with urlopen(f"http://{node['http']}/readyz", timeout=30) as answer:
+    assert live_nodes(client) == len(announced["http"]) == 3
+    for address in announced["http"]:
+        with urlopen(f"http://{address}/readyz", timeout=30) as answer:
             assert answer.status == 200
-    victim = announced["nodes"][0]["pid"]
+    victim = int(Path(client).with_name("rt-sequencer-0").joinpath("node.pid").read_text())
     os.kill(victim, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{victim}/cmdline").exists(), "it is gone and noticed")
     wait_for(lambda: live_nodes(client) == 3, "all three are Live again")
@@ -67,7 +67,8 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
 def test_settings_under_kafkas_names_count(
     up: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
-    boot = load_client(up[1]["client"]).kafka_bootstrap
+    boot = up[1]["kafka"]
+    assert boot == load_client(up[1]["client"]).kafka_bootstrap
     errors: list[Any] = []
     producer = Producer({"bootstrap.servers": boot, "message.max.bytes": 200_000})
     for size in (1000, 100_000):
@@ -76,3 +77,66 @@ def test_settings_under_kafkas_names_count(
     assert [error and error.code() for error in errors] == [None, KafkaError.MSG_SIZE_TOO_LARGE]
     topics = producer.list_topics("made", timeout=20).topics
     assert sorted(topics["made"].partitions) == [0, 1, 2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of its own, as a shell starts it: it returns when nobody holds its output."""
+    command = [sys.executable, "-m", "samelog", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def files(directory: Path) -> dict[Path, tuple[int, int]]:
+    """What is written there, apart from what nodes write."""
+    names = [*directory.glob("*"), *directory.glob("*/node.*"), *directory.glob("pki/*")]
+    found = (path for path in names if path.is_file() and path.suffix != ".log")
+    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found}
+
+
+def test_detached_it_returns_when_all_is_live_and_down_ends_it(tmp_path: Path) -> None:
+    directory = tmp_path / "up"
+    assert run("down", "--dir", str(directory)).returncode == 1
+    first = run("up", "--detach", "--json", "--dir", str(directory))
+    try:
+        assert first.returncode == 0, first.stderr
+        announced = json.loads(first.stdout)
+        assert list(announced) == ["client", "kafka", "http"]
+        assert live_nodes(announced["client"]) == 3
+        before = files(directory)
+        second = run("up", "--detach", "--dir", str(directory))
+        assert (second.returncode, second.stdout) == (1, "")
+        (said,) = second.stderr.splitlines()
+        assert "already" in said
+        assert "down" in said
+        assert files(directory) == before
+    finally:
+        ended = run("down", "--dir", str(directory), "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids(directory))
+    assert run("down", "--dir", str(directory)).returncode == 1
+
+
+def test_nodes_that_a_killed_up_left_are_ended_before_new_ones_start(tmp_path: Path) -> None:
+    directory = tmp_path / "up"
+    one = ("up", "--nodes", "1", "--detach", "--dir", str(directory))
+    assert run(*one).returncode == 0
+    try:
+        os.kill(int((directory / "up.lock").read_text()), signal.SIGKILL)
+        left = pids(directory)
+        again = run(*one)
+        assert again.returncode == 0, again.stderr
+        assert pids(directory) != left
+        assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in left)
+    finally:
+        run("down", "--dir", str(directory))
+
+
+def test_a_detached_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = run("up", "--detach", "--dir", str(tmp_path / "file"))
+    assert ended.returncode == 1
+    assert ended.stderr == f"samelog: {tmp_path}/file is a file, not a directory\n"
+
+
+def pids(directory: Path) -> list[int]:
+    """The processes of the nodes."""
+    return [int(path.read_text()) for path in sorted(directory.glob("*/node.pid"))]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from samelog.cli.commands.pipeline.common import client_file_option
 from samelog.cli.commands.restore import parse_time
 from samelog.cli.output import fail, json_option, print_json, print_table, wants_json
 from samelog.config.document import absolute_place
@@ -95,7 +96,7 @@ def verify(
 @click.argument("topic")
 @click.option("--archive", required=True, help="The copies: a directory, or a URL.")
 @click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
-@click.option("--config", required=True, metavar="FILE|URL", help="The client.toml of its cluster.")
+@client_file_option
 @click.option(
     "--checkpoint",
     required=True,

@@ -1,24 +1,27 @@
-"""`samelog up`: a local cluster of real node processes, in the foreground.
+"""`samelog up`: a local cluster of real node processes, in the foreground or behind it.
 
 Invariant: `client.toml` appears only once all nodes are Live; at the end no node is left running.
+With --detach, exit code 0 means that all nodes are Live, and stay so until `samelog down`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Callable
 
 import click
 
+from samelog.cli import local_lock
 from samelog.cli.local_cluster import (
     LOCAL_KAFKA,
     ClusterError,
     ClusterOptions,
     LocalCluster,
-    LocalNode,
 )
-from samelog.cli.output import fail, json_option, print_json, talk, wants_json
+from samelog.cli.output import EXIT_FAILED, fail, json_option, print_json, talk, wants_json
 from samelog.config.load import with_kafka_settings
 from samelog.config.tables.node import Fsync
 from samelog.config.values import ConfigError
@@ -47,53 +50,96 @@ WATCH_S = 0.5
     metavar="NAME=VALUE",
     help="A setting under Kafka's own name, of a new cluster; may be there many times.",
 )
+@click.option("--detach", is_flag=True, help="Return when all is Live; `samelog down` ends it.")
 @json_option
 def command(
-    directory: str, *, nodes: int, base_port: int | None, fsync: str, kafka_set: tuple[str, ...]
+    directory: str,
+    *,
+    nodes: int,
+    base_port: int | None,
+    fsync: str,
+    kafka_set: tuple[str, ...],
+    detach: bool,
 ) -> None:
-    """Run a local cluster with a PKI of its own until SIGINT or SIGTERM.
+    """Run a local cluster with a PKI of its own until SIGINT or SIGTERM, or `samelog down`.
 
     Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config.
     Starting again on the same directory continues the same cluster. Kill a node with -9 to see the
-    others go on: it is started again.
+    others go on: it is started again. Every user of this machine may do everything with the
+    cluster, over HTTP and Kafka on loopback: it is for trying out.
 
     \b
     Examples:
-      samelog up --dir /tmp/sl
+      samelog up --dir /tmp/sl --detach
       samelog up --dir /tmp/sl --nodes 1 --base-port 7101 --json
       samelog up --dir /tmp/sl --kafka-set num.partitions=3 --kafka-set message.max.bytes=1Mi
       seq 1000 | samelog publish --config /tmp/sl/client.toml --topic numbers --session demo \\
           --dir pub --wait
     """
-    stop = threading.Event()
+    stop, directory = threading.Event(), os.path.abspath(directory)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
         kafka = with_kafka_settings(LOCAL_KAFKA, kafka_set, "--kafka-set")
         options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port, kafka=kafka)
-        with LocalCluster(directory, options) as cluster:
+        go_on = go_behind(directory) if detach else lambda: None
+        with local_lock.hold(directory), LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)
             _announce(cluster)
+            if not stop.is_set():
+                go_on()
             _watch(cluster, stop)
     except (ClusterError, ConfigError) as error:
         fail(str(error))
 
 
 def _announce(cluster: LocalCluster) -> None:
-    nodes = [_described(node) for node in cluster.nodes]
+    config = cluster.client_config()
+    http = [str(node.http) for node in cluster.nodes if node.http]
     if wants_json():
-        print_json({"client": cluster.client_file, "nodes": nodes})
+        told = {"client": cluster.client_file, "kafka": config.kafka_bootstrap, "http": http}
+        print_json(told)
         return
-    for node in nodes:
-        http = f", http://{node['http']}" if node["http"] else ""
-        talk(f"{node['name']} is Live on {node['address']} (pid {node['pid']}){http}")
-    talk(f"clients: --config {os.path.relpath(cluster.client_file)}; stop with Ctrl-C")
+    for node in cluster.nodes:
+        where = f", http://{node.http}" if node.http else ""
+        talk(f"{node.name} is Live on {node.address} (pid {node.pid}){where}")
+    talk(f"kafka: {config.kafka_bootstrap}")
+    talk(f"clients: --config {os.path.relpath(cluster.client_file)}")
+    talk(f"stop with: samelog down --dir {os.path.relpath(cluster.directory)}")
 
 
-def _described(node: LocalNode) -> dict[str, object]:
-    """`http`: where it answers HTTP; None: a cluster that was made before nodes did."""
-    http = None if node.http is None else str(node.http)
-    return {"name": node.name, "address": str(node.address), "http": http, "pid": node.pid}
+def go_behind(directory: str) -> Callable[[], None]:
+    """Go on in a process of its own, away from the terminal; this one waits until that one calls
+    what is returned here, and ends then with 0, or with its exit code if it ends before.
+    """
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(tell)
+        sys.exit(_told(ready, child))
+    os.close(ready)
+    os.setsid()
+
+    def go_on() -> None:
+        sys.stdout.flush()
+        with (
+            open(os.path.join(directory, "up.log"), "ab") as log,
+            open(os.devnull, "rb") as nothing,
+        ):
+            for file, number in ((nothing, 0), (log, 1), (log, 2)):
+                os.dup2(file.fileno(), number)
+        os.write(tell, b"!")
+        os.close(tell)
+
+    return go_on
+
+
+def _told(ready: int, child: int) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    if os.read(ready, 1):
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or EXIT_FAILED
 
 
 def _watch(cluster: LocalCluster, stop: threading.Event) -> None:

@@ -17,14 +17,15 @@ from samelog.config.schema.kinds import did_you_mean
 from samelog.config.values import ConfigError
 
 VARIABLE_PREFIX = "SAMELOG_"
+CONFIG_VARIABLE = "SAMELOG_CONFIG"
 OTHER_VARIABLES = (
-    "SAMELOG_CONFIG",
+    CONFIG_VARIABLE,
     "SAMELOG_DIRECTORY",
     "SAMELOG_CONFIG_CA",
     "SAMELOG_CONFIG_TOKEN_FILE",
     "SAMELOG_STATE_DIR",
 )
-"""Of the Spark data source (docs/spark.md), and of enrolment (docs/enrolment.md)."""
+"""Of commands and the Spark data source (docs/spark.md), and of enrolment (docs/enrolment.md)."""
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)")
 
 

@@ -27,12 +27,20 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """A node of the cluster: where its merged logs are, where it answers HTTP, and its process."""
+    """A node of the cluster: its directory, and where it answers HTTP."""
 
-    name: str
-    merged: str
+    directory: str
     http: str
-    pid: int
+
+    @property
+    def name(self) -> str:
+        """As the cluster knows it."""
+        return os.path.basename(self.directory)
+
+    @property
+    def merged(self) -> str:
+        """Where its merged logs are."""
+        return os.path.join(self.directory, "data", "merged")
 
     def status(self) -> dict[str, Any] | None:
         """The cluster as this node sees it (docs/rest.md, `Status`); None: it does not answer."""
@@ -43,9 +51,10 @@ class DemoNode:
             return None
         return found
 
-    def kill(self) -> None:
-        """End the process with SIGKILL; `samelog up` starts another one."""
-        os.kill(self.pid, signal.SIGKILL)
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal; `samelog up` starts another one if that ends it."""
+        with open(os.path.join(self.directory, "node.pid"), encoding="ascii") as file:
+            os.kill(int(file.read()), number)
 
 
 class Cluster:
@@ -68,13 +77,8 @@ class Cluster:
         announced = self._announcement(self._process)
         self.client_file = announced["client"]
         self.nodes = tuple(
-            DemoNode(
-                node["name"],
-                os.path.join(self._directory, node["name"], "data", "merged"),
-                node["http"],
-                node["pid"],
-            )
-            for node in announced["nodes"]
+            DemoNode(os.path.join(self._directory, f"rt-sequencer-{number}"), http)
+            for number, http in enumerate(announced["http"])
         )
 
     def _announcement(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:

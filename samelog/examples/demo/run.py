@@ -7,6 +7,7 @@ Invariant: every process started here is ended here, whatever happens.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ class Demo:
         if status is None or status["leader"] is None:
             return None
         killed = next(node for node in self._cluster.nodes if node.name == status["leader"])
-        killed.kill()
+        killed.signal(signal.SIGKILL)
         self._say(f"killed the leader, {killed.name}")
         return Failover(killed, status["term"], time.monotonic())
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from samelog.config.schema.environment import CONFIG_VARIABLE
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError
 from samelog.spark.logs.local_logs import LocalLogs, read_local
 from samelog.spark.options import LogAccess, ReadMode
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from samelog.spark.logs.nodes import Nodes
 
 DIRECTORY_VARIABLE = "SAMELOG_DIRECTORY"
-CONFIG_VARIABLE = "SAMELOG_CONFIG"
 
 _nodes: dict[tuple[int, str], Nodes] = {}
 """By process and configuration: Spark uses its Python processes for many tasks."""

@@ -17,6 +17,7 @@ from samelog.admin.requests import CreateTopic, ListTopics
 from samelog.cli.output import CommandT, json_option, progress
 from samelog.config.document import absolute_place
 from samelog.config.load import load_client
+from samelog.config.schema.environment import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +34,11 @@ def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
 client_file_option = click.option(
     "--config",
     required=True,
+    envvar=CONFIG_VARIABLE,
     metavar="FILE|URL",
     callback=_client_file,
-    help="The client.toml of the cluster, at the same path on all executors.",
+    help="The client.toml of the cluster, at the same path on all executors; else "
+    f"{CONFIG_VARIABLE} says it.",
 )
 """Gives the command `config`, the path of a client.toml that can be read."""
 path_option = click.option(

@@ -1,0 +1,67 @@
+"""The README, pasted into a shell: every block, in order, as it stands.
+
+Only `/tmp/` is another directory, and blocks that need a program which is not here (kcat, Java) are
+left out. The blocks that install something are run by a campaign, in a clone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NEEDS = {"kcat": "kcat", "spark": "java", "pipeline": "java"}
+"""What a block says that cannot be run without a program."""
+INSTALLS = re.compile(r"/bin/pip ")
+CLUSTER = "/tmp/sl"
+TIMEOUT_S = 900
+
+
+def blocks() -> Iterator[str]:
+    """As a shell reads them: Python is given to `python`."""
+    for language, text in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        yield text if language == "sh" else f"python - <<'END_OF_PYTHON'\n{text}END_OF_PYTHON\n"
+
+
+def can_run(block: str) -> bool:
+    return all(shutil.which(name) for word, name in NEEDS.items() if word in block)
+
+
+def paste(texts: list[str], directory: Path, where: Path) -> subprocess.CompletedProcess[str]:
+    """Run them in one shell that ends at the first failure, and says which block that was in."""
+    marked = [f"echo '--- block {number}' >&2\n{text}" for number, text in enumerate(texts)]
+    begin = "set -e -o pipefail; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
+    script = "\n".join([begin, *marked]).replace("/tmp/", f"{directory}/")
+    try:
+        return subprocess.run(
+            ["bash", "-c", script], cwd=where, capture_output=True, text=True, check=False
+        )
+    finally:
+        down = [ROOT / ".venv/bin/samelog", "down", "--dir", str(directory / Path(CLUSTER).name)]
+        subprocess.run(down, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_every_block_works_as_it_stands(tmp_path: Path) -> None:
+    texts = [text for text in blocks() if can_run(text) and not INSTALLS.search(text)]
+    assert len(texts) >= 3
+    done = paste(texts, tmp_path, ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("1\n2\n3\n4\n5\n")
+    assert '0 b\'AAPL\' b\'{"symbol": "AAPL", "price": 189.7}\'' in done.stdout
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(TIMEOUT_S)
+def test_every_block_works_in_a_fresh_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    done = paste(["make setup", *filter(can_run, blocks())], tmp_path, clone)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from glob import glob
 
 from samelog.cli.local_cluster import POLL_S, STOP_TIMEOUT_S, ClusterError, make_directory
-from samelog.store.disk.files import DirectoryInUse, OsFileSystem
+from samelog.format.errors import DirectoryInUse
+from samelog.store.disk.files import OsFileSystem
 
 LOCK = "up.lock"
 

@@ -19,7 +19,6 @@ BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS = {"kcat": "kcat", "spark": "java", "pipeline": "java"}
 """What a block says that cannot be run without a program."""
 INSTALLS = re.compile(r"/bin/pip ")
-CLUSTER = "/tmp/sl"
 TIMEOUT_S = 900
 
 
@@ -43,7 +42,7 @@ def paste(texts: list[str], directory: Path, where: Path) -> subprocess.Complete
             ["bash", "-c", script], cwd=where, capture_output=True, text=True, check=False
         )
     finally:
-        down = [ROOT / ".venv/bin/samelog", "down", "--dir", str(directory / Path(CLUSTER).name)]
+        down = [str(ROOT / ".venv/bin/samelog"), "down", "--dir", f"{directory}/sl"]
         subprocess.run(down, capture_output=True, timeout=60, check=False)
 
 

@@ -93,6 +93,16 @@ def fail(message: str) -> NoReturn:
     raise OperatorError(message)
 
 
+@contextmanager
+def api_usage() -> Iterator[None]:
+    """What the Python API calls a wrong argument is a wrong option here."""
+    try:
+        yield
+    except ValueError as error:
+        option = " (--dir)" if "directory is missing" in str(error) else ""
+        raise click.UsageError(f"{error}{option}") from error
+
+
 def talk(message: str) -> None:
     """Say something to the human, on stderr."""
     click.echo(printable(message, keep="\n"), err=True)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from samelog.cli.commands.publish import Fields, Row, parse_timestamp, read_rows
+from samelog import Publisher
+from samelog.cli.commands.publish import Fields, Input, Row, parse_timestamp, read_rows
+from samelog.cli.main import main
 from samelog.cli.output import OperatorError
 
 
@@ -59,3 +65,61 @@ def test_times_are_milliseconds_or_iso_8601() -> None:
     assert parse_timestamp("2013-01-01 10:00:00", "") == 1357034400000
     with pytest.raises(OperatorError, match="no time"):
         parse_timestamp("yesterday", "line 3")
+
+
+def numbers(start: int, stop: int) -> Iterator[Row]:
+    return (Row(b"%d" % number, None, 0) for number in range(start, stop))
+
+
+def bad(message: str) -> Iterator[Row]:
+    raise OperatorError(message)
+    yield
+
+
+def test_what_is_before_a_mistake_is_in_and_where_to_go_on_is_said(tmp_path: Path) -> None:
+    with Publisher("t", session="s", directory=str(tmp_path)) as publisher:
+        first = Input(publisher, None, 0, is_numbered=False)
+        with pytest.raises(OperatorError) as caught:
+            first.append_all(chain(numbers(0, 2_184), bad("line 2185: not JSON"), numbers(0, 9)))
+        assert caught.value.message == (
+            "line 2185: not JSON; the first 2184 records of the input are in the session: "
+            "go on with --skip 2184"
+        )
+        rest = Input(publisher, None, 2_184, is_numbered=False)
+        assert rest.append_all(numbers(2_184, 3_000)) == 816
+    data = b"".join(path.read_bytes() for path in tmp_path.rglob("log.*"))
+    assert [data.count(b"%d" % number) for number in (2_183, 2_184, 2_999)] == [1, 1, 1]
+
+
+def test_with_a_dedup_id_a_record_is_known_by_its_place_in_the_input(tmp_path: Path) -> None:
+    taken: list[int | None] = []
+
+    class Recorded(Publisher):
+        def append_many(self, values: object, **options: object) -> None:
+            taken.append(options["first_id"])  # type: ignore[arg-type]
+            super().append_many(values, **options)  # type: ignore[arg-type]
+
+    with Recorded("t", session="s", directory=str(tmp_path), dedup_id="d") as publisher:
+        Input(publisher, None, 500, is_numbered=True).append_all(numbers(500, 2_600))
+    assert taken == [500, 1_500, 2_500]
+
+
+def test_a_wrong_command_line_is_no_traceback(tmp_path: Path) -> None:
+    here = str(tmp_path / "copies")
+    for arguments in (
+        ["subscribe", "--topic", "t", "--max", "1"],
+        ["subscribe", "--topic", "t", "--dir", here, "--no-follow"],
+        ["subscribe", "--topic", "t", "--dir", here],
+    ):
+        ended = CliRunner().invoke(main, arguments)
+        assert ended.exit_code in {1, 2}
+        assert isinstance(ended.exception, SystemExit)
+        assert "--dir" in ended.stderr or "no directory" in ended.stderr
+    (tmp_path / "copies" / "other-0").mkdir(parents=True)
+    ended = CliRunner().invoke(
+        main,
+        ["subscribe", "--topic", "t", "--dir", here, "--no-follow"],
+        env={"SAMELOG_CONFIG": ""},
+    )
+    assert ended.exit_code == 1
+    assert ended.stderr == f"samelog: {here} has no copy of topic 't'; it has: other\n"

@@ -19,7 +19,7 @@ def test_publish_subscribe_status_topic_and_verify(world: World) -> None:
     )
     assert published["records"] == 1_000
     nowhere = samelog("publish", *config, "--topic", "lines", "--session", "s", stdin=lines)
-    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (1, False)
+    assert (nowhere.returncode, "Traceback" in nowhere.stderr) == (2, False)
     assert "--dir" in nowhere.stderr
     copy = str(world.directory / "sub")
     read = samelog(

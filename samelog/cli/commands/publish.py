@@ -1,7 +1,7 @@
 """`samelog publish`: lines, CSV rows or JSON lines into a topic.
 
 Invariant: exit code 0 means that every input record is in the session's files, and with --wait that
-all of them are merged on a majority.
+all of them are merged on a majority. Any other end says how many are, and how to go on.
 """
 
 from __future__ import annotations
@@ -12,12 +12,21 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, TypedDict, Unpack
 
 import click
 import msgspec
 
-from samelog.cli.output import client_option, fail, json_option, progress, report
+from samelog.cli.errors import operator_error
+from samelog.cli.output import (
+    OperatorError,
+    api_usage,
+    client_option,
+    fail,
+    json_option,
+    progress,
+    report,
+)
 from samelog.config.tables.client import ClientConfig
 from samelog.publisher.publisher import Publisher
 
@@ -40,6 +49,16 @@ class Fields(NamedTuple):
     timestamp: str | None
 
 
+class Publishing(TypedDict):
+    """Options that the publisher has under the same names."""
+
+    session: str
+    directory: str | None
+    partitions: int
+    session_header: bool
+    dedup_id: str | None
+
+
 @click.command()
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @click.option("--topic", required=True, help="Where the records go.")
@@ -53,6 +72,13 @@ class Fields(NamedTuple):
 @click.option(
     "--session-header", is_flag=True, help="Each record says its session: header samelog.session."
 )
+@click.option("--skip", default=0, type=click.IntRange(min=0), help="Leave out the first so many.")
+@click.option(
+    "--dedup-id",
+    metavar="NAME",
+    help="Number the records of the input from 0: who publishes them again under the same NAME, in "
+    "this or another session, adds none twice.",
+)
 @click.option("--wait", is_flag=True, help="Until everything is merged on a majority.")
 @click.option("--timeout", default=60.0, show_default=True, help="For --wait, in seconds.")
 @client_option
@@ -62,48 +88,42 @@ def command(
     *,
     files: tuple[IO[bytes], ...],
     topic: str,
-    session: str,
-    directory: str | None,
     kind: str,
     key: str | None,
     timestamp: str | None,
     partition: int | None,
-    partitions: int,
-    session_header: bool,
+    skip: int,
     wait: bool,
     timeout: float,
+    **publishing: Unpack[Publishing],
 ) -> None:
     """Publish FILES, or standard input: one record for each line, CSV row or JSON line.
 
     A CSV row becomes a JSON object; its first row names the fields. Records are in local files
     first (--dir, or `dir` in [publisher] of the configuration): what a run could not ship, the next
-    run of the same session ships.
+    run of the same session ships. What stands before a mistake in the input is published, and the
+    message says with which --skip to go on.
 
     \b
     Examples:
       seq 1000 | samelog publish --config client.toml --topic numbers --session s1 --dir pub --wait
       samelog publish --config client.toml --topic trades --session feed --format csv \\
-          --key symbol --timestamp time --dir pub trades.csv
+          --key symbol --timestamp time --dir pub --dedup-id trades-2026-03-01 trades.csv
     """
     fields = Fields(key, timestamp)
     if kind == "lines" and (key or timestamp):
-        fail("--key and --timestamp need --format csv or jsonl: lines have no fields")
+        raise click.UsageError("--key and --timestamp need --format csv or jsonl")
     rows = (row for file in files or (sys.stdin.buffer,) for row in read_rows(file, kind, fields))
-    partitions = max(partitions, 0 if partition is None else partition + 1)
+    _leave_out(rows, skip)
+    publishing["partitions"] = max(
+        publishing["partitions"], 0 if partition is None else partition + 1
+    )
     started = time.monotonic()
-    try:
-        publisher = Publisher(
-            topic,
-            session=session,
-            directory=directory,
-            config=config,
-            partitions=partitions,
-            session_header=session_header,
-        )
-    except ValueError as error:
-        fail(f"{error} (--dir)" if "directory" in str(error) else str(error))
+    with api_usage():
+        publisher = Publisher(topic, config=config, **publishing)
     with publisher:
-        count = _append_all(publisher, rows, partition)
+        is_numbered = publishing["dedup_id"] is not None
+        count = Input(publisher, partition, skip, is_numbered=is_numbered).append_all(rows)
         if wait:
             publisher.wait_merged(timeout=timeout)
     seconds = time.monotonic() - started
@@ -113,15 +133,72 @@ def command(
     )
 
 
-def _append_all(publisher: Publisher, rows: Iterator[Row], partition: int | None) -> int:
-    count = 0
-    with progress("records", None) as advance:
-        while chunk := list(islice(rows, CHUNK_RECORDS)):
-            values, keys, timestamps = zip(*chunk, strict=True)
-            publisher.append_many(values, keys=keys, timestamps=timestamps, partition=partition)
-            count += len(chunk)
-            advance(len(chunk))
-    return count
+def _leave_out(rows: Iterator[Row], count: int) -> None:
+    for number in range(count):
+        if next(rows, None) is None:
+            fail(f"--skip {count}: the input has {number} records")
+
+
+class Input:
+    """The records of the input, on their way into the session."""
+
+    def __init__(
+        self, publisher: Publisher, partition: int | None, skipped: int, *, is_numbered: bool
+    ) -> None:
+        """`is_numbered`: a record's place in the input is its id."""
+        self._publisher = publisher
+        self._partition = partition
+        self._skipped = skipped
+        self._is_numbered = is_numbered
+        self._count = 0
+
+    def append_all(self, rows: Iterator[Row]) -> int:
+        """How many there were. Raises OperatorError, which says how many are in."""
+        with progress("records", None) as advance:
+            while True:
+                chunk, fault = _take_some(rows)
+                self._append(chunk)
+                advance(len(chunk))
+                if fault is not None:
+                    raise OperatorError(f"{fault}; {self._how_to_go_on()}")
+                if not chunk:
+                    return self._count
+
+    def _append(self, chunk: list[Row]) -> None:
+        if not chunk:
+            return
+        values, keys, timestamps = zip(*chunk, strict=True)
+        first_id = self._skipped + self._count if self._is_numbered else None
+        try:
+            self._publisher.append_many(
+                values,
+                keys=keys,
+                timestamps=timestamps,
+                partition=self._partition,
+                first_id=first_id,
+            )
+        except Exception as error:
+            told = operator_error(error)
+            if told is None:
+                raise
+            raise OperatorError(f"{told.message}; {self._how_to_go_on()}") from error
+        self._count += len(chunk)
+
+    def _how_to_go_on(self) -> str:
+        done = self._skipped + self._count
+        return f"the first {done} records of the input are in the session: go on with --skip {done}"
+
+
+def _take_some(rows: Iterator[Row]) -> tuple[list[Row], str | None]:
+    """The next rows, and what is wrong with the one behind them."""
+    chunk: list[Row] = []
+    try:
+        chunk.extend(islice(rows, CHUNK_RECORDS))
+    except OperatorError as error:
+        return chunk, error.message
+    except KeyboardInterrupt:
+        return chunk, "interrupted"
+    return chunk, None
 
 
 def read_rows(file: IO[bytes], kind: str, fields: Fields) -> Iterator[Row]:

@@ -6,21 +6,23 @@ a record is shown no earlier than its time has come, and in the order it was rea
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO
 
 import click
 import msgspec
 
-from samelog.cli.output import fail, optional_client_option, progress
+from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import Record
+from samelog.format.file_names import parse_input_name
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
 
@@ -109,15 +111,18 @@ def command(
     if replay and len(topics) > 1:
         raise click.UsageError("--replay shows one topic")
     show = as_line if as_json or kind == "json" else as_value
-    subscriber = Subscriber(
-        topics,
-        directory=directory,
-        config=config,
-        start=start,
-        name=name,
-        partitions=partitions or None,
-        follow=follow,
-    )
+    if config is None and directory is not None:
+        _check_there(directory, topics, follow=follow)
+    with api_usage():
+        subscriber = Subscriber(
+            topics,
+            directory=directory,
+            config=config,
+            start=start,
+            name=name,
+            partitions=partitions or None,
+            follow=follow,
+        )
     with subscriber:
         paced = Replay(subscriber, speed or 1.0) if replay else None
         stop = subscriber.stop_soon if paced is None else paced.stop_soon
@@ -132,6 +137,17 @@ def command(
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")
+
+
+def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None:
+    """Nobody else makes what is not there: a mistyped name is not an empty topic."""
+    if not os.path.isdir(directory):
+        fail(f"{directory} is no directory; to copy topics there, name a cluster with --config")
+    found = {parsed[0] for name in os.listdir(directory) if (parsed := parse_input_name(name))}
+    for topic in () if follow else topics:
+        if topic not in found:
+            there = ", ".join(sorted(found)) or "none"
+            fail(f"{directory} has no copy of topic {topic!r}; it has: {there}")
 
 
 def copy_out(

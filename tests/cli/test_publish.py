@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from samelog import Publisher
-from samelog.cli.commands.publish import Fields, Input, Row, parse_timestamp, read_rows
+from samelog.cli.commands.publish import Fields, InputRecords, Row, parse_timestamp, read_rows
 from samelog.cli.main import main
 from samelog.cli.output import OperatorError
 
@@ -78,14 +78,14 @@ def bad(message: str) -> Iterator[Row]:
 
 def test_what_is_before_a_mistake_is_in_and_where_to_go_on_is_said(tmp_path: Path) -> None:
     with Publisher("t", session="s", directory=str(tmp_path)) as publisher:
-        first = Input(publisher, None, 0, is_numbered=False)
+        first = InputRecords(publisher, None, 0, is_numbered=False)
         with pytest.raises(OperatorError) as caught:
             first.append_all(chain(numbers(0, 2_184), bad("line 2185: not JSON"), numbers(0, 9)))
         assert caught.value.message == (
             "line 2185: not JSON; the first 2184 records of the input are in the session: "
             "go on with --skip 2184"
         )
-        rest = Input(publisher, None, 2_184, is_numbered=False)
+        rest = InputRecords(publisher, None, 2_184, is_numbered=False)
         assert rest.append_all(numbers(2_184, 3_000)) == 816
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("log.*"))
     assert [data.count(b"%d" % number) for number in (2_183, 2_184, 2_999)] == [1, 1, 1]
@@ -100,7 +100,7 @@ def test_with_a_dedup_id_a_record_is_known_by_its_place_in_the_input(tmp_path: P
             super().append_many(values, **options)  # type: ignore[arg-type]
 
     with Recorded("t", session="s", directory=str(tmp_path), dedup_id="d") as publisher:
-        Input(publisher, None, 500, is_numbered=True).append_all(numbers(500, 2_600))
+        InputRecords(publisher, None, 500, is_numbered=True).append_all(numbers(500, 2_600))
     assert taken == [500, 1_500, 2_500]
 
 

@@ -123,7 +123,7 @@ def command(
         publisher = Publisher(topic, config=config, **publishing)
     with publisher:
         is_numbered = publishing["dedup_id"] is not None
-        count = Input(publisher, partition, skip, is_numbered=is_numbered).append_all(rows)
+        count = InputRecords(publisher, partition, skip, is_numbered=is_numbered).append_all(rows)
         if wait:
             publisher.wait_merged(timeout=timeout)
     seconds = time.monotonic() - started
@@ -139,7 +139,7 @@ def _leave_out(rows: Iterator[Row], count: int) -> None:
             fail(f"--skip {count}: the input has {number} records")
 
 
-class Input:
+class InputRecords:
     """The records of the input, on their way into the session."""
 
     def __init__(

@@ -103,13 +103,7 @@ def command(
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
       samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
     """
-    if speed is not None and not replay:
-        raise click.UsageError("--speed has no meaning without --replay")
-    topics = topics or (() if config is None else config.subscriber.topics)
-    if not topics:
-        raise click.UsageError("--topic is missing, and there are no topics in [subscriber]")
-    if replay and len(topics) > 1:
-        raise click.UsageError("--replay shows one topic")
+    topics = _checked(config, topics, replay=replay, speed=speed)
     show = as_line if as_json or kind == "json" else as_value
     if config is None and directory is not None:
         _check_there(directory, topics, follow=follow)
@@ -137,6 +131,20 @@ def command(
             subscriber.commit()
     if count == 0 and limit is not None:
         fail("there was no record")
+
+
+def _checked(
+    config: ClientConfig | None, topics: tuple[str, ...], *, replay: bool, speed: float | None
+) -> tuple[str, ...]:
+    """The topics to show."""
+    topics = topics or (() if config is None else config.subscriber.topics)
+    if speed is not None and not replay:
+        raise click.UsageError("--speed has no meaning without --replay")
+    if not topics:
+        raise click.UsageError("--topic is missing, and there are no topics in [subscriber]")
+    if replay and len(topics) > 1:
+        raise click.UsageError("--replay shows one topic")
+    return topics
 
 
 def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None:

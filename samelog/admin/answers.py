@@ -89,7 +89,9 @@ class EventInfo(AdminAnswer, frozen=True):
 
 
 class NodeInfo(AdminAnswer, frozen=True):
-    """One member as the answering node sees it."""
+    """One member, in its own words, as the answering node heard them `age_s` seconds ago (its own:
+    0). `not_ready`: why its /readyz answers 503; empty if it answers 200.
+    """
 
     name: str
     address: str
@@ -101,6 +103,8 @@ class NodeInfo(AdminAnswer, frozen=True):
     number: int = 0
     voter: bool = True
     maintenance_until_ms: int = 0
+    not_ready: str = ""
+    age_s: float = 0.0
 
 
 class SessionInfo(AdminAnswer, frozen=True):

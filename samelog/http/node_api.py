@@ -9,7 +9,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from samelog.admin.answers import NodeState
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import OPERATIONS
 from samelog.config.tables.node import NodeConfig
@@ -19,14 +18,9 @@ from samelog.http.probes import probe_routes
 from samelog.http.routes import HttpProblem, Route, problem_of
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.status import not_ready
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.wire.errors import FaultCode
-
-NOT_READY_STATES = {
-    NodeState.OFFLINE: "the node has stopped",
-    NodeState.INITIALIZING: "the node is starting",
-    NodeState.SYNCING: "the node catches up with the cluster",
-}
 
 
 class NodeApi:
@@ -57,10 +51,7 @@ class NodeApi:
         if self.node is None:
             own = f"{self._config.name} {self._config.advertise}"
             return f"the node waits for its place in the cluster: samelog node add {own}"
-        state = self.node.member.status.state
-        if state in NOT_READY_STATES:
-            return NOT_READY_STATES[state]
-        return "" if self.node.raft.group.raft.leader is not None else "no leader is known"
+        return not_ready(self.node)
 
     async def _handle(self, request: AdminRequest[Any], identity: str) -> object:
         """Raises HttpProblem."""

@@ -20,6 +20,7 @@ from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
+from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
@@ -34,7 +35,7 @@ from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
-from samelog.wire.peer_messages import MemberList
+from samelog.wire.peer_messages import MemberList, MemberState
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class Node:
         self._tasks = Tasks()
         self._server: Server | None = None
         self._watched: WatchedFiles | None = None
+        self._told = NodeState.OFFLINE
+        """The state that the other members were told of last."""
         self.syncers: list[NodeSyncer] = []
         self.services: list[Service] = []
         """What else it offers once it knows what the cluster knows."""
@@ -128,6 +131,8 @@ class Node:
 
     async def stop(self) -> None:
         """Stop cleanly: hand leadership over, make everything durable, close the files."""
+        self.member.status.is_stopping = True
+        self._tell_state()
         if self.raft.group.raft.role is Role.LEADER:
             await self.peers.changes.hand_over()
         for service in self.services:
@@ -189,6 +194,8 @@ class Node:
     def tick(self) -> None:
         """See housekeeping.Ticked."""
         self.group_replica.tick()
+        if self._told is not self.member.status.state:
+            self._tell_state()
 
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
@@ -203,6 +210,11 @@ class Node:
         if self.logs.intake.stopped is not None and self.raft.group.is_leader:
             self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
+        self._tell_state()
+
+    def _tell_state(self) -> None:
+        self._told = self.member.status.state
+        self.peers.links.send_all(own_state(self))
 
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
@@ -216,7 +228,9 @@ class Node:
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """Anything else a peer says."""
-        if not isinstance(message, MemberList):
+        if isinstance(message, MemberState):
+            self.peers.presence.say(node, message, self.member.clock.now())
+        elif not isinstance(message, MemberList):
             self.group_replica.receive(node, message)
         elif self.peers.members.hear(message):
             self.members_changed()
@@ -224,6 +238,7 @@ class Node:
     def on_peer_connected(self, node: int) -> None:
         """Send a newly connected peer the member list and a whole report."""
         self.peers.links.send(node, self.peers.members.told())
+        self.peers.links.send(node, own_state(self))
         self.group_replica.reporter.tell_everything(node)
 
     def on_peer_dialled(self, node: int) -> None:

@@ -46,6 +46,7 @@ class MemberStatus:
     state: NodeState = NodeState.INITIALIZING
     config_problem: str = ""
     """Why a newer configuration is not in force; empty if there is none, or it is."""
+    is_stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)

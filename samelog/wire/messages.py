@@ -47,6 +47,7 @@ from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
     MemberList,
+    MemberState,
     Report,
     RunEnded,
 )
@@ -395,6 +396,7 @@ AnyMessage: TypeAlias = (
     | MemberList
     | HistoryAsked
     | HistoryTold
+    | MemberState
 )
 
 _encoder = msgspec.msgpack.Encoder()

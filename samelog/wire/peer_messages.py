@@ -5,7 +5,7 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from samelog.format.names import check_session_name
 from samelog.format.numbers import Unsigned32
@@ -113,3 +113,16 @@ class HistoryTold(Message, frozen=True, tag=47):
 
     partition: Unsigned32
     records: bytes
+
+
+class MemberState(Message, frozen=True, tag=49):
+    """A member's own word of itself, once a second and when it changes: what it does, why it is not
+    ready (empty: it is), what is wrong with it.
+    """
+
+    state: Literal["offline", "initializing", "syncing", "live"]
+    not_ready: Text
+    detail: Text
+    role: ShortText
+    boot: Place63
+    applied_index: Place63

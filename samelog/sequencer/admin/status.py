@@ -5,6 +5,8 @@ Invariant: reading the status changes nothing and costs no I/O.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetRaftStatus, GetStatus
 from samelog.admin.views import RaftMember, RaftStatus
@@ -12,9 +14,15 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.sessions import session_info
 from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.state.commands import Member
+from samelog.wire.peer_messages import MemberState
 
 TEXT_CHARACTERS = 1000
 UNKNOWN = -1
+NOT_READY_STATES = {
+    NodeState.OFFLINE: "the node has stopped",
+    NodeState.INITIALIZING: "the node is starting",
+    NodeState.SYNCING: "the node catches up with the cluster",
+}
 
 
 def cluster_status(node: ServedNode, request: GetStatus) -> Status:
@@ -34,29 +42,53 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
 
 
 def node_info(node: ServedNode, member: Member) -> NodeInfo:
-    """One member; of the others, only whether they are connected is known here."""
-    view = node.raft.coordinator.views.get(member.number)
-    connected = node.peers.presence.is_there(member.number)
-    own = member.number == node.peers.number
-    until_ms = node.logs.machine.state.maintenance.get(member.name, 0)
-    if own:
-        state = node.member.status.state
+    """One member, in its own words; only maintenance is what an operator says of it."""
+    if member.number == node.peers.number:
+        said, age_s = own_state(node), 0.0
     else:
-        state = NodeState.LIVE if connected else NodeState.OFFLINE
-    if until_ms > node.member.clock.wall_ms():
-        state = NodeState.MAINTENANCE
+        said, age_s = node.peers.presence.said(member.number, node.member.clock.now())
+    until_ms = node.logs.machine.state.maintenance.get(member.name, 0)
+    in_maintenance = until_ms > node.member.clock.wall_ms()
     return NodeInfo(
         member.name,
         member.address,
-        state,
-        _detail(node) if own else "",
-        node.member.directory.record.boot if own else 0 if view is None else view.boot,
-        node.raft.replica.applied_index if own else 0,
-        _role(node, member) if own or connected else "",
+        NodeState.MAINTENANCE if in_maintenance else NodeState(said.state),
+        said.detail,
+        said.boot,
+        said.applied_index,
+        said.role,
         member.number,
         member.voter,
         until_ms,
+        said.not_ready,
+        round(age_s, 3),
     )
+
+
+def own_state(node: ServedNode) -> MemberState:
+    """What this node says of itself, to whoever asks and to the other members."""
+    return MemberState(
+        cast(Any, node.member.status.state.value),
+        not_ready(node),
+        _detail(node),
+        _own_role(node),
+        node.member.directory.record.boot,
+        node.raft.replica.applied_index,
+    )
+
+
+def not_ready(node: ServedNode) -> str:
+    """Why this node cannot do all its work; empty if it can."""
+    status, raft = node.member.status, node.raft.group.raft
+    if status.is_stopping:
+        return "the node stops"
+    if status.state in NOT_READY_STATES:
+        return NOT_READY_STATES[status.state]
+    if raft.leader is None:
+        return "no leader is known"
+    if node.peers.number in raft.voters and not raft.may_vote:
+        return "the node may not vote: its directory was lost"
+    return ""
 
 
 def _detail(node: ServedNode) -> str:
@@ -92,13 +124,9 @@ def trouble(node: ServedNode) -> str:
     return "; ".join(troubles)[:TEXT_CHARACTERS]
 
 
-def _role(node: ServedNode, member: Member) -> str:
-    raft = node.raft.group.raft
-    if not member.voter:
-        return "learner"
-    if member.number == node.peers.number:
-        return raft.role.value
-    return "leader" if raft.leader == member.number else "follower"
+def _own_role(node: ServedNode) -> str:
+    own = node.peers.members.all.get(node.peers.number)
+    return "learner" if own is not None and not own.voter else node.raft.group.raft.role.value
 
 
 def raft_status(node: ServedNode, request: GetRaftStatus) -> RaftStatus:

@@ -35,13 +35,22 @@ from samelog.wire.peer_messages import (
     HistoryTold,
     InputPosition,
     MemberList,
+    MemberState,
     PartitionOffset,
     Report,
     RunEnded,
 )
 
 PeerMessage = (
-    Report | Cursors | Forward | Forwarded | RunEnded | MemberList | HistoryAsked | HistoryTold
+    Report
+    | Cursors
+    | Forward
+    | Forwarded
+    | RunEnded
+    | MemberList
+    | HistoryAsked
+    | HistoryTold
+    | MemberState
 )
 
 

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Container
 
 from samelog.wire.bounds import Health
+from samelog.wire.peer_messages import MemberState
+
+OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0)
 
 
 class Presence:
@@ -21,6 +24,8 @@ class Presence:
         self.health: dict[int, Health] = {}
         """Of those who have said it, this member included."""
         self._up = {number}
+        self._said: dict[int, tuple[MemberState, float]] = {}
+        """Each other member's own word, and when it came."""
         self._dialled: Counter[int] = Counter()
 
     @property
@@ -38,6 +43,17 @@ class Presence:
         if health is not None:
             self.health[number] = health
 
+    def say(self, number: int, said: MemberState, now: float) -> None:
+        """A member's own word."""
+        self._said[number] = said, now
+
+    def said(self, number: int, now: float) -> tuple[MemberState, float]:
+        """A member's newest own word, and how many seconds old it is: nobody else has one for it.
+        OFFLINE without a connection, on which it would say more.
+        """
+        said, at = self._said.get(number, (OFFLINE, now))
+        return said, now - at
+
     def dialled(self, number: int) -> None:
         """A member dialled a connection."""
         self._dialled[number] += 1
@@ -48,11 +64,13 @@ class Presence:
         if self._dialled[number]:
             return False
         self._up.discard(number)
+        self._said.pop(number, None)
         return True
 
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""
-        for number in (self._up | self.health.keys()) - {self.number}:
+        for number in (self._up | self.health.keys() | self._said.keys()) - {self.number}:
             if number not in members:
                 self._up.discard(number)
                 self.health.pop(number, None)
+                self._said.pop(number, None)

@@ -10,6 +10,9 @@ from enum import Enum, unique
 
 import msgspec
 
+FRESH_S = 5.0
+"""A member says once a second how it is; what it said before is no state, but a memory."""
+
 
 class AdminAnswer(msgspec.Struct, frozen=True):
     """Base of all answers."""

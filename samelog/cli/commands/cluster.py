@@ -8,16 +8,28 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from samelog.admin.answers import Status
+from samelog.admin.answers import NodeInfo, Status
 from samelog.admin.client import AdminError, all_statuses, ask
 from samelog.admin.requests import ResetCluster
-from samelog.cli.output import client_option, fail, json_option, print_json, talk, wants_json
+from samelog.cli.commands.node import members, why_not_ready
+from samelog.cli.output import (
+    client_option,
+    fail,
+    json_option,
+    print_json,
+    printable,
+    talk,
+    wants_json,
+)
 from samelog.config.tables.client import ClientConfig
 
 LOOK_S = 0.2
+MAINTENANCE, WAIT_S = "15m", 600
+"""So long may one node take to restart and catch up, before somebody should look at it."""
 
 
 @click.group()
@@ -26,9 +38,55 @@ def command() -> None:
 
     \b
     Examples:
+      samelog cluster restart-plan --config client.toml
       samelog cluster reset --soft --config client.toml --yes
       samelog cluster reset --hard --config client.toml --yes
     """
+
+
+@command.command("restart-plan")
+@client_option
+@json_option
+def restart_plan(config: ClientConfig) -> None:
+    """Print how to restart all nodes without a gap: in which order, and what to wait for.
+
+    The exit code is 1 if now is no time to begin, because a member is not ready. Nothing is done.
+
+    \b
+    Example:
+      samelog cluster restart-plan --config client.toml --json
+    """
+    nodes = members(config)
+    waits_for = [f"{node.name}: {why}" for node in nodes if (why := why_not_ready(node))]
+    steps = [_restart(node) for node in sorted(nodes, key=_turn)]
+    if wants_json():
+        print_json({"may_begin": not waits_for, "waits_for": waits_for, "steps": steps})
+    else:
+        click.echo("\n".join(_shown(number, step) for number, step in enumerate(steps, 1)))
+    if waits_for:
+        fail(f"do not begin yet, {'; '.join(waits_for)}")
+
+
+def _turn(node: NodeInfo) -> tuple[bool, bool, int]:
+    """Learners first, since nothing depends on them; the leader last, so that it moves once."""
+    return node.voter, node.role == "leader", node.number
+
+
+def _restart(node: NodeInfo) -> dict[str, Any]:
+    is_leader = node.role == "leader"
+    commands = [
+        f"samelog node maintenance {node.name} --for {MAINTENANCE}",
+        *([f"samelog node transfer --from {node.name}"] if is_leader else []),
+        f"systemctl restart samelog-node    # on {node.name}; or kubectl delete pod {node.name}",
+        f"samelog node wait-ready {node.name} --timeout {WAIT_S}",
+        f"samelog node maintenance {node.name} --end",
+    ]
+    return {"node": node.name, "address": node.address, "role": node.role, "commands": commands}
+
+
+def _shown(number: int, step: dict[str, Any]) -> str:
+    head = f"{number}. {step['node']} at {step['address']} ({step['role'] or 'away'})"
+    return "\n".join([printable(head), *(f"   {printable(text)}" for text in step["commands"])])
 
 
 @command.command()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 import click
 from msgspec import UNSET
 
 from samelog.admin.answers import (
+    FRESH_S,
     LeadershipMoved,
     NodeInfo,
     NodeState,
@@ -67,6 +69,7 @@ def command(
       samelog node --config node.toml --check --json
       samelog node add rt-sequencer-3 10.0.0.4:7000 --config client.toml
       samelog node list --config client.toml
+      samelog node wait-ready rt-sequencer-3 --config client.toml
     """
     if context.invoked_subcommand is not None:
         return
@@ -215,7 +218,9 @@ def _nothing_to_move(leader: str) -> None:
 @client_option
 @json_option
 def list_command(config: ClientConfig) -> None:
-    """List the members of the cluster, as the best informed node sees them.
+    """List the members of the cluster, each in its own words.
+
+    A state that its node said more than 5 s ago has a question mark: Live?
 
     \b
     Example:
@@ -225,18 +230,76 @@ def list_command(config: ClientConfig) -> None:
     if wants_json():
         print_json([to_json(node) for node in nodes])
         return
-    rows = [(n.name, n.address, n.number, n.role or "-", _state(n)) for n in nodes]
+    rows = [(n.name, n.address, n.number, n.role or "-", state_text(n)) for n in nodes]
     print_table(("node", "address", "number", "role", "state"), rows)
 
 
 def members(config: ClientConfig) -> list[NodeInfo]:
-    """The members, as the node with the highest commit index sees them. Raises AdminError."""
+    """The members that the node with the highest commit index knows, each in its newest own words.
+    Raises AdminError.
+    """
     answers = all_statuses(config)
     given = [answer for answer in answers if isinstance(answer, Status)]
     if not given:
         raise AdminError("no node answers: " + "; ".join(map(str, answers)))
     best = max(given, key=lambda answer: answer.commit_index)
-    return sorted(best.nodes, key=lambda node: node.number)
+    found = (_newest(node.number, given) for node in best.nodes)
+    return sorted(found, key=lambda node: node.number)
+
+
+def _newest(number: int, answers: Sequence[Status]) -> NodeInfo:
+    """What a member said last, to whomever; its own answer, if it gave one."""
+    said = [node for answer in answers for node in answer.nodes if node.number == number]
+    return min(said, key=lambda node: (not node.role, node.age_s))
+
+
+@command.command("wait-ready")
+@click.argument("name")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up, with exit code 1.",
+)
+@client_option
+@json_option
+def wait_ready(config: ClientConfig, *, name: str, timeout_s: float) -> None:
+    """Wait until the node NAME says that it is ready, as its /readyz does.
+
+    It is Live, knows a leader, and may vote if it is a voter. Between two nodes of a rolling
+    restart, this is what to wait for: samelog cluster restart-plan.
+
+    \b
+    Example:
+      samelog node wait-ready rt-sequencer-1 --timeout 600 --config client.toml
+    """
+    deadline = time.monotonic() + timeout_s
+    while (why := _why_not_ready(config, name)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if why:
+        fail(f"{name} is not ready after {timeout_s:g} s: {why}")
+    report({"node": name, "ready": True}, f"{name} is ready")
+
+
+def _why_not_ready(config: ClientConfig, name: str) -> str:
+    """Empty if the node is ready."""
+    try:
+        known = {node.name: node for node in members(config)}
+    except AdminError as error:
+        return str(error)
+    if name not in known:
+        fail(f"no member is called {name}: samelog node list")
+    return why_not_ready(known[name])
+
+
+def why_not_ready(node: NodeInfo) -> str:
+    """Why a member is not ready, or not known to be; empty if it is."""
+    if node.age_s > FRESH_S:
+        return f"it has said nothing for {node.age_s:.0f} s"
+    return node.not_ready
 
 
 def seconds_in(text: str) -> int:
@@ -284,11 +347,14 @@ def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
     return body.node in known and known[body.node].voter and body.replaces not in known
 
 
-def _state(node: NodeInfo) -> str:
-    text = node.state.name.capitalize()
-    if node.state is not NodeState.MAINTENANCE:
-        return text
-    return f"{text} until {_when(node.maintenance_until_ms)}"
+def state_text(node: NodeInfo) -> str:
+    """A member's state, as people read it: `Live?` was said long ago."""
+    text = node.state.name.capitalize() + "?" * (node.age_s > FRESH_S)
+    if node.state is NodeState.MAINTENANCE:
+        text += f" until {_when(node.maintenance_until_ms)}"
+    if node.not_ready and node.state in (NodeState.LIVE, NodeState.MAINTENANCE):
+        text += f" (not ready: {node.not_ready})"
+    return text
 
 
 def _when(ms: int) -> str:

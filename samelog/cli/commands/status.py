@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from samelog.admin.answers import NodeState, PartitionInfo, Status
+from samelog.admin.answers import FRESH_S, NodeState, PartitionInfo, Status
 from samelog.admin.client import AdminError, all_statuses
 from samelog.cli.output import client_option, fail, json_option, print_json, print_table, wants_json
 from samelog.config.tables.client import ClientConfig
@@ -120,8 +120,10 @@ def _print(found: dict[str, Any]) -> None:
 
 def _node_row(node: dict[str, Any]) -> list[object]:
     name = node["name"] or node["address"]
-    keys = ("state", "role", "term", "commit_index", "applied_index", "leader", "detail")
-    return [name, *(_shown(node.get(key)) for key in keys)]
+    state = node["state"] + "?" * (node.get("age_s", 0) > FRESH_S)
+    keys = ("role", "term", "commit_index", "applied_index", "leader")
+    said = "; ".join(filter(None, (node.get("not_ready"), node.get("detail"))))
+    return [name, state, *(_shown(node.get(key)) for key in keys), said]
 
 
 def _partition_row(partition: dict[str, Any]) -> list[object]:

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from samelog.admin.answers import NodeState
+from samelog.admin.answers import FRESH_S, NodeState
 from samelog.config.tables.node import NodeConfig
+from samelog.config.values import parse_address
 from samelog.http.metrics import common
 from samelog.http.metrics.common import Gather, Metrics, Sample
 from samelog.http.metrics.table import COMMON, NODE, by_name
@@ -20,6 +21,7 @@ from samelog.sequencer.admin.groups import group_lags
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
+from samelog.sequencer.admin.status import node_info
 from samelog.sequencer.admin.topics import partition_name
 
 SYNCED = ("merged", "raft", "session")
@@ -58,12 +60,18 @@ def node_metrics(
 
 
 def _state(node: ServedNode) -> Iterator[Sample]:
-    for state in NodeState:
-        yield "samelog_node_state", (state.value,), node.member.status.state is state
     for number, member in tuple(node.peers.members.all.items()):
-        if number != node.peers.number:
-            is_there = node.peers.presence.is_there(number)
-            yield "samelog_peer_connected", (member.name,), is_there
+        info, host = node_info(node, member), parse_address(member.address)
+        in_maintenance = info.state is NodeState.MAINTENANCE
+        name = member.name, "" if host is None else host.host
+        yield "samelog_node_maintenance", name, in_maintenance
+        if number == node.peers.number:
+            for state in NodeState:
+                yield "samelog_node_state", (state.value,), info.state is state
+            continue
+        is_ready = not info.not_ready and info.age_s <= FRESH_S
+        yield "samelog_peer_connected", (member.name,), node.peers.presence.is_there(number)
+        yield "samelog_peer_ready", (member.name,), is_ready
     kinds = Counter(event.kind for event in node.logs.machine.state.events)
     for kind, count in kinds.items():
         yield "samelog_events", (kind,), count

@@ -74,6 +74,9 @@ gauge samelog_kafka_held_bytes{listener}: Memory that requests and answers of Ka
 NODE = _table("""
 gauge samelog_node_state{state}: 1 for the state that the node is in, 0 for the others.
 gauge samelog_peer_connected{peer}: 1: another member is connected to this node.
+gauge samelog_peer_ready{peer}: 1: another member said within 5 s that its /readyz answers 200.
+gauge samelog_node_maintenance{node,host}: 1: a member, whose address has this host, is in
+    maintenance.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.
 counter samelog_received_records_total: Records in the session bytes written to this node's disk.

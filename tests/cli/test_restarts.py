@@ -1,0 +1,115 @@
+"""`samelog node list`, `wait-ready` and `cluster restart-plan`: states in nodes' own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec import structs
+
+from samelog.admin.answers import NodeInfo, NodeState, Status
+from samelog.cli.main import main
+from tests.cli.fake_nodes import FakeCluster
+
+LIVE = [
+    NodeInfo("n0", "h:0", NodeState.LIVE, "", 1, 7, "follower", 0),
+    NodeInfo("n1", "h:1", NodeState.LIVE, "", 1, 7, "leader", 1),
+    NodeInfo("n2", "h:2", NodeState.LIVE, "", 1, 7, "learner", 2, voter=False),
+]
+SYNCING: dict[str, Any] = {"state": NodeState.SYNCING, "not_ready": "the node catches up"}
+OFFLINE: dict[str, Any] = {"state": NodeState.OFFLINE, "not_ready": "not connected", "role": ""}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    """Three nodes that say the same of each other: all is well."""
+    with FakeCluster(tmp_path) as started:
+        for node in started.nodes:
+            says(started, node.name)
+        yield started
+
+
+def says(cluster: FakeCluster, name: str, **of: dict[str, Any]) -> None:
+    """What one node says from now on; `of`: what is different of some members."""
+    heard = [structs.replace(each, age_s=0.0 if each.name == name else 0.5) for each in LIVE]
+    nodes = tuple(structs.replace(each, **of.get(each.name, {})) for each in heard)
+    status = Status("fake", name, "n1", 3, 7, nodes, (), ())
+    next(node for node in cluster.nodes if node.name == name).answer = lambda request: status
+
+
+def run(cluster: FakeCluster, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--config", cluster.client_file])
+
+
+def states(cluster: FakeCluster) -> list[str]:
+    rows = run(cluster, "node", "list").stdout.splitlines()[1:]
+    return [row.split(maxsplit=4)[4] for row in rows]
+
+
+def test_a_nodes_own_answer_counts_not_what_others_say(cluster: FakeCluster) -> None:
+    says(cluster, "n0", n0=SYNCING)
+    says(cluster, "n1", n0={"age_s": 0.4}, n2=OFFLINE)
+    says(cluster, "n2", n0={"age_s": 0.2}, n1={"age_s": 0.3})
+    assert states(cluster) == ["Syncing", "Live", "Live"]
+
+
+def test_the_youngest_word_counts_and_an_old_one_is_doubted(cluster: FakeCluster) -> None:
+    cluster.stop(0)
+    says(cluster, "n1", n0={"age_s": 9.0})
+    says(cluster, "n2", n0=OFFLINE)
+    assert states(cluster)[0] == "Live?"
+    says(cluster, "n2", n0=SYNCING | {"age_s": 1.0})
+    assert states(cluster)[0] == "Syncing"
+
+
+def test_live_and_not_ready_says_why(cluster: FakeCluster) -> None:
+    says(cluster, "n0", n0={"not_ready": "no leader is known"})
+    assert states(cluster)[0] == "Live (not ready: no leader is known)"
+
+
+def test_waiting_ends_when_the_node_is_ready(cluster: FakeCluster) -> None:
+    assert run(cluster, "node", "wait-ready", "n0").exit_code == 0
+    syncing = Status("fake", "n0", "n1", 3, 7, (structs.replace(LIVE[0], **SYNCING),), (), ())
+    live = structs.replace(syncing, nodes=(LIVE[0],))
+    answers = [syncing, syncing]
+    cluster.nodes[0].answer = lambda request: answers.pop() if answers else live
+    result = run(cluster, "node", "wait-ready", "n0")
+    assert (result.exit_code, answers) == (0, [])
+
+
+@pytest.mark.parametrize("of", [SYNCING, OFFLINE, {"age_s": 6.0}])
+def test_waiting_is_given_up_and_says_why(cluster: FakeCluster, of: dict[str, Any]) -> None:
+    cluster.stop(0)
+    for name in ("n1", "n2"):
+        says(cluster, name, n0=of)
+    result = run(cluster, "node", "wait-ready", "n0", "--timeout", "0")
+    assert result.exit_code == 1
+    assert of.get("not_ready", "said nothing for 6 s") in result.stderr
+
+
+def test_nobody_is_waited_for_who_is_no_member(cluster: FakeCluster) -> None:
+    result = run(cluster, "node", "wait-ready", "n9")
+    assert (result.exit_code, "no member is called n9" in result.stderr) == (1, True)
+
+
+def test_the_plan_goes_from_learners_to_the_leader(cluster: FakeCluster) -> None:
+    result = run(cluster, "cluster", "restart-plan", "--json")
+    plan = json.loads(result.stdout)
+    assert (result.exit_code, plan["may_begin"]) == (0, True)
+    assert [step["node"] for step in plan["steps"]] == ["n2", "n0", "n1"]
+    transfers = ["transfer" in " ".join(step["commands"]) for step in plan["steps"]]
+    assert transfers == [False, False, True]
+    text = run(cluster, "cluster", "restart-plan").stdout
+    assert text.index("wait-ready n2") < text.index("restart samelog-node    # on n0")
+
+
+def test_a_plan_is_not_begun_while_a_member_is_not_ready(cluster: FakeCluster) -> None:
+    says(cluster, "n2", n2=SYNCING)
+    result = run(cluster, "cluster", "restart-plan", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["waits_for"] == ["n2: the node catches up"]
+    assert "do not begin yet, n2: the node catches up" in result.stderr

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from samelog.publisher.errors import NotMerged, PublisherError
@@ -67,12 +66,7 @@ class AsyncPublisher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def append(self, value: Buffer | None, **keywords: Unpack[AppendKeywords]) -> None:

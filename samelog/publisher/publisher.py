@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from samelog.config.tables.client import OnFull
@@ -135,12 +134,7 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- appending -----------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 from samelog.admin.client import AdminError, ask
@@ -80,12 +79,7 @@ class StagedWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.publisher.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

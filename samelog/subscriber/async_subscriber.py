@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from samelog.format._kernels import Record
@@ -37,12 +36,7 @@ class AsyncSubscriber:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # --- reading -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
-from samelog.kafka.apis.group_answers import ask_coordinator, by_topic_id
+from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.sequencer.state.group_commands import ConsumerMember
@@ -219,10 +219,9 @@ def _member(
 
 
 def _assignment(call: NodeCall, numbers: Iterable[int]) -> ConsumerGroupDescribeResponseAssignment:
-    topics = call.broker.machine.state.topics
     return ConsumerGroupDescribeResponseAssignment(
         [
-            ConsumerGroupDescribeResponsePartitions(id_of(topics[topic]), topics[topic].name, found)
-            for topic, found in by_topic_id(call, numbers)
+            ConsumerGroupDescribeResponsePartitions(id_of(topic), topic.name, found)
+            for topic, found in with_topics(call, numbers)
         ]
     )

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import KafkaResponse, MaybeResponse, NodeCall, Reply
+from samelog.kafka.codec.schemas import TopicAnswers
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
+from samelog.sequencer.state.types import Topic
 
 NEVER_FLEXIBLE = 1 << 15
 ResponseT = TypeVar("ResponseT")
@@ -59,17 +61,17 @@ def check_group(call: NodeCall, group: str) -> ErrorCode:
     return ErrorCode.none if may else ErrorCode.group_authorization_failed
 
 
-def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> Sequence[tuple[str, list[ResponseT]]]:
+def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> list[TopicAnswers[ResponseT]]:
     """(topic, what is answered of a partition), as the protocol nests them."""
     topics: dict[str, list[ResponseT]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
-    return tuple(topics.items())
+    return [TopicAnswers(*topic) for topic in topics.items()]
 
 
-def by_topic_id(call: NodeCall, numbers: Iterable[int]) -> Sequence[tuple[str, list[int]]]:
-    """(id of a topic, indexes) of partitions by their cluster-wide numbers; those that are gone are
-    left out.
-    """
-    partitions = (call.broker.machine.state.partitions.get(number) for number in numbers)
-    return by_topic((each.topic_id, each.index) for each in partitions if each is not None)
+def with_topics(call: NodeCall, numbers: Iterable[int]) -> list[tuple[Topic, Sequence[int]]]:
+    """(topic, indexes) of partitions by their cluster-wide numbers, without those that are gone."""
+    state = call.broker.machine.state
+    known = (state.partitions.get(number) for number in numbers)
+    found = by_topic((each.topic_id, each.index) for each in known if each is not None)
+    return [(state.topics[each.name], each.partitions) for each in found]

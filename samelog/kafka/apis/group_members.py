@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
-from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, by_topic_id, check_group
+from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, check_group, with_topics
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.patterns import InvalidPattern, compiled
@@ -311,11 +311,10 @@ def _assignment(
 ) -> ConsumerGroupHeartbeatResponseAssignment | None:
     if numbers is None:
         return None
-    topics = call.broker.machine.state.topics
     return ConsumerGroupHeartbeatResponseAssignment(
         [
-            ConsumerGroupHeartbeatResponsePartitions(id_of(topics[topic]), found)
-            for topic, found in by_topic_id(call, numbers)
+            ConsumerGroupHeartbeatResponsePartitions(id_of(topic), found)
+            for topic, found in with_topics(call, numbers)
         ]
     )
 

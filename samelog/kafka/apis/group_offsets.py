@@ -53,8 +53,7 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
             (topic, PartitionError(partition.partition_index, error))
             for (topic, partition), error in zip(asked, errors, strict=True)
         )
-        topics = [TopicAnswers(*topic) for topic in by_topic(answers)]
-        return TopicsResponse(topics)
+        return TopicsResponse(by_topic(answers))
 
     def make(errors: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
         following, denied = iter(errors), ErrorCode.topic_authorization_failed
@@ -153,8 +152,7 @@ def _group(
     answers = by_topic(
         (topic, _partition(call, topic, index, offsets, error)) for topic, index in asked
     )
-    found = [TopicAnswers(*topic) for topic in answers]
-    return OffsetFetchResponseGroup(group_id, found, error)
+    return OffsetFetchResponseGroup(group_id, answers, error)
 
 
 def _named(topics: Iterable[Any]) -> Iterator[tuple[str, int]]:
@@ -215,8 +213,7 @@ def offset_delete(call: NodeCall, request: Any) -> Reply:
             (topic, PartitionError(index, said.get(numbers[topic, index], unknown)))
             for topic, index in asked
         )
-        topics = [TopicAnswers(*topic) for topic in by_topic(answers)]
-        return OffsetDeleteResponse(ErrorCode.none, topics)
+        return OffsetDeleteResponse(ErrorCode.none, by_topic(answers))
 
     if not call.broker.may_administer(call.client):
         return OffsetDeleteResponse(ErrorCode.group_authorization_failed)

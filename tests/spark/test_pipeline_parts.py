@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +34,7 @@ from samelog.spark.pipelines.delta_log import (
     file_name,
 )
 from samelog.spark.pipelines.lake_upkeep import plan
+from samelog.spark.pipelines.session import check_installed
 
 SHAPE = TableShape('{"type":"struct","fields":[]}', ("date",))
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1)
@@ -137,8 +140,25 @@ def test_java_that_is_missing_or_old_is_said(
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoSpark, match=text) as caught:
-        running.check_installed()
+        check_installed()
     assert "apt-get install openjdk-17" in str(caught.value)
+
+
+WITHOUT_PYSPARK = """
+from importlib.machinery import PathFinder
+find, hidden = PathFinder.find_spec, ("pyspark", "py4j")
+PathFinder.find_spec = lambda name, *more: None if name in hidden else find(name, *more)
+from samelog.cli.main import main
+main(["pipeline", "run", "lake-compact", "--path", "/nowhere"])
+"""
+
+
+def test_a_host_without_pyspark_is_told_what_to_install() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("samelog: pipelines need pyspark, not installed here: install")
 
 
 def test_a_demo_without_java_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

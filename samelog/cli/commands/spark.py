@@ -183,7 +183,7 @@ def _row(each: Coverage) -> tuple[object, ...]:
 @contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
     """A Spark session, which is stopped at the end if it was not there before."""
-    from samelog.spark.pipelines.running import spark_session
+    from samelog.spark.pipelines.session import spark_session
 
     with spark_session("samelog", master=master) as spark:
         yield spark

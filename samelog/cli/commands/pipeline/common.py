@@ -91,7 +91,7 @@ def spark_options(function: CommandT) -> CommandT:
 @contextmanager
 def session(name: str, master: str | None, conf: dict[str, str]) -> Iterator[SparkSession]:
     """A session of Spark. Raises NoSpark, PipelineError."""
-    from samelog.spark.pipelines.running import check_installed, spark_session
+    from samelog.spark.pipelines.session import check_installed, spark_session
 
     check_installed()
     from samelog.spark.pipelines.running import spark_errors

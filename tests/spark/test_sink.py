@@ -193,7 +193,7 @@ def test_drivers_that_are_killed_write_every_row_once(
         ("key binary", {"topic": "t"}, "needs a column value"),
         ("value string", {}, "give the option topic"),
         ("value int", {"topic": "t"}, "value is int; it must be binary or string"),
-        ("value string, carrier string", {"topic": "t"}, "column carrier has no place"),
+        ("value string, carrier string", {"topic": "t"}, "column carrier is no part of a record"),
         ("value string", {"topic": "../t"}, "topic"),
         ("value string", {"topic": "t", "sinkId": "Not A Name"}, "sinkId"),
         ("value string", {"topic": "t", "sink": "x"}, "sink is no option"),

@@ -19,6 +19,7 @@ ALL = (
     "rolling",
     "backlog",
     "archived_around",
+    "catch_up",
     "kafka",
     "kafka_requests",
     "spark",

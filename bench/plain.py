@@ -41,7 +41,8 @@ def measure(megabytes: int) -> float:
         return megabytes * len(CHUNK) / (time.monotonic() - started) / 1e6
 
 
-def _context(paths: tuple[str, str, str], *, server: bool) -> ssl.SSLContext:
+def context_of(paths: tuple[str, str, str], *, server: bool) -> ssl.SSLContext:
+    """Mutual TLS by these files: CA, certificate, key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(paths[0])
@@ -69,10 +70,10 @@ def _receive(
     listener: socket.socket, paths: tuple[str, str, str], names: list[str], *, forward: int | None
 ) -> None:
     outputs = [open(name, "wb", buffering=0) for name in names]  # noqa: SIM115 - ends with the process
-    target = None if forward is None else _connect(paths, forward)
+    target = None if forward is None else connect_to(paths, forward)
     buffer = memoryview(bytearray(1 << 20))
     raw, _ = listener.accept()
-    with _context(paths, server=True).wrap_socket(raw, server_side=True) as source:
+    with context_of(paths, server=True).wrap_socket(raw, server_side=True) as source:
         while count := source.recv_into(buffer):
             for output in outputs:
                 output.write(buffer[:count])
@@ -82,13 +83,14 @@ def _receive(
         target.close()
 
 
-def _connect(paths: tuple[str, str, str], port: int) -> ssl.SSLSocket:
+def connect_to(paths: tuple[str, str, str], port: int) -> ssl.SSLSocket:
+    """A connection to a port of this machine."""
     raw = socket.create_connection((HOST, port))
-    return _context(paths, server=False).wrap_socket(raw, server_hostname=HOST)
+    return context_of(paths, server=False).wrap_socket(raw, server_hostname=HOST)
 
 
 def _send(paths: tuple[str, str, str], ports: list[int], megabytes: int, name: str) -> None:
-    targets = [_connect(paths, port) for port in ports]
+    targets = [connect_to(paths, port) for port in ports]
     with open(name, "wb", buffering=0) as file:
         for _ in range(megabytes):
             file.write(CHUNK)

@@ -18,7 +18,9 @@ from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import PeerSender
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.pieces import PieceRepair
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.restoring import restored
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
@@ -26,13 +28,13 @@ from samelog.sequencer.events import NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES, Intake, IntakeSettings
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.peer_pulls import PullKinds
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.planner import Planner, PlannerLimits
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.parts import CareParts, LogParts, RaftParts
+from samelog.sequencer.parts import CareParts, LogParts, RaftParts, RepairParts
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
@@ -127,11 +129,11 @@ def log_parts(
     sessions: SessionStore,
     merging: Merging,
     *,
-    pulls: PeerPulls,
+    pulls: PullKinds,
     ask: Callable[[], list[int]],
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
-    given, config, machine = site.given, site.given.config, raft.replica.machine
+    config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
     quotas = QuotaKeeper(machine, sessions, config.quotas)
     intake = Intake(
         raft.replica,
@@ -153,15 +155,19 @@ def log_parts(
         sessions,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
-    repair = Repair(
-        given.fs,
-        pulls,
-        machine=machine,
-        merging=merging,
-        sessions=sessions,
-        intake=intake,
-        clock=given.clock,
-        ask=ask,
+    repair = RepairParts(
+        SessionRepair(
+            pulls.repair, machine=machine, sessions=sessions, intake=intake, clock=clock, ask=ask
+        ),
+        MergedRepair(
+            pulls.copying,
+            machine=machine,
+            merging=merging,
+            clock=clock,
+            ask=ask,
+            takes_in=lambda: intake.stopped is None,
+        ),
+        PieceRepair(site.given.fs, pulls.repair, ask),
     )
     return LogParts(machine, sessions, merging, intake, source, repair, quotas)
 
@@ -170,7 +176,7 @@ def care_parts(
     site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
 ) -> CareParts:
     """What looks after files: damage, loss, archiving."""
-    given, merging, repair = site.given, logs.merging, logs.repair
+    given, merging, repair = site.given, logs.merging, logs.repair.pieces
     fs, in_thread, clock = given.fs, given.host.in_thread, given.clock
     scrubber = Scrubber(
         fs, merging, repair, config=given.config.scrub, in_thread=in_thread, clock=clock

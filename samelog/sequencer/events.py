@@ -35,6 +35,9 @@ class MergingEvents(Protocol):
     def partition_opened(self, number: int) -> None:
         """The merged log of a partition is open, perhaps begun anew."""
 
+    def partition_stalled(self, number: int) -> None:
+        """A partition may need merged bytes from a peer to go on."""
+
     async def sync_raft_log(self) -> None:
         """Make the Raft log durable: merged logs must never be durable further than it. Raises
         DiskFault.

@@ -30,7 +30,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.ingest.following import Following
 from samelog.sequencer.ingest.node_sessions import RunKeeper
-from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.peer_pulls import PullKinds
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
@@ -78,9 +78,7 @@ class GroupReplica:
         )
         body = decode_body(self.store.snapshot.data if self.store.snapshot else b"")
         self._pending_at_start = body.pending
-        self._pulls = [
-            PeerPulls(config, given.tls, directory.record.boot) for _ in ("repair", "following")
-        ]
+        self._pulls = PullKinds.make(config, given.tls, directory.record.boot)
         machine = StateMachine.decode(body.state)
         sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
         merging = Merging(
@@ -94,7 +92,7 @@ class GroupReplica:
         replica = Replica(machine, sessions, merging, self)
         self.raft = raft_parts(self._site, self.store, replica, sessions, merging)
         self.logs = log_parts(
-            self._site, self.raft, sessions, merging, pulls=self._pulls[0], ask=self.peers_to_ask
+            self._site, self.raft, sessions, merging, pulls=self._pulls, ask=self.peers_to_ask
         )
         self._build_upkeep(replica)
 
@@ -114,7 +112,7 @@ class GroupReplica:
         )
         self.following = Following(
             record.number,
-            self._pulls[1],
+            self._pulls.following,
             machine=machine,
             intake=self.logs.intake,
             clock=clock,
@@ -153,7 +151,8 @@ class GroupReplica:
 
     async def stop(self) -> None:
         """Stop repair and copying from other members."""
-        await self.logs.repair.close()
+        await self.logs.repair.merged.close()
+        await self.logs.repair.sessions.close()
         await self.following.close()
 
     async def make_durable(self) -> None:
@@ -170,8 +169,8 @@ class GroupReplica:
 
     def set_peers(self, peers: Mapping[int, PeerPlace], members: Container[int]) -> None:
         """These are the other members now, and the numbers of all."""
-        self._pulls[0].set_peers(peers)
-        self._pulls[1].set_peers(peers)
+        for pulls in self._pulls:
+            pulls.set_peers(peers)
         self.raft.coordinator.forget_others(members)
 
     # --- time -------------------------------------------------------------------------------------
@@ -180,7 +179,8 @@ class GroupReplica:
         """To be called some times a second."""
         self.reporter.tick()
         self.raft.coordinator.tick()
-        self.logs.repair.tick()
+        self.logs.repair.sessions.tick()
+        self.logs.repair.merged.tick()
         self.following.tick()
 
     def tick_slowly(self) -> None:
@@ -188,7 +188,7 @@ class GroupReplica:
         self._save_marks()
         self._upkeep.tick()
         for peer in self.peers_to_ask():  # what was said before this replica could use it
-            self.logs.repair.peer_reported(peer, self.raft.coordinator.views[peer].places)
+            self.logs.repair.sessions.peer_reported(peer, self.raft.coordinator.views[peer].places)
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(self._site.given.clock.now(), is_leader=self.raft.group.is_leader)
 
@@ -257,7 +257,7 @@ class GroupReplica:
         if report.merged or report.samples:
             samples = {(number, offset): value for number, offset, value in report.samples}
             coordinator.merged(node, dict(report.merged), samples)
-        self.logs.repair.peer_reported(node, places)
+        self.logs.repair.sessions.peer_reported(node, places)
 
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------
 
@@ -266,6 +266,9 @@ class GroupReplica:
 
     def partition_opened(self, number: int) -> None:
         self.care.archive.partition_opened(number)
+
+    def partition_stalled(self, number: int) -> None:
+        self.logs.repair.merged.look_at(number)
 
     async def sync_raft_log(self) -> None:
         await self.raft.group.sync_now()

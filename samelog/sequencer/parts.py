@@ -21,7 +21,9 @@ from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.repair.merged import MergedRepair
+from samelog.sequencer.cluster.repair.pieces import PieceRepair
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.connections import Connections
@@ -63,6 +65,15 @@ class MemberParts:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairParts:
+    """What gets from peers what is lacking here."""
+
+    sessions: SessionRepair
+    merged: MergedRepair
+    pieces: PieceRepair
+
+
+@dataclass(frozen=True, slots=True)
 class LogParts:
     """The logs of one replica, and the replicated state that says what they are."""
 
@@ -71,7 +82,7 @@ class LogParts:
     merging: Merging
     intake: Intake
     source: NodeLogSource
-    repair: Repair
+    repair: RepairParts
     quotas: QuotaKeeper
 
 

@@ -125,7 +125,7 @@ def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) ->
         came = make_node(tmp_path, 3, nodes.index(away))
         nodes[nodes.index(away)] = came
         if not has_inputs:
-            came.logs.repair.peer_reported = lambda node, places: None  # type: ignore[method-assign]
+            came.logs.repair.sessions.peer_reported = lambda node, places: None  # type: ignore[method-assign]
         await came.start()
         await until(lambda: came.member.status.state is NodeState.LIVE, "Live again")
         await until(lambda: is_archived(came, 7) and offset(came) == 9, "caught up")

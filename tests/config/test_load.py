@@ -191,6 +191,7 @@ fsync_interval_ms = 5
 segment_bytes = "1Gi"
 auto_create_topics = true
 max_record_bytes = 1000
+recovery_bytes_per_s = "100Mi"
 snapshot_interval_s = 0.5
 disk_stop_percent = 90
 [quotas]

@@ -19,7 +19,8 @@ from samelog.kafka.groups.outbox import Outbox
 from samelog.replicator.turns import Turns
 from samelog.runtime import inotify
 from samelog.sequencer.cluster.changes import Changes
-from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.repair.merged import MergedSink
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
@@ -82,7 +83,7 @@ def void_anything() -> Iterator[None]:
 @contextmanager
 def leave_bytes_where_they_are() -> Iterator[None]:
     """Nodes do not pull what only a peer got from a publisher."""
-    with patch.object(Repair, "peer_reported", lambda self, node, places: None):
+    with patch.object(SessionRepair, "peer_reported", lambda self, node, places: None):
         yield
 
 
@@ -98,6 +99,20 @@ def believe_any_checksum() -> Iterator[None]:
         ]
 
     with patch.object(Coordinator, "_agreed_samples", agreed):
+        yield
+
+
+@contextmanager
+def copy_what_no_majority_has() -> Iterator[None]:
+    """What is copied from a peer is not compared with the checksum that a majority agreed on."""
+    with patch.object(MergedSink, "_compare", lambda self, first, checksum, data: None):
+        yield
+
+
+@contextmanager
+def copy_what_may_not_be_committed() -> Iterator[None]:
+    """All that a peer sends is taken, also what this node does not know to be committed."""
+    with patch.object(MergedSink, "_committed", lambda self, data: data):
         yield
 
 
@@ -327,6 +342,7 @@ class Planted:
 
 
 _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
+_REPAIR = _SEQUENCER + "test_repair.py::"
 _NODE, _FETCHING = _SEQUENCER + "test_node.py::", _KAFKA + "test_fetching.py::"
 
 PLANTED = (
@@ -354,6 +370,16 @@ PLANTED = (
         8,
         believe_any_checksum,
         _SEQUENCER + "test_node.py::test_a_divergent_partition_is_set_aside_and_copied_anew",
+    ),
+    Planted(
+        8,
+        copy_what_no_majority_has,
+        _REPAIR + "test_what_no_crc_covers_is_compared_with_what_a_majority_has",
+    ),
+    Planted(
+        5,
+        copy_what_may_not_be_committed,
+        _REPAIR + "test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice",
     ),
     Planted(
         9, take_twins_whole, _SEQUENCER + "test_planner.py::test_twins_merge_each_id_once_in_order"

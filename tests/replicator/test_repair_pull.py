@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.pull.handles import PullRefused
 from samelog.replicator.pull.repair_pull import (
     MergedName,
-    PullRefused,
     RepairPull,
     SessionRunName,
 )

@@ -1,11 +1,139 @@
-"""What is damaged on every node comes back, batch by batch, as long as one node has it."""
+"""What a node lacks comes from the others, in streams; what is damaged on every node comes back,
+batch by batch, as long as one node has it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
+import pytest
+
+from samelog.replicator.pull.repair_pull import RepairPull
+from samelog.sequencer.cluster.repair.merged import MergedSink
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.node import Node
-from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
+from samelog.sequencer.state.types import Partition
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.merged.log import MergedLog
+from tests.sequencer.cluster import (
+    Session,
+    batch,
+    leader_of,
+    make_node,
+    make_nodes,
+    merged,
+    offset,
+    run_with,
+    until,
+)
+
+EPOCH_AT = 12
+"""Where a batch has its leader epoch, which no CRC covers."""
+VALUE_AT = 100
+
+
+def away_and_back(path: Path, count: int, while_away: Callable[[Node], None]) -> list[Node]:
+    """Merge so many records on three nodes, in several instructions; start anew, one node without
+    its merged log, once `while_away` was given the follower that it asks first. Returns the nodes.
+    """
+
+    async def write(nodes: list[Node]) -> None:
+        session = Session("a")
+        for _ in range(4):
+            await session.send(nodes, batch(*(b"%0200d" % n for n in range(count // 4))))
+        await until(lambda: all(offset(node) == count for node in nodes), "merged everywhere")
+        for node in nodes:
+            await until(lambda node=node: _checked(node) > count // 2, "agreed")  # type: ignore[misc]
+            await node.raft.snapshotter.take()
+
+    async def read() -> None:
+        for node in nodes[:2]:
+            await node.start()
+        leader = await leader_of(nodes[:2])
+        (follower,) = (node for node in nodes[:2] if node is not leader)
+        while_away(follower)
+        nodes[2].logs.repair.merged._takes_in = lambda: _sees_both(nodes[2])
+        await nodes[2].start()
+        await until(lambda: offset(nodes[2]) == count, "all is copied")
+        assert merged(nodes[2]) == merged(leader)
+        for node in nodes:
+            await node.stop()
+
+    run_with(path, 3, write)
+    nodes = make_nodes(path, 3)
+    shutil.rmtree(Path(nodes[2].member.config.data) / "merged" / "t-0")
+    asyncio.run(read())
+    return nodes
+
+
+def _sees_both(node: Node) -> bool:
+    """Whether it knows whom to ask: the leader is asked second."""
+    return node.raft.group.raft.leader is not None and len(node.group_replica.peers_to_ask()) == 2
+
+
+def _checked(node: Node) -> int:
+    (partition,) = node.logs.machine.state.partitions.values()
+    return partition.checked_offset
+
+
+def spoil(node: Node, position: int) -> None:
+    """Change a byte of the first batch, as the disk gives it."""
+    (log,) = (Path(node.member.config.data) / "merged" / "t-0").glob("*.log")
+    with log.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_what_was_missed_comes_in_one_stream(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        session = Session("a")
+        await session.send(nodes, batch(b"first"))
+        await until(lambda: all(offset(node) == 1 for node in nodes), "merged everywhere")
+        back = next(node for node in nodes if not node.raft.group.is_leader)
+        others = [node for node in nodes if node is not back]
+        await back.stop()
+        for number in range(60):
+            await session.send(others, batch(b"%d" % number))
+            await until(lambda n=number: all(offset(e) == n + 2 for e in others), "merged")  # type: ignore[misc]
+        again = make_node(tmp_path, 3, nodes.index(back))
+        with (  # session bytes are released: there are merged ones only
+            patch.object(SessionRepair, "peer_reported", lambda self, node, places: None),
+            patch.object(RepairPull, "merged", counted),
+        ):
+            await again.start()
+            await until(lambda: offset(again) == 61, "copied")
+        assert merged(again) == merged(others[0])
+        await again.stop()
+
+    original, streams = RepairPull.merged, []
+
+    async def counted(self: RepairPull, *given: Any) -> bool:
+        streams.append(given)
+        return await original(self, *given)
+
+    run_with(tmp_path, 3, body)
+    assert 1 <= len(streams) < 20  # there are 60 instructions
+
+
+def test_damaged_pieces_are_not_taken_but_come_from_another_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, VALUE_AT))
+    assert "copying failed" in caplog.text
+
+
+def test_what_no_crc_covers_is_compared_with_what_a_majority_has(tmp_path: Path) -> None:
+    nodes = away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, EPOCH_AT + 3))
+    assert nodes[2].logs.merging.divergences == 1
 
 
 def test_damage_on_all_nodes_in_different_places_costs_nothing(tmp_path: Path) -> None:
@@ -36,3 +164,29 @@ def test_damage_on_all_nodes_in_different_places_costs_nothing(tmp_path: Path) -
         log.write_bytes(spoilt)
         (log.parent / "marks").unlink()
     run_with(tmp_path, 3, read)
+
+
+def test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice(tmp_path: Path) -> None:
+    source, copy = (
+        MergedLog.open(OsFileSystem(), tmp_path / name, topic="t", topic_id="i", partition=0)
+        for name in ("source", "copy")
+    )
+    for number in range(4):
+        source.append(bytearray(batch(b"%d" % number)), base_offset=number, leader_epoch=1)
+    data = memoryview(source.read(0, 0, 1 << 20))
+    size = len(data) // 4
+    known = Partition(1, "i", 0, next_offset=2)
+    partition = SimpleNamespace(log=copy, fault=None)
+    merging = SimpleNamespace(partitions={1: partition}, copied=lambda number: None)
+    machine = SimpleNamespace(state=SimpleNamespace(partitions={1: known}))
+    sink = MergedSink(machine, merging, 1, partition)  # type: ignore[arg-type]
+    copy.append_copy(0, 0, data[:size])  # the merger was faster
+    sink.on_data(0, 0, data[: 3 * size])
+    assert copy.next_offset == 2
+    assert sink.has_enough()
+    known.next_offset = 4
+    assert not sink.has_enough()
+    sink.on_data(0, size, data[size : 2 * size])
+    sink.on_data(0, 2 * size, data[2 * size :])
+    assert sink.has_enough()
+    assert copy.read(0, 0, 1 << 20) == data

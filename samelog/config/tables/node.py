@@ -273,6 +273,12 @@ class NodeConfig(ConfigTable):
     max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
         1 << 20
     )
+    recovery_bytes_per_s: Annotated[
+        int,
+        "How fast the node copies what it lacks from others; 0: no limit",
+        size(0, DISK_BYTES_MAX),
+        _NODE,
+    ] = 0
     snapshot_interval_s: Annotated[
         float, "How often the replicated state is written, if it changed", seconds(0.1, 3600), _NODE
     ] = 5.0

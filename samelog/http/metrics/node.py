@@ -180,7 +180,7 @@ def _raft(node: ServedNode) -> Iterator[Sample]:
 def _troubles(node: ServedNode) -> Iterator[Sample]:
     pending = node.logs.merging.pending()
     partitions = tuple(node.logs.merging.partitions.items())
-    wanted = [node.logs.repair.wanted(number) for number, _ in partitions]
+    wanted = [node.logs.repair.merged.wanted(number) for number, _ in partitions]
     yield "samelog_merge_queue_instructions", (), len(pending)
     yield "samelog_merge_queue_bytes", (), sum(merge.size for merge in pending)
     yield "samelog_intake_stopped", (), node.logs.intake.stopped is not None

@@ -14,47 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from samelog.replicator.handler import ReplicatorHandler, unexpected
-from samelog.replicator.pull.acknowledger import Acknowledger
-from samelog.runtime.errors import ConnectionLost, DeadlinePassed, RuntimeFault
+from samelog.replicator.interfaces import FilePosition
+from samelog.replicator.pull.acknowledger import Acknowledger, Budget
+from samelog.replicator.pull.handles import Handles, MakeOpen, StartsAt
+from samelog.runtime.errors import DeadlinePassed
 from samelog.runtime.network.link import PeerPlace
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import (
-    AnyMessage,
-    CaughtUp,
-    Close,
-    Hello,
-    LogArchived,
-    MergedStartsAt,
-    OpenMerged,
-    OpenSession,
-    Refused,
-    RollSealed,
-    SegmentSealed,
-    SessionStartsAt,
-    Start,
-    TopicGone,
-    Welcome,
-)
-from samelog.wire.receiver import Receiver, ResumePoint
+from samelog.wire.messages import Hello, MergedStartsAt, OpenMerged, OpenSession, Start
+from samelog.wire.receiver import ResumePoint
 
 PROGRESS_S = 10.0
 """A request that gets nothing for so long has failed."""
 IDLE_S = 30.0
-
-
-class PullRefused(RuntimeFault):
-    """The peer will not, or cannot, send what was asked for."""
-
-    def __init__(self, code: FaultCode, message: str, remedy: str, earliest: int = -1) -> None:
-        """`earliest`: the first offset that can be read; -1: not said."""
-        super().__init__(f"{code.name}: {message}" + (f" ({remedy})" if remedy else ""))
-        self.code = code
-        self.earliest = earliest
-        self.message = message
-        self.remedy = remedy
 
 
 class MergedName(NamedTuple):
@@ -90,26 +63,85 @@ class PullSink(Protocol):
 
 @dataclass(slots=True)
 class _Request:
-    """One pull under way."""
+    """One pull under way. Implements handles.PullReader."""
 
     sink: PullSink
     outcome: asyncio.Future[bool]
     start: ResumePoint
-    moved: bool = False
-    goes_on: bool = False
+    goes_on: bool
     """It does not end when the peer has no more for now."""
+    moved: bool = False
+
+    @property
+    def place(self) -> FilePosition:
+        return self.start[:2]
+
+    def on_opened(self, opened: StartsAt) -> None:
+        file = opened.base_offset if isinstance(opened, MergedStartsAt) else opened.roll
+        if (file, opened.byte) != self.place:
+            text = f"asked for {self.place}, got {(file, opened.byte)}"
+            raise ProtocolFault(FaultCode.PROTOCOL, text)
+        self.moved = True
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> int:
+        self._take(lambda: self.sink.on_data(file, byte, data))
+        return len(data)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        self._take(lambda: self.sink.on_sealed(file, length, next_file))
+
+    def on_caught_up(self) -> None:
+        if not (self.goes_on or self.outcome.done()):
+            self.outcome.set_result(self.sink.has_enough())
+
+    def on_fault(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
+    def _take(self, give: Callable[[], None]) -> None:
+        """Give the sink something; what that raises is the request's."""
+        if self.outcome.done():
+            return
+        self.moved = True
+        try:
+            give()
+            has_enough = self.sink.has_enough()
+        except Exception as error:  # noqa: BLE001 - the seam: it comes out of the request
+            self.on_fault(error)
+            return
+        if has_enough:
+            self.outcome.set_result(True)
+
+    async def wait(self) -> bool:
+        """Whether the sink has enough. Raises what ended the request."""
+        while True:
+            done, _ = await asyncio.wait({self.outcome}, timeout=PROGRESS_S)
+            if done:
+                return self.outcome.result()
+            if not self.moved and not self.goes_on:
+                raise DeadlinePassed(f"nothing came for {PROGRESS_S:g} s")
+            self.moved = False
 
 
 class RepairPull:
     """Pulls from one peer."""
 
-    def __init__(self, peer: PeerPlace, tls: ReloadingContext, *, hello: Hello) -> None:
+    def __init__(
+        self,
+        peer: PeerPlace,
+        tls: ReloadingContext,
+        *,
+        hello: Hello,
+        budget: Budget | None = None,
+    ) -> None:
         """`hello` introduces this node (role PULL)."""
         self._peer = peer
         self._tls = tls
         self._hello = hello
+        self._budget = budget
         self._connecting = asyncio.Lock()
-        self._puller: _Puller | None = None
+        self._handles: Handles | None = None
+        self._idle: asyncio.TimerHandle | None = None
 
     async def merged(self, name: MergedName, start: ResumePoint, sink: PullSink) -> bool:
         """Pull a merged partition from `start` until the sink has enough, or the peer has no more.
@@ -137,31 +169,35 @@ class RepairPull:
 
     def close(self) -> None:
         """End the connection; requests under way fail."""
-        if self._puller is not None:
-            self._puller.connection.close()
+        self._keep()
+        if self._handles is not None:
+            self._handles.connection.close()
 
     async def _pull(
-        self,
-        make_open: Callable[[int], OpenMerged | OpenSession],
-        start: ResumePoint,
-        sink: PullSink,
-        *,
-        goes_on: bool = False,
+        self, make_open: MakeOpen, start: ResumePoint, sink: PullSink, *, goes_on: bool = False
     ) -> bool:
         async with self._connecting:
-            puller = self._puller
-            if puller is None or not puller.connection.is_open:
-                puller = self._puller = await self._connect()
-        request = _Request(sink, asyncio.get_running_loop().create_future(), start, goes_on=goes_on)
-        return await puller.pull(make_open, request)
+            handles = self._handles
+            if handles is None or not handles.connection.is_open:
+                handles = self._handles = await self._connect()
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        request = _Request(sink, outcome, start, goes_on)
+        self._keep()
+        handle = handles.open(request, make_open)
+        try:
+            return await request.wait()
+        finally:
+            handles.close(handle)
+            if handles.is_idle:
+                self._let_go_later(handles.connection)
 
-    async def _connect(self) -> _Puller:
-        pullers: list[_Puller] = []
+    async def _connect(self) -> Handles:
+        made: list[Handles] = []
 
-        def open_handler(connection: Connection) -> _Puller:
+        def open_handler(connection: Connection) -> Handles:
             connection.send(self._hello)
-            pullers.append(_Puller(connection))
-            return pullers[0]
+            made.append(Handles(connection, Acknowledger(connection, self._budget)))
+            return made[0]
 
         await connect(
             self._peer.address,
@@ -169,156 +205,13 @@ class RepairPull:
             open_handler,
             expected_identity=NODE_PREFIX + self._peer.name,
         )
-        return pullers[0]
-
-
-class _Puller(ReplicatorHandler):
-    """One connection. Implements transport.Handler."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._receiver = Receiver()
-        self._acknowledger = Acknowledger(connection)
-        self._requests: dict[int, _Request] = {}
-        self._next_handle = 0
-        self._idle: asyncio.TimerHandle | None = None
-
-    async def pull(
-        self, make_open: Callable[[int], OpenMerged | OpenSession], request: _Request
-    ) -> bool:
-        """Run one request."""
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._requests[handle] = request
-        self._keep()
-        self.connection.send(make_open(handle))
-        try:
-            return await self._outcome(request)
-        finally:
-            self._drop(handle)
-
-    async def _outcome(self, request: _Request) -> bool:
-        while True:
-            done, _ = await asyncio.wait({request.outcome}, timeout=PROGRESS_S)
-            if done:
-                return request.outcome.result()
-            if not request.moved and not request.goes_on:
-                raise DeadlinePassed(f"nothing came for {PROGRESS_S:g} s")
-            request.moved = False
+        return made[0]
 
     def _keep(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
         self._idle = None
 
-    def _drop(self, handle: int) -> None:
-        del self._requests[handle]
-        if self._receiver.expects(handle):
-            self._receiver.forget(handle)
-            self.connection.send(Close(handle))
-        if not self._requests:
-            self._keep()
-            loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(IDLE_S, self.connection.close)
-
-    # --- from the connection ------------------------------------------------------------------
-
-    def on_message(self, message: AnyMessage) -> None:
-        """Anything a pull server sends."""
-        match message:
-            case Welcome():
-                return
-            case MergedStartsAt() | SessionStartsAt():
-                self._begin(message)
-            case RollSealed(handle, roll, length):
-                self._sealed(handle, roll, length, roll + 1)
-            case SegmentSealed(handle, base_offset, length, next_offset):
-                self._sealed(handle, base_offset, length, next_offset)
-            case CaughtUp():
-                self._take(message.handle, self._caught_up)
-            case LogArchived():
-                self._archived(message)
-            case TopicGone():
-                gone = PullRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
-                self._end(message.handle, gone)
-            case Refused():
-                refused = PullRefused(
-                    message.code, message.message, message.remedy, message.earliest
-                )
-                self._end(message.handle, refused)
-            case _:
-                raise unexpected(message)
-
-    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """A piece."""
-        if not self._receiver.expects(handle):
-            return
-        self._receiver.receive(handle, file, byte, len(data))
-        self._take(handle, lambda request: request.sink.on_data(file, byte, data))
-        self._acknowledger.took(handle, len(data))
-
-    def on_closed(self, error: Exception | None) -> None:
-        """The requests under way fail."""
-        self._acknowledger.close()
+    def _let_go_later(self, connection: Connection) -> None:
         self._keep()
-        for request in self._requests.values():
-            _fail(request, error or ConnectionLost("this side closed the connection"))
-
-    def _begin(self, message: MergedStartsAt | SessionStartsAt) -> None:
-        request = self._requests.get(message.handle)
-        if request is None or request.outcome.done():
-            self.connection.send(Close(message.handle))  # given up while the peer opened it
-            return
-        file = message.base_offset if isinstance(message, MergedStartsAt) else message.roll
-        place = file, message.byte
-        if place != request.start[:2]:
-            text = f"asked for {request.start[:2]}, got {place}"
-            raise ProtocolFault(FaultCode.PROTOCOL, text)
-        request.moved = True
-        self._receiver.expect(message.handle, *place)
-
-    def _archived(self, message: LogArchived) -> None:
-        """The peer has archived some of it: this node will learn of that from Raft."""
-        request = self._requests.get(message.handle)
-        if request is None:
-            return
-        is_open = self._receiver.expects(message.handle)
-        place = self._receiver.position(message.handle) if is_open else request.start[:2]
-        if place < (message.base_offset, 0):
-            text = f"archived below offset {message.offset}"
-            _fail(request, PullRefused(FaultCode.OUT_OF_RANGE, text, "", message.offset))
-
-    def _sealed(self, handle: int, file: int, length: int, next_file: int) -> None:
-        if self._receiver.expects(handle):
-            self._receiver.sealed(handle, file, length, next_file)
-            self._take(handle, lambda request: request.sink.on_sealed(file, length, next_file))
-
-    def _take(self, handle: int, give: Callable[[_Request], None]) -> None:
-        """Give something to the request's sink; what that raises is the request's."""
-        request = self._requests.get(handle)
-        if request is None or request.outcome.done():
-            return
-        request.moved = True
-        try:
-            give(request)
-            has_enough = request.sink.has_enough()
-        except Exception as error:  # noqa: BLE001 - the seam: it comes out of the request
-            _fail(request, error)
-            return
-        if has_enough and not request.outcome.done():
-            request.outcome.set_result(True)
-
-    def _caught_up(self, request: _Request) -> None:
-        """The peer has no more for now."""
-        if not request.goes_on:
-            request.outcome.set_result(request.sink.has_enough())
-
-    def _end(self, handle: int, refused: PullRefused) -> None:
-        self._receiver.forget(handle)
-        request = self._requests.get(handle)
-        if request is not None:
-            _fail(request, refused)
-
-
-def _fail(request: _Request, error: Exception) -> None:
-    if not request.outcome.done():
-        request.outcome.set_exception(error)
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, connection.close)

@@ -135,7 +135,7 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
         committed_offset=partition.next_offset,
         merged_offset=node.raft.coordinator.cursors.get(number, 0),
         halted="" if merged.fault is None else merged.fault.message,
-        wanted_offset=node.logs.repair.wanted(number),
+        wanted_offset=node.logs.repair.merged.wanted(number),
     )
 
 

@@ -21,7 +21,7 @@ from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.disk.threads import InThread
 from samelog.runtime.log import log_event
-from samelog.sequencer.cluster.repair import Repair
+from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.events import GuardEvents
 from samelog.sequencer.merge.merging import MergedPartition, Merging
 from samelog.store.disk.files import File, FileSystem
@@ -47,7 +47,7 @@ class FileGuard:
         self,
         fs: FileSystem,
         merging: Merging,
-        repair: Repair,
+        repair: PieceRepair,
         *,
         in_thread: InThread,
         events: GuardEvents,

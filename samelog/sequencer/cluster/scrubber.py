@@ -27,7 +27,7 @@ from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.merged.scrub import ScrubProgress, check_piece, mend
 
 if TYPE_CHECKING:
-    from samelog.sequencer.cluster.repair import Repair
+    from samelog.sequencer.cluster.repair.pieces import PieceRepair
     from samelog.sequencer.merge.merging import MergedPartition, Merging
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Scrubber:
         self,
         fs: FileSystem,
         merging: Merging,
-        repair: Repair,
+        repair: PieceRepair,
         *,
         config: Scrub,
         in_thread: InThread,

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.format.errors import LogFormatError
-from samelog.replicator.pull.repair_pull import PullRefused, SessionRunName
+from samelog.replicator.pull.handles import PullRefused
+from samelog.replicator.pull.repair_pull import SessionRunName
 from samelog.runtime.clock import Clock
 from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event

@@ -115,6 +115,8 @@ class Merging:
             if number not in self.partitions:
                 self._open(number, state.topics[partition.topic_id], partition.index)
             self._events.partition_opened(number)
+            if self.partitions[number].log.next_offset < partition.next_offset:
+                self._events.partition_stalled(number)
             self.follow_voids(machine, number)
             self.partitions[number].partitions = state.topics[partition.topic_id].partitions
 
@@ -207,7 +209,10 @@ class Merging:
         if partition.waits_for_room:
             return 0
         try:
-            return partition.merger.step()
+            done = partition.merger.step()
+            if partition.merger.missing is not None:
+                self._events.partition_stalled(number)
+            return done
         except NoSpace as fault:
             log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
             partition.waits_for_room = True
@@ -269,6 +274,7 @@ class Merging:
 
     def _open_again(self, number: int, old: MergedPartition) -> None:
         self._open(number, old.made_of, old.index)
+        self._events.partition_stalled(number)
         self._events.partition_opened(number)
         self.partitions[number].merger.voids = old.merger.voids
         for merge in old.merger.pending:

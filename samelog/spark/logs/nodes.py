@@ -25,8 +25,8 @@ from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, ConfigError
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.replicator.pull.handles import PullRefused
 from samelog.replicator.pull.range_pull import RangePull, Wanted
-from samelog.replicator.pull.repair_pull import PullRefused
 from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext

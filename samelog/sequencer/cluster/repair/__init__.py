@@ -1,0 +1,1 @@
+"""Getting from peers what this node lacks."""

@@ -1,0 +1,258 @@
+"""Copies merged bytes from peers: what a partition that stalls, for want of session bytes or behind
+an installed snapshot, needs to go on.
+
+What is copied is decided in `plan`. A copy is one stream: the peer sends ahead as much as its
+window holds, and this node appends what comes and tells what it took, no faster than `[node]
+recovery_bytes_per_s`. The merger goes on meanwhile wherever it can; what it was faster with is
+dropped from the stream.
+
+Invariant: what is copied is appended only where the log ends and only up to what this node knows to
+be committed, after its CRCs and offsets were checked; its running checksum is compared with the
+newest one that a majority agreed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from samelog.format import _kernels as kernels
+from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.errors import LogFormatError
+from samelog.replicator.pull.repair_pull import MergedName
+from samelog.runtime.clock import Clock
+from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.merge.merging import MergedPartition, Merging
+from samelog.sequencer.state.machine import StateMachine
+from samelog.wire.errors import ProtocolFault
+from samelog.wire.messages import NO_BATCH
+from samelog.wire.receiver import ResumePoint
+
+log = logging.getLogger(__name__)
+
+MANY_RECORDS = 10_000
+"""Copying fewer is not worth a line of the log."""
+
+
+class CopyDiffers(LogFormatError):
+    """What a peer gives is whole, but not what a majority has."""
+
+
+class MergedRepair:
+    """One node's copying of merged bytes."""
+
+    def __init__(
+        self,
+        pulls: PeerPulls,
+        *,
+        machine: StateMachine,
+        merging: Merging,
+        clock: Clock,
+        ask: Callable[[], list[int]],
+        takes_in: Callable[[], bool],
+    ) -> None:
+        """`ask` names the peers to ask, the best first; `takes_in`: whether there is room."""
+        self._pulls = pulls
+        self._machine = machine
+        self._merging = merging
+        self._clock = clock
+        self._ask = ask
+        self._takes_in = takes_in
+        self._plan = CopyPlan()
+        self._to_look_at: set[int] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+
+    def look_at(self, number: int) -> None:
+        """A partition may lack something."""
+        self._to_look_at.add(number)
+
+    def tick(self) -> None:
+        """Start the copies that are due; to be called some times a second."""
+        now = self._clock.now()
+        for number in tuple(self._to_look_at):
+            lack = self._lack(number)
+            self._plan.note(number, lack, now)
+            if lack is None:
+                self._to_look_at.discard(number)
+        if self._to_look_at and self._takes_in():
+            for order in self._plan.next(self._ask(), now):
+                name = f"copy partition {order.partition}"
+                task = asyncio.create_task(self._copy(order), name=name)
+                self._busy.add(task)
+                task.add_done_callback(self._busy.discard)
+
+    def _lack(self, number: int) -> Lack | None:
+        """What a partition needs from a peer; None if it needs nothing."""
+        partition = self._merging.partitions.get(number)
+        if partition is None or partition.fault is not None:
+            return None
+        first = next(iter(partition.merger.pending), None)
+        known = self._machine.state.partitions[number].next_offset
+        end, goal = partition.log.next_offset, known if first is None else first.base_offset
+        if end >= goal:
+            missing = partition.merger.missing
+            goal = 0 if missing is None else missing.offset
+        return Lack(end, goal, known) if end < goal else None
+
+    async def _copy(self, order: CopyOrder) -> None:
+        number, partition = order.partition, self._merging.partitions[order.partition]
+        failed = False
+        try:
+            if order.peer is not None:
+                await self._copy_from(order.peer, number, partition)
+        except (RuntimeFault, ProtocolFault, LogFormatError) as error:
+            log_event(log, logging.INFO, "copying failed", partition=_name(partition), error=error)
+            failed = True
+        self._plan.ended(number, partition.log.next_offset, self._clock.now(), failed=failed)
+        if self.has_given_up(number):
+            await self._take_spares(number, partition)
+        self._to_look_at.add(number)  # what it lacks now, if anything, is for the next look
+        self.tick()
+
+    async def _copy_from(self, peer: int, number: int, partition: MergedPartition) -> None:
+        pull = self._pulls.get(peer)
+        if pull is None:
+            return
+        first, until = partition.log.next_offset, self._machine.state.partitions[number].next_offset
+        log_event(
+            log,
+            logging.INFO if until - first >= MANY_RECORDS else logging.DEBUG,
+            "copying merged bytes",
+            partition=_name(partition),
+            first=first,
+            until=until,
+            source=self._pulls.name(peer),
+        )
+        stream = MergedName(partition.topic, partition.topic_id, partition.index)
+        sink = MergedSink(self._machine, self._merging, number, partition)
+        await pull.merged(stream, _end_of(partition), sink)
+
+    # --- what nobody has --------------------------------------------------------------------------
+
+    def has_given_up(self, number: int) -> bool:
+        """Whether every peer that could be asked was, and none has what a partition needs next."""
+        return self._plan.fruitless(number) > len(self._ask())
+
+    def wanted(self, number: int) -> int:
+        """The offset up to which records are missing that nobody has who could be asked; 0: none
+        are missed for good.
+        """
+        lack = self._lack(number) if self.has_given_up(number) else None
+        if lack is None:
+            return 0
+        spares = self._merging.partitions[number].log.spares
+        return min(lack.goal, spares.next_after(lack.end) or lack.goal)
+
+    async def _take_spares(self, number: int, partition: MergedPartition) -> None:
+        """No peer has what comes next: perhaps this node set it aside behind a damaged batch."""
+        for _ in partition.log.spares.read_new():
+            await asyncio.sleep(0)
+        first = partition.log.next_offset
+        while (lack := self._lack(number)) is not None and partition.log.append_spare():
+            self._merging.copied(number)
+            await asyncio.sleep(0)
+            first = min(first, lack.end)
+        if partition.log.next_offset > first:
+            log.warning(
+                "%s: records %d to %d come from files that were set aside as damaged",
+                _name(partition),
+                first,
+                partition.log.next_offset - 1,
+            )
+
+    async def close(self) -> None:
+        """End every copy."""
+        tasks = list(self._busy)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._pulls.close()
+
+
+def _name(partition: MergedPartition) -> str:
+    return f"{partition.topic}-{partition.index}"
+
+
+def _end_of(partition: MergedPartition) -> ResumePoint:
+    """Where the merged log ends here, and the batch before that."""
+    segment, byte = partition.log.end()
+    last = partition.log.last_batch()
+    if last is None or last[0] != segment:
+        return ResumePoint(segment, byte, NO_BATCH, 0)
+    return ResumePoint(segment, byte, last[1], last[2])
+
+
+@dataclass(slots=True)
+class MergedSink:
+    """Appends copied bytes; instructions that they cover are skipped."""
+
+    machine: StateMachine
+    merging: Merging
+    number: int
+    partition: MergedPartition
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        """A piece; of which the merger may have written a part meanwhile."""
+        if self._is_gone():
+            return
+        merged = self.partition.log
+        segment, end = merged.end()
+        if (file, byte + len(data)) <= (segment, end):
+            return
+        if file == segment and byte < end:
+            byte, data = end, data[end - byte :]
+        data = self._committed(data)
+        if not data:
+            return
+        first, checksum = merged.next_offset, merged.checksum
+        merged.append_copy(file, byte, data)
+        self.merging.copied(self.number)
+        self._compare(first, checksum, data)
+
+    def _committed(self, data: memoryview) -> memoryview:
+        """The batches that this node knows to be committed: the peer may know of more."""
+        left = self._known() - self.partition.log.next_offset
+        scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
+        return data if scan.records <= left else data[: _size_of(data, left)]
+
+    def _known(self) -> int:
+        return self.machine.state.partitions[self.number].next_offset
+
+    def _compare(self, first: int, checksum: int, data: memoryview) -> None:
+        """If the piece reaches over the offset of the newest agreed checksum: is that ours, too?"""
+        agreed = self.machine.state.partitions[self.number]
+        if not first < agreed.checked_offset <= self.partition.log.next_offset:
+            return
+        size = _size_of(data, agreed.checked_offset - first)
+        own = kernels.crc32c(data[:size], checksum)
+        self.partition.merger.samples[agreed.checked_offset] = own
+        self.merging.compare([(self.number, agreed.checked_offset, agreed.checked_sum)])
+        if own != agreed.checked_sum:
+            raise CopyDiffers(f"it differs from the majority below offset {agreed.checked_offset}")
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        """The next segment begins with its first bytes."""
+
+    def has_enough(self) -> bool:
+        """Whether all is here that the cluster has merged, or the copy is not wanted any more."""
+        return self._is_gone() or self.partition.log.next_offset >= self._known()
+
+    def _is_gone(self) -> bool:
+        """The topic was deleted, or its log begun anew or halted."""
+        is_held = self.merging.partitions.get(self.number) is self.partition
+        return not is_held or self.partition.fault is not None
+
+
+def _size_of(data: memoryview, records: int) -> int:
+    """The bytes of the first batches, which have so many records."""
+    size = 0
+    for header in kernels.batch_headers(data, 0, len(data)):
+        if records <= 0:
+            break
+        size, records = header[0] + header[1], records - header[2]
+    return size

@@ -1,0 +1,161 @@
+"""Pulls session bytes from a peer that has more of an input than this node.
+
+A node that sees a peer ahead on an input for a moment, with nothing coming from the publisher,
+pulls the difference, so that whatever reached one living node is merged (invariants.md, rule 7).
+
+Invariant: what is pulled passes the same checks as what is pushed; one pull at a time for each
+input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
+from samelog.replicator.pull.handles import PullRefused
+from samelog.replicator.pull.repair_pull import SessionRunName
+from samelog.runtime.clock import Clock
+from samelog.runtime.errors import RuntimeFault
+from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.repair.plan import PATIENCE_S, RETRY_S
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
+from samelog.wire.errors import FaultCode, ProtocolFault
+from samelog.wire.receiver import ResumePoint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A peer has an input up to `place`, and this node has not, since then."""
+
+    since: float
+    place: SessionPosition
+    node: int
+
+
+class SessionRepair:
+    """One node's pulls of session bytes."""
+
+    def __init__(
+        self,
+        pulls: PeerPulls,
+        *,
+        machine: StateMachine,
+        sessions: SessionStore,
+        intake: Intake,
+        clock: Clock,
+        ask: Callable[[], list[int]],
+    ) -> None:
+        """`ask` names the peers that can be asked."""
+        self._pulls = pulls
+        self._machine = machine
+        self._sessions = sessions
+        self._intake = intake
+        self._clock = clock
+        self._ask = ask
+        self._inputs: dict[int, _Wanted] = {}
+        self._busy: dict[int, asyncio.Task[None]] = {}
+
+    def peer_reported(self, node: int, places: Mapping[int, SessionPosition]) -> None:
+        """A peer said up to where it holds inputs."""
+        for number, place in places.items():
+            entry = self._machine.state.inputs.get(number)
+            if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
+                continue
+            if self._machine.open_run_of(entry.session) is None:
+                continue  # behind the end of a closed run nothing counts
+            known = self._inputs.get(number)
+            if known is None or place > known.place:
+                since = self._clock.now() if known is None else known.since
+                self._inputs[number] = _Wanted(since, place, node)
+
+    def tick(self) -> None:
+        """Start the pulls that are due; to be called a few times in `PATIENCE_S`."""
+        now = self._clock.now()
+        for number, wanted in list(self._inputs.items()):
+            self._look_at(number, wanted, now)
+
+    def _look_at(self, number: int, wanted: _Wanted, now: float) -> None:
+        entry = self._machine.state.inputs.get(number)
+        is_here = (
+            entry is None
+            or wanted.place.run != entry.run
+            or self._sessions.written(entry) >= wanted.place
+        )
+        if entry is None or is_here or wanted.node not in self._ask():  # gone: others may have it
+            del self._inputs[number]
+            return
+        quiet_since = max(wanted.since, self._intake.received_at.get(number, 0.0))
+        if now - quiet_since > PATIENCE_S and self._intake.stopped is None:
+            self._start(entry, wanted)
+
+    def _start(self, entry: Input, wanted: _Wanted) -> None:
+        if entry.number not in self._busy:
+            name = f"pull input {entry.number}"
+            task = asyncio.create_task(self._guarded(entry, wanted), name=name)
+            self._busy[entry.number] = task
+            task.add_done_callback(lambda _: self._busy.pop(entry.number, None))
+
+    async def _guarded(self, entry: Input, wanted: _Wanted) -> None:
+        """Run a pull; after a failure, the same thing is tried again a little later."""
+        try:
+            await self._pull(entry, wanted)
+        except (RuntimeFault, ProtocolFault, LogFormatError) as error:
+            log_event(log, logging.INFO, "repair failed", input=entry.number, error=error)
+            wanted.since = self._clock.now() + RETRY_S
+        else:  # more may have come meanwhile, and nobody else brings it
+            wanted.since = self._clock.now()
+
+    async def _pull(self, entry: Input, wanted: _Wanted) -> None:
+        names = self._machine.state
+        partition = names.partitions[entry.partition]
+        topic = names.topics[partition.topic_id]
+        stream = SessionRunName(
+            entry.session, topic.name, topic.topic_id, partition.index, entry.run
+        )
+        sink = _SessionSink(self._intake, self._sessions, entry, wanted.place)
+        start = ResumePoint(*self._intake.position(entry))
+        try:
+            pull = self._pulls.get(wanted.node)
+            if pull is not None:
+                await pull.session(stream, start, sink)
+        except PullRefused as refused:
+            if refused.code is not FaultCode.OUT_OF_RANGE:
+                raise
+            self._intake.start_at(entry.number, entry.run, entry.roll, entry.byte)
+
+    async def close(self) -> None:
+        """End every pull."""
+        tasks = list(self._busy.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._pulls.close()
+
+
+@dataclass(slots=True)
+class _SessionSink:
+    """Takes pulled session bytes in, as if pushed."""
+
+    intake: Intake
+    sessions: SessionStore
+    entry: Input
+    goal: SessionPosition
+
+    def on_data(self, file: int, byte: int, data: memoryview) -> None:
+        self.intake.restore(self.entry.number, self.goal.run, file, byte, data)
+
+    def on_sealed(self, file: int, length: int, next_file: int) -> None:
+        self.intake.seal(self.entry.number, self.goal.run, file, length)
+
+    def has_enough(self) -> bool:
+        return self.sessions.written(self.entry) >= self.goal

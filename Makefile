@@ -17,7 +17,8 @@ help: ## list the targets
 setup: ## create .venv, install what pyproject.toml names, build the kernels
 	@sh "$(HERE)/scripts/setup.sh"
 
-demo: setup ## a cluster on this machine with data flowing through it, into a picture
+demo: ## a cluster on this machine with data flowing through it, into a picture
+	@sh "$(HERE)/scripts/setup.sh" demo
 	@sh "$(HERE)/scripts/clients.sh" java
 	@$(PYTHON) -m samelog demo $(ARGS)
 

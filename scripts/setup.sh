@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes this tree runnable: .venv, the packages that pyproject.toml names, the compiled kernels.
+# With an argument, only the packages of that extra: `setup.sh demo`. Without: what developers use.
 #
 # Does nothing when nothing changed (stamps in .venv), and needs the network only for what is missing.
 # Debian's packages are installed when root or sudo allows; otherwise the message says what to install.
@@ -9,7 +10,10 @@ cd "$(dirname "$0")/.."
 PYTHON_WANTED="3.11"
 VENV_PYTHON=".venv/bin/python"
 PATH_STAMP=".venv/path.stamp"
-PACKAGES_STAMP=".venv/packages.stamp"
+EXTRA="${1:-dev}"
+ALL_STAMP=".venv/packages.stamp"
+PACKAGES_STAMP="$ALL_STAMP"
+[ "$EXTRA" = dev ] || PACKAGES_STAMP=".venv/packages.$EXTRA.stamp"
 KERNELS_STAMP=".venv/kernels.stamp"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -19,8 +23,12 @@ fail() {
     exit 1
 }
 
+# The tree itself on Python's path: an import hook, which is the default, hides the data source from
+# Spark, which lists the modules of directories.
+EDITABLE="editable_mode=compat"
+
 # What tools are told, from [tool.ruff] on, changes nothing that is installed.
-packages_hash() { { sed '/^\[tool\.ruff\]/,$d' pyproject.toml; cat setup.py; } | sha256sum; }
+packages_hash() { { sed '/^\[tool\.ruff\]/,$d' pyproject.toml; cat setup.py; echo "$EDITABLE"; } | sha256sum; }
 
 kernels_hash() {
     find samelog setup.py \( -name '*.pyx' -o -name '*.px[di]' -o -name '*.h' -o -name setup.py \) -print |
@@ -119,7 +127,7 @@ install_packages() {
     build_needs=$("$VENV_PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")')
     printf '%s\n' "$build_needs" >.venv/build-requirements.txt
     pip_install -r .venv/build-requirements.txt
-    pip_install --no-build-isolation --editable ".[dev]"
+    pip_install --no-build-isolation --config-settings "$EDITABLE" --editable ".[$EXTRA]"
 }
 
 build_kernels() {
@@ -138,7 +146,7 @@ if ! [ -x "$VENV_PYTHON" ] || { [ -f "$PATH_STAMP" ] && ! is_current "$PATH_STAM
 fi
 packages=$(packages_hash)
 kernels=$(kernels_hash)
-if ! is_current "$PACKAGES_STAMP" "$packages"; then
+if ! is_current "$ALL_STAMP" "$packages" && ! is_current "$PACKAGES_STAMP" "$packages"; then
     install_packages
     printf '%s\n' "$packages" >"$PACKAGES_STAMP"
     if kernels_exist; then printf '%s\n' "$kernels" >"$KERNELS_STAMP"; fi

@@ -23,9 +23,11 @@ TIMEOUT_S = 900
 
 
 def blocks() -> Iterator[str]:
-    """As a shell reads them: Python is given to `python`."""
+    """As a shell reads them: Python is given to `python`, in a directory that is not the
+    checkout's.
+    """
     for language, text in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
-        yield text if language == "sh" else f"python - <<'END_OF_PYTHON'\n{text}END_OF_PYTHON\n"
+        yield text if language == "sh" else f"(cd /tmp/ && python - <<'END'\n{text}END\n)\n"
 
 
 def can_run(block: str) -> bool:

@@ -166,6 +166,8 @@ def document_of(
 
 def read_file(path: str) -> ConfigText:
     """A file's text; raises ConfigError when it can't be read."""
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could take for ever
+        raise ConfigError(f"{path}: can't read the configuration: not a regular file")
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_LIMIT_BYTES + 1)

@@ -91,7 +91,7 @@ class KafkaService:
     def _read_users(self) -> None:
         """Raises ListenerFault."""
         passwords = {
-            user.name: _password(user.password_file)
+            user.name: read_password(user.password_file)
             for user in self._parts.member.config.kafka.users
         }
         authenticator = Authenticator(passwords, self._secret)
@@ -124,7 +124,7 @@ class KafkaService:
         self._broker.batches.close()
 
 
-def _password(path: str) -> str:
+def read_password(path: str) -> str:
     """What stands in a file, but for the line's end. Raises ListenerFault."""
     try:
         with open(path, encoding="utf-8") as file:

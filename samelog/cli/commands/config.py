@@ -45,8 +45,9 @@ def command() -> None:
 @kind_option
 @json_option
 def check(file: str, kind: str | None) -> None:
-    """Check FILE (of a client: or an https:// URL), with the variables of this environment, and the
-    files that it names. Nothing is written.
+    """Check FILE (of a client: or an https:// URL), with the variables of this environment, and
+    what the files that it names contain: certificates and keys that belong together, count now and
+    are for this process, passwords, the archiving policy. Nothing is written.
 
     \b
     Examples:
@@ -54,7 +55,7 @@ def check(file: str, kind: str | None) -> None:
       samelog config check client.toml --json
       samelog config check https://config.example.com/samelog/ewr.toml
     """
-    found, document = _read(file, kind)
+    found, document = _read(file, kind, check_contents=True)
     if wants_json():
         print_json({"config": file, "kind": found, "valid": True})
         return
@@ -98,15 +99,23 @@ def schema_command(kind: str) -> None:
     print_json(json_schema(spec, f"samelog: the configuration of a {kind}"))
 
 
-def _read(file: str, kind: str | None) -> tuple[str, ConfigDocument]:
-    """Whose file it is, and what it says, checked. Raises ConfigError."""
+def _read(
+    file: str, kind: str | None, *, check_contents: bool = False
+) -> tuple[str, ConfigDocument]:
+    """Whose file it is, and what it says, checked. Raises ConfigError, ConfigurationError."""
     found = kind or ("client" if is_url(file) else _kind_of(file))
+    from samelog.cli import config_contents as contents
+
     if found == "node":
         document = read_node(file)
-        node_config(document)
+        node = node_config(document)
+        if check_contents:
+            contents.check_node(node)
     else:
         document = read_client(file)
-        client_config(document)
+        client = client_config(document)
+        if check_contents:
+            contents.check_client(client)
     return found, document
 
 

@@ -32,7 +32,8 @@ MAX_POSITION = (1 << 63) - 1
 GROUP = 0
 """The Raft group that every frame is about, until there are several."""
 
-_HEADER = struct.Struct("!IBBHI")
+HEADER = struct.Struct("!IBBHI")
+"""Length of the payload, type, version, reserved bits, group."""
 _DATA_HEADER = struct.Struct("!IQQ")
 _WHOLE_DATA_HEADER = struct.Struct("!IBBHIIQQ")
 
@@ -55,12 +56,16 @@ LIMITS_BYTES: Mapping[int, int] = MappingProxyType(
 )
 LONGEST_FRAME_BYTES = HEADER_BYTES + max(LIMITS_BYTES.values())
 
-_TYPES = {int(frame_type): frame_type for frame_type in FrameType}
 _BOUNDS = {
     frame_type: (DATA_HEADER_BYTES + 1 if frame_type is FrameType.DATA else 1, limit)
     for frame_type, limit in LIMITS_BYTES.items()
 }
 """Type -> least and largest length of its payload, in bytes."""
+KINDS = {
+    (frame_type.value, FRAME_VERSION, 0, GROUP): (frame_type, *_BOUNDS[frame_type])
+    for frame_type in FrameType
+}
+"""What stands in a sound header behind the length -> type, least and largest length."""
 
 
 class Frame(NamedTuple):
@@ -80,7 +85,7 @@ def encode_header(frame_type: FrameType, size_bytes: int) -> bytes:
     least, limit = _BOUNDS[frame_type]
     if not least <= size_bytes <= limit:
         raise _bad_length(frame_type, size_bytes)
-    return _HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, GROUP)
+    return HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, GROUP)
 
 
 def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
@@ -95,14 +100,11 @@ def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> by
 
 def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:
     """(type, payload length) of the whole header at `start`. Raises FrameError."""
-    length, type_number, version, reserved, group = _HEADER.unpack_from(buffer, start)
-    frame_type = _TYPES.get(type_number)
-    if frame_type is None or version != FRAME_VERSION or reserved or group != GROUP:
-        raise _bad_header(type_number, version, reserved, group)
-    least, limit = _BOUNDS[frame_type]
-    if not least <= length <= limit:
-        raise _bad_length(frame_type, length)
-    return frame_type, length
+    length, *rest = HEADER.unpack_from(buffer, start)
+    kind = KINDS.get(tuple(rest))
+    if kind is None or not kind[1] <= length <= kind[2]:
+        raise bad_header(length, *rest)
+    return kind[0], length
 
 
 def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
@@ -115,16 +117,22 @@ def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int
     return handle, file, byte
 
 
-def _bad_header(type_number: int, version: int, reserved: int, group: int) -> FrameError:
+def bad_header(
+    length: int, type_number: int, version: int, reserved: int, group: int
+) -> FrameError:
+    """What is wrong with a header that is not among KINDS, or whose length is out of bounds."""
     if version != FRAME_VERSION:
         text = f"version {version}, known is {FRAME_VERSION}"
         return FrameError(FrameProblem.UNSUPPORTED_VERSION, text)
-    if type_number not in _TYPES:
+    if type_number not in LIMITS_BYTES:
         return FrameError(FrameProblem.UNKNOWN_TYPE, f"unknown type {type_number}")
     if reserved:
         text = f"reserved bits are {reserved:#06x}, not zero"
         return FrameError(FrameProblem.RESERVED_BITS, text)
-    return FrameError(FrameProblem.UNKNOWN_GROUP, f"group {group}, the only one is {GROUP}")
+    if group != GROUP:
+        text = f"group {group}, the only one is {GROUP}"
+        return FrameError(FrameProblem.UNKNOWN_GROUP, text)
+    return _bad_length(FrameType(type_number), length)
 
 
 def _bad_length(frame_type: FrameType, length: int) -> FrameError:

@@ -64,7 +64,8 @@ class Sender:
         """By handle; for others to read."""
         self._window_bytes = window_bytes
         self._read_bytes = read_bytes
-        self._ready: deque[int] = deque()
+        self.ready: deque[int] = deque()
+        """Handles with something to send, though perhaps the window is full."""
         self._queued: set[int] = set()
 
     @property
@@ -120,12 +121,12 @@ class Sender:
 
     def next_read(self) -> ReadRange | Seal | None:
         """What to do next; None: nothing to send, or the window is full."""
-        while self._ready:
-            handle = self._ready[0]
+        while self.ready:
+            handle = self.ready[0]
             stream = self.streams.get(handle)
             known = None if stream is None else stream.files.get(stream.file)
             if stream is None or known is None or (stream.byte >= known[0] and known[1] is None):
-                self._queued.discard(self._ready.popleft())
+                self._queued.discard(self.ready.popleft())
                 continue
             end = known[0]
             if stream.byte < end:
@@ -145,8 +146,11 @@ class Sender:
         stream.byte += size_bytes
         stream.sent.append((stream.file, stream.byte, size_bytes))
         self.room_bytes -= size_bytes
-        if self._ready and self._ready[0] == handle:
-            self._ready.rotate(-1)
+        if self.ready and self.ready[0] == handle:
+            if size_bytes == room and stream.files[stream.file][1] is None:
+                self._queued.discard(self.ready.popleft())
+            else:
+                self.ready.rotate(-1)
 
     def acknowledged(self, handle: int, file: int, byte: int) -> None:
         """The receiver has everything below (file, byte), perhaps a part of a DATA. A handle that
@@ -194,7 +198,7 @@ class Sender:
             known = stream.files.get(stream.file)
             if known is not None and (stream.byte < known[0] or known[1] is not None):
                 self._queued.add(handle)
-                self._ready.append(handle)
+                self.ready.append(handle)
 
     def _seal(self, handle: int, stream: SentStream, end: int, next_file: int | None) -> Seal:
         if next_file is None:

@@ -220,7 +220,7 @@ class PullServer(ReplicatorHandler):
                     self._let_go(number)
 
     def _step(self) -> bool:
-        """Send one piece; False: there is nothing to send, or the window is full."""
+        """Send one piece; False: there is nothing more to send, or the window is full."""
         step = self._sender.next_step()
         match step:
             case ReadRange():
@@ -229,7 +229,7 @@ class PullServer(ReplicatorHandler):
                 self._connection.send(step)
         if self._sender.effects:
             self._carry_out()
-        return step is not None
+        return step is not None and bool(self._sender.ready)
 
     def _ship(self, wanted: ReadRange) -> None:
         number, file, byte = wanted.handle, wanted.file, wanted.byte

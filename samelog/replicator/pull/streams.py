@@ -105,10 +105,13 @@ class ServedMerged:
 
     def extent(self, file: int) -> FileExtent | None:
         """How far a segment reaches."""
+        growing, size = self.stream.log.end()
+        if file == growing:
+            return FileExtent(size, None)
         segment = self.stream.log.segment(file)
         if segment is None:
             return None
-        return FileExtent(segment.size, segment.next_offset if segment.sealed else None)
+        return FileExtent(segment.size, segment.next_offset)
 
     def sealed(self, seal: Seal) -> SegmentSealed:
         """The segment is sent to its end."""

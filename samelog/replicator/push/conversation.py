@@ -230,9 +230,10 @@ class PushConversation(ReplicatorHandler):
     # --- shipping -----------------------------------------------------------------------------
 
     def _step(self) -> bool:
-        """Send a piece, or look for one; False: there is none, or the window is full."""
+        """Send a piece, or look for one; False: there is no more, or the window is full."""
+        inputs = self._sender.inputs
         while True:
-            step = self._sender.inputs.next_step()
+            step = inputs.next_step()
             match step:
                 case None:
                     return False
@@ -245,7 +246,7 @@ class PushConversation(ReplicatorHandler):
                     self._connection.send(step)
             if self._sender.effects:
                 self._carry_out()
-            return True
+            return bool(inputs.sender.ready or inputs.unscanned)
 
     def _scan(self, shipped: ShippedInput) -> bool:
         """Look for more in an input's files; whether there was."""

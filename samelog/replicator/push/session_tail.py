@@ -69,7 +69,7 @@ class RunTail:
         self._lengths: dict[int, int] = {}
         self._pieces = pieces
         self._listeners: list[Callable[[], None]] = []
-        self._may_have_more = True
+        self.may_have_more = True
         """Whether the file at `end` may hold bytes that were not looked at."""
 
     # --- being told ---------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class RunTail:
     def look(self, names: RunNames) -> None:
         """The directory was listed."""
         self._names = names
-        self._may_have_more = True
+        self.may_have_more = True
         if names.data:
             self.first = max(names.start, (min(names.data), 0))
             self.end = max(self.end, self.first)
@@ -89,10 +89,10 @@ class RunTail:
         """There may be more: tell those who listen. The first one who wants it looks, and whatever
         is found is told to all; so the others need not be asked to look as well.
         """
-        self._may_have_more = True
+        self.may_have_more = True
         for listener in tuple(self._listeners):
             listener()
-            if not self._may_have_more:
+            if not self.may_have_more:
                 return
 
     def _tell_others(self, asking: Callable[[], None] | None) -> None:
@@ -153,7 +153,7 @@ class RunTail:
                 length = self._file(roll).size()
             self._lengths[roll] = length
         self.end = place
-        self._may_have_more = True
+        self.may_have_more = True
         self._roll_over()
 
     def advance(self, asking: Callable[[], None] | None = None) -> bool:
@@ -161,7 +161,7 @@ class RunTail:
 
         All who listen are told, but for the one that is `asking`. Raises DiskFault.
         """
-        if not self._may_have_more:
+        if not self.may_have_more:
             return False
         roll, byte = self.end
         try:
@@ -169,7 +169,7 @@ class RunTail:
         except NoSuchFile:
             return False
         if self._roll_over():
-            moved = self._may_have_more = True
+            moved = self.may_have_more = True
         if moved and (asking is None or len(self._listeners) > 1):
             self._tell_others(asking)
         return moved
@@ -180,7 +180,7 @@ class RunTail:
         room = self._names.sealed.get(roll, file.size()) - byte
         data, scan = self._scan_piece(file, byte, room)
         self.blocked = scan.error
-        self._may_have_more = 0 < scan.end < room
+        self.may_have_more = 0 < scan.end < room
         if scan.end:
             self._pieces.put((id(self), roll, byte), memoryview(data)[: scan.end])
             self.end = (roll, byte + scan.end)

@@ -10,7 +10,14 @@ writes into the room moves `stop`.
 
 from __future__ import annotations
 
-from samelog.wire.frames import HEADER_BYTES, LONGEST_FRAME_BYTES, FrameType, decode_header
+from samelog.wire.frames import (
+    HEADER,
+    HEADER_BYTES,
+    KINDS,
+    LONGEST_FRAME_BYTES,
+    FrameType,
+    bad_header,
+)
 
 SMALLEST_BYTES = 16 << 10
 ROOM_BYTES = 256 << 10
@@ -49,12 +56,15 @@ class ReceiveBuffer:
         held = self.stop - start
         if held < HEADER_BYTES:
             return None
-        frame_type, length = decode_header(self._memory, start)
+        length, *rest = HEADER.unpack_from(self._memory, start)
+        kind = KINDS.get(tuple(rest))
+        if kind is None or not kind[1] <= length <= kind[2]:
+            raise bad_header(length, *rest)
         size = HEADER_BYTES + length
         if held < size:
             return None
         self.start = start + size
-        return frame_type, self._memory[start + HEADER_BYTES : start + size]
+        return kind[0], self._memory[start + HEADER_BYTES : start + size]
 
     def trim(self) -> None:
         """Give memory back that was not needed since the last call."""

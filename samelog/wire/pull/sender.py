@@ -87,6 +87,8 @@ class PullSender:
         self.effects: list[PullEffect] = []
         """To be carried out in this order; whoever does takes them off."""
         self._sender = Sender(window_bytes=window_bytes, read_bytes=READ_BYTES)
+        self.ready = self._sender.ready
+        """Handles with something to send."""
         self._handles: dict[int, _SentHandle] = {}
         self._sent_to: set[int] = set()
         """Handles that may have caught up since that was told last."""

@@ -54,6 +54,10 @@ class RunFiles(Protocol):
         """Why the bytes behind `end` are no batch (yet)."""
 
     @property
+    def may_have_more(self) -> bool:
+        """Whether there may be bytes behind `end` that were not looked at."""
+
+    @property
     def has_bytes(self) -> bool:
         """Whether there is a file."""
 

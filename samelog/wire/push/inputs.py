@@ -79,7 +79,7 @@ class RunInputs:
         self._inputs: dict[InputName, ShippedInput] = {}
         self._by_handle: dict[int, ShippedInput] = {}
         self._waiting: deque[ShippedInput] = deque()
-        self._unscanned: dict[ShippedInput, None] = {}
+        self.unscanned: dict[ShippedInput, None] = {}
         """Inputs whose files may hold more than is known."""
 
     def _send(self, message: AnyMessage) -> None:
@@ -131,7 +131,7 @@ class RunInputs:
         self._inputs.clear()
         self._by_handle.clear()
         self._waiting.clear()
-        self._unscanned.clear()
+        self.unscanned.clear()
         self.run = None
         self._effects.append(FollowNone())
         return kept
@@ -199,7 +199,7 @@ class RunInputs:
         position, files = shipped.position, shipped.files
         if position is None:
             return
-        self._unscanned[shipped] = None
+        self.unscanned[shipped] = None
         place = position.roll, position.byte
         if place <= files.first:
             self.begin(shipped)
@@ -272,7 +272,7 @@ class RunInputs:
     def _drop_handle(self, shipped: ShippedInput) -> None:
         self._by_handle.pop(shipped.handle, None)
         self.sender.remove(shipped.handle)
-        self._unscanned.pop(shipped, None)
+        self.unscanned.pop(shipped, None)
         shipped.handle, shipped.position = -1, None
 
     # --- shipping -----------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class RunInputs:
             self._offer(shipped)
         elif shipped.state is not InputState.AHEAD:
             return False
-        self._unscanned[shipped] = None
+        self.unscanned[shipped] = None
         return True
 
     def _offer(self, shipped: ShippedInput) -> None:
@@ -299,9 +299,9 @@ class RunInputs:
         """
         wanted = self.sender.next_read()
         if wanted is None:
-            if self._unscanned and self.sender.room_bytes > 0:
-                shipped = next(iter(self._unscanned))
-                del self._unscanned[shipped]
+            if self.unscanned and self.sender.room_bytes > 0:
+                shipped = next(iter(self.unscanned))
+                del self.unscanned[shipped]
                 return ScanInput(shipped)
             return None
         shipped = self._by_handle[wanted.handle]
@@ -318,8 +318,9 @@ class RunInputs:
             self._offer(shipped)
         else:
             return
-        self._unscanned.pop(shipped, None)
-        self._unscanned[shipped] = None
+        self.unscanned.pop(shipped, None)
+        if shipped.files.may_have_more:
+            self.unscanned[shipped] = None
 
     def not_there(self, shipped: ShippedInput, reason: str, now: float) -> None:
         """The file to be shipped is gone: go on where the files begin, if it was released."""
@@ -365,14 +366,14 @@ class RunInputs:
         self.open_new_inputs(now)
         for shipped in self._inputs.values():
             if shipped.state in (InputState.AHEAD, InputState.SHIPPING):
-                self._unscanned[shipped] = None
+                self.unscanned[shipped] = None
 
     @property
     def is_complete(self) -> bool:
         """Whether all that is known of the files was sent, or the node has it, or a newer run waits
         behind bytes that no node takes.
         """
-        return not self._unscanned and all(
+        return not self.unscanned and all(
             self._is_sent(shipped) or self._is_left_behind(shipped)
             for shipped in self._inputs.values()
         )

@@ -1,18 +1,17 @@
 """The node's end of a push connection: a publisher's bytes go to the intake, positions come back.
 
-Whatever waits for the cluster (opening) runs in bounded tasks; bytes never wait. Positions are
-gathered: what became committed or merged is told at once if nothing was told just before, what is
-only durable here soon after, because mostly its commitment follows in a moment.
+Whatever waits for the cluster (opening) runs in bounded tasks; bytes never wait. Which positions
+are told, and when, is decided in `samelog.wire.push.acks`.
 
 Invariant: nothing reaches the intake for a session, topic or dedup id that the peer has no right
-to; acknowledgements of a handle never go back.
+to.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from samelog.config.authorisation import Rights
@@ -33,7 +32,6 @@ from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     NO_BATCH,
-    Ack,
     AnyMessage,
     Close,
     EndRun,
@@ -48,14 +46,11 @@ from samelog.wire.messages import (
     SessionStartsAt,
     TopicGone,
 )
+from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.effects import ProgressTold
 
 MAX_HANDLES = 1 << 16
 MAX_RUNS = 1 << 12
-ACK_GAP_S = 0.004
-"""Between two acknowledgements, if news do not stop."""
-
-NOTHING: ProgressTold = ((0, 0), (0, 0), (0, 0))
 
 
 @dataclass(slots=True)
@@ -67,13 +62,6 @@ class _Input:
     run_id: str
     run_number: int
     end: RollByte | None = None
-    reached: ProgressTold = field(default=NOTHING)
-    told: ProgressTold = field(default=NOTHING)
-
-    def advance(self, places: ProgressTold) -> None:
-        """Take positions of this run; old news does no harm."""
-        durable, acknowledged, merged = map(max, self.reached, places)
-        self.reached = (durable, acknowledged, merged)
 
 
 class PushServer(ReplicatorHandler):
@@ -107,11 +95,10 @@ class PushServer(ReplicatorHandler):
         self._opening: set[int] = set()
         self._let_go: set[int] = set()
         """Handles that this side has ended; what is still under way for them is dropped."""
-        self._news: set[int] = set()
+        self._acks = Acknowledgements()
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
         self._on_over = on_over
-        self._next_ack_at = 0.0
         self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
 
@@ -162,8 +149,8 @@ class PushServer(ReplicatorHandler):
         self._intake.unwatch(self)
         self._inputs.clear()
         self._handles.clear()
-        self._news.clear()
-        self._cancel_ack()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -257,8 +244,8 @@ class PushServer(ReplicatorHandler):
         self._handles.setdefault(held.number, []).append(message.handle)
         self._let_go.discard(message.handle)
         self._connection.send(make_position(message.handle, opened, position))
-        held.advance((committed, committed, (0, 0)))
-        self._tell(message.handle)
+        self._acks.open(message.handle)
+        self._tell(message.handle, (committed, committed, (0, 0)))
 
     def _close(self, handle: int) -> None:
         if self._inputs.get(handle) is not None:
@@ -268,7 +255,7 @@ class PushServer(ReplicatorHandler):
         held = self._inputs.pop(handle)
         self._handles[held.number].remove(handle)
         self._let_go.add(handle)
-        self._news.discard(handle)
+        self._acks.forget(handle)
 
     def _refuse(self, handle: int, refused: RequestRefused) -> None:
         """Say no to one handle; the others go on."""
@@ -326,11 +313,10 @@ class PushServer(ReplicatorHandler):
         for handle in self._handles.get(number, ()):
             held = self._inputs[handle]
             if held.run_number == run:
-                held.advance((durable, acknowledged, merged))
+                self._tell(handle, (durable, acknowledged, merged))
             elif held.run_number < run and held.end is not None:
                 is_merged = self._intake.is_released(number, held.run_number, held.end)
-                held.advance((held.end, held.end, held.end if is_merged else (0, 0)))
-            self._tell(handle)
+                self._tell(handle, (held.end, held.end, held.end if is_merged else (0, 0)))
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """Pass it on, once; nothing more is taken for the run."""
@@ -357,36 +343,25 @@ class PushServer(ReplicatorHandler):
 
     # --- acknowledgements ---------------------------------------------------------------------
 
-    def _tell(self, handle: int) -> None:
-        """Send a handle's positions, soon; the first commitment of a while at once."""
-        held = self._inputs[handle]
-        if held.reached == held.told:
-            return
-        self._news.add(handle)
-        is_urgent = held.reached[1:] != held.told[1:]
+    def _tell(self, handle: int, places: ProgressTold) -> None:
+        """Send a handle's positions when it is time."""
         now = self._loop.time()
-        if is_urgent and now >= self._next_ack_at:
-            self._next_ack_at = now + ACK_GAP_S
-            self._cancel_ack()
-            self._ack_timer = self._loop.call_soon(self._flush)
-        elif self._ack_timer is None:
-            self._ack_timer = self._loop.call_later(ACK_GAP_S, self._flush)
+        if self._acks.reached(handle, places, now) and self._acks.due_at is not None:
+            if self._ack_timer is not None:
+                self._ack_timer.cancel()
+            wait_s = self._acks.due_at - now
+            if wait_s > 0:
+                self._ack_timer = self._loop.call_later(wait_s, self._flush)
+            else:
+                self._ack_timer = self._loop.call_soon(self._flush)
 
-    def _cancel_ack(self) -> None:
+    def _flush(self) -> None:
+        """Send what there is to tell."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-
-    def _flush(self) -> None:
-        self._cancel_ack()
-        self._next_ack_at = self._loop.time() + ACK_GAP_S
-        news, self._news = self._news, set()
-        for handle in sorted(news):
-            held = self._inputs[handle]
-            if held.reached != held.told:
-                held.told = held.reached
-                (durable, acknowledged, merged) = held.reached
-                self._connection.send(Ack(handle, *durable, *acknowledged, *merged))
+        for ack in self._acks.take(self._loop.time()):
+            self._connection.send(ack)
 
     def _denied(self, what: str) -> RequestRefused:
         return RequestRefused(

@@ -39,7 +39,14 @@ from samelog.wire.bounds import (
     check_run_ends,
 )
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.frames import FrameType, encode_header
+from samelog.wire.frames import (
+    CONTROL_LIMIT_BYTES,
+    FRAME_VERSION,
+    GROUP,
+    HEADER,
+    FrameType,
+    bad_header,
+)
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -399,6 +406,7 @@ AnyMessage: TypeAlias = (
     | MemberState
 )
 
+_CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 
@@ -406,7 +414,10 @@ _decoder = msgspec.msgpack.Decoder(AnyMessage)
 def encode_message(message: AnyMessage) -> bytes:
     """A whole CONTROL frame. Raises FrameError when it is longer than a control frame may be."""
     payload = _encoder.encode(message)
-    return encode_header(FrameType.CONTROL, len(payload)) + payload
+    size = len(payload)
+    if size > CONTROL_LIMIT_BYTES:
+        raise bad_header(size, *_CONTROL)
+    return HEADER.pack(size, *_CONTROL) + payload
 
 
 def decode_message(payload: bytes | bytearray | memoryview) -> AnyMessage:

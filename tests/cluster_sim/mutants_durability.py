@@ -47,7 +47,6 @@ def saved_before_sync() -> Iterator[None]:
 @contextmanager
 def forgive_failed_syncs() -> Iterator[None]:
     """Who waits for a sync that fails for another one finds nothing to sync, and goes on."""
-
     asked: dict[RaftGroup, object] = {}
 
     async def sync_now(self: RaftGroup) -> None:

@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from samelog.runtime.counters import FAST_S, Histogram
@@ -40,6 +41,9 @@ class Syncer(Protocol):
 class _SyncRequest(NamedTuple):
     files: Sequence[File]
     done: asyncio.Future[None]
+
+
+_FILES: Callable[[_SyncRequest], Sequence[File]] = attrgetter("files")
 
 
 class GroupSync:
@@ -105,7 +109,7 @@ class GroupSync:
     def _begin_round(self) -> None:
         self._round, self._waiting = self._waiting, []
         self._error = None
-        files = list(dict.fromkeys(chain.from_iterable(r.files for r in self._round)))
+        files = list(dict.fromkeys(chain.from_iterable(map(_FILES, self._round))))
         if len(files) > FEW_FILES:
             files = self._sync_many(files)
         for file in files:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Protocol
 
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
@@ -32,7 +33,7 @@ from samelog.sequencer.ingest.traffic import Traffic
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import Merge
+from samelog.sequencer.state.commands import Merge, Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
@@ -42,6 +43,8 @@ from samelog.wire.errors import FaultCode
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
 log = logging.getLogger(__name__)
+
+_INPUT: Callable[[Range], int] = attrgetter("input")
 
 
 class VerdictListener(Protocol):
@@ -275,13 +278,11 @@ class Intake(RunIntake):
 
     def _report(self, numbers: set[int]) -> None:
         """This node vouches for more of these inputs."""
-        inputs, places = self._machine.state.inputs, {}
-        for number in numbers:
-            if number in inputs:
-                places[number] = self.vouched(inputs[number])
+        places = self._vouched(numbers)
         if places:
             self._events.positions_durable(places)
-            self._tell(places)
+            if self._listeners:
+                self._tell(places)
 
     @property
     def stopped(self) -> str | None:
@@ -310,13 +311,13 @@ class Intake(RunIntake):
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
         if self._listeners:
-            self._tell({part.input for part in merge.ranges})
+            self._tell(self._vouched(map(_INPUT, merge.ranges)))
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 
     def released(self, inputs: Sequence[int]) -> None:
         """A majority has more of these inputs merged-durable: say so, and let their files go."""
-        self._tell(inputs)
+        self._tell_of(inputs)
         known = self._machine.state.inputs
         for entry in [known[number] for number in inputs if number in known]:
             self._release(entry)
@@ -329,16 +330,24 @@ class Intake(RunIntake):
             is_over = is_closed and place >= entry.place
             self._sessions.release(entry.number, place, is_over=is_over)
 
-    def _tell(self, numbers: Iterable[int]) -> None:
-        """Say how far these inputs are."""
-        if not self._listeners:
-            return
-        inputs = self._machine.state.inputs
+    def _vouched(self, numbers: Iterable[int]) -> dict[int, SessionPosition]:
+        """Up to where this node vouches for each of these that there is."""
+        inputs, places = self._machine.state.inputs, {}
         for number in numbers:
-            entry = inputs.get(number)
-            if entry is None:
-                continue
-            durable = self.vouched(entry)[1:]
+            if number in inputs:
+                places[number] = self.vouched(inputs[number])
+        return places
+
+    def _tell_of(self, numbers: Iterable[int]) -> None:
+        """Say how far these inputs are."""
+        if self._listeners:
+            self._tell(self._vouched(numbers))
+
+    def _tell(self, places: Mapping[int, SessionPosition]) -> None:
+        """Say how far inputs are for which this node vouches up to these places."""
+        inputs = self._machine.state.inputs
+        for number, place in places.items():
+            entry, durable = inputs[number], place[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
             for listener in tuple(self._listeners):

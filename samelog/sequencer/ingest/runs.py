@@ -62,7 +62,7 @@ class RunIntake(ABC):
         """Where the sender of an input resumes. Raises RequestRefused."""
 
     @abstractmethod
-    def _tell(self, numbers: Sequence[int]) -> None:
+    def _tell_of(self, numbers: Sequence[int]) -> None:
         """Tell listeners where these inputs stand."""
 
     async def open_run(
@@ -166,7 +166,7 @@ class RunIntake(ABC):
             entry = self._find_entry(session, run_id, known.topic_id, partition)
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
-        asyncio.get_running_loop().call_soon(self._tell, [entry.number])
+        asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])
         return OpenedInput(
             input=entry.number,
             topic_id=known.topic_id,

@@ -142,7 +142,8 @@ class Coordinator:
             self._planner.reset()
             self._candidates.update(self._machine.state.inputs)
         self._planner.applied(index)
-        self.plan_soon()
+        if self._candidates or self.ended:
+            self.plan_soon()
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

@@ -241,8 +241,7 @@ class RaftGroup:
             self.elections += 1
 
     def _queue_save(self, effects: Effects) -> None:
-        always = self._must_always_sync(effects)
-        needs_sync = effects.must_sync and (self._sync_always or always)
+        needs_sync = effects.must_sync and (self._sync_always or self._must_always_sync(effects))
         if not needs_sync and not self._saves:
             self._finish(effects)
             return

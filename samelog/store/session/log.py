@@ -118,6 +118,7 @@ class InputLog(InputReader):
         appender = held.appender or self._open_appender(state, held)
         appender.append(data)
         held.size = appender.size
+        state.end = roll, held.size
         state.last_append, state.last = (roll, byte), None
         self._dirty.touch(appender.file)
 
@@ -205,6 +206,7 @@ class InputLog(InputReader):
         if held.appender is not None:
             held.appender.start_at(byte)
         held.size = byte
+        run.end = roll, byte
 
     # --- durability ----------------------------------------------------------------------------
 

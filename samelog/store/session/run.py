@@ -43,6 +43,8 @@ class HeldRun:
     number: int
     start: RunPosition
     durable: RunPosition
+    end: RunPosition = field(init=False)
+    """Where the next byte goes."""
     files: dict[int, HeldFile] = field(default_factory=dict)
     newest: HeldFile | None = None
     """The file with the highest roll."""
@@ -53,24 +55,21 @@ class HeldRun:
     last: tuple[int, int] | None = None
     """(start, CRC field) of the last batch, if it is known."""
 
+    def __post_init__(self) -> None:
+        self.end = self.start
+
     def add(self, held: HeldFile) -> HeldFile:
         """A file was added; its roll is above all others."""
         self.files[held.roll] = self.newest = held
+        self.end = _end_of(held)
         return held
 
     def remove(self, roll: int) -> HeldFile:
         """Forget a file that was removed."""
         held = self.files.pop(roll)
         self.newest = next(reversed(self.files.values()), None)
+        self.end = self.start if self.newest is None else _end_of(self.newest)
         return held
-
-    @property
-    def end(self) -> RunPosition:
-        """Where the next byte goes."""
-        newest = self.newest
-        if newest is None:
-            return self.start
-        return (newest.roll + 1, 0) if newest.is_sealed else (newest.roll, newest.size)
 
     def begin_of(self, roll: int) -> int:
         """Where the bytes held of a file begin."""
@@ -97,3 +96,7 @@ class HeldRun:
     def mark(self) -> RunMark:
         """What the marks file says of this run."""
         return RunMark(self.number, self.durable[0], self.durable[1], self.hint)
+
+
+def _end_of(newest: HeldFile) -> RunPosition:
+    return (newest.roll + 1, 0) if newest.is_sealed else (newest.roll, newest.size)

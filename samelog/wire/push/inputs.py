@@ -77,7 +77,8 @@ class RunInputs:
         self._effects = effects
         self._next_handle = 0
         self._inputs: dict[InputName, ShippedInput] = {}
-        self._by_handle: dict[int, ShippedInput] = {}
+        self.by_handle: dict[int, ShippedInput] = {}
+        """The inputs that were not let go."""
         self._waiting: deque[ShippedInput] = deque()
         self.unscanned: dict[ShippedInput, None] = {}
         """Inputs whose files may hold more than is known."""
@@ -89,10 +90,6 @@ class RunInputs:
         """A number that was never used on this connection."""
         self._next_handle += 1
         return self._next_handle - 1
-
-    def find(self, handle: int) -> ShippedInput | None:
-        """The input of a handle; None if it was let go."""
-        return self._by_handle.get(handle)
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -123,13 +120,13 @@ class RunInputs:
 
     def leave_run(self) -> dict[InputName, int]:
         """ShipInput nothing more of the run; the handles that stay, for their acknowledgements."""
-        kept = {shipped.name: handle for handle, shipped in self._by_handle.items()}
-        for handle in self._by_handle:
+        kept = {shipped.name: handle for handle, shipped in self.by_handle.items()}
+        for handle in self.by_handle:
             self.sender.remove(handle)
         for shipped in self._inputs.values():
             shipped.state, shipped.handle, shipped.position = InputState.GONE, -1, None
         self._inputs.clear()
-        self._by_handle.clear()
+        self.by_handle.clear()
         self._waiting.clear()
         self.unscanned.clear()
         self.run = None
@@ -153,11 +150,11 @@ class RunInputs:
         return self.run
 
     def _open_some(self, now: float) -> None:
-        opening = sum(shipped.state is InputState.OPENING for shipped in self._by_handle.values())
+        opening = sum(shipped.state is InputState.OPENING for shipped in self.by_handle.values())
         while self._waiting and opening < MAX_OPENING:
             shipped = self._waiting.popleft()
             shipped.handle = self.new_handle()
-            self._by_handle[shipped.handle] = shipped
+            self.by_handle[shipped.handle] = shipped
             shipped.state, shipped.since = InputState.OPENING, now
             opening += 1
             self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id))
@@ -175,7 +172,7 @@ class RunInputs:
 
     def opened(self, message: SessionStartsAt) -> None:
         """The node says where to resume."""
-        shipped = self._by_handle.get(message.handle)
+        shipped = self.by_handle.get(message.handle)
         if shipped is None:
             self._send(Close(message.handle))  # its run was closed meanwhile
             return
@@ -270,7 +267,7 @@ class RunInputs:
             self._drop_handle(shipped)
 
     def _drop_handle(self, shipped: ShippedInput) -> None:
-        self._by_handle.pop(shipped.handle, None)
+        self.by_handle.pop(shipped.handle, None)
         self.sender.remove(shipped.handle)
         self.unscanned.pop(shipped, None)
         shipped.handle, shipped.position = -1, None
@@ -304,7 +301,7 @@ class RunInputs:
                 del self.unscanned[shipped]
                 return ScanInput(shipped)
             return None
-        shipped = self._by_handle[wanted.handle]
+        shipped = self.by_handle[wanted.handle]
         if isinstance(wanted, ReadRange):
             return ShipInput(shipped, wanted.file, wanted.byte, wanted.limit_bytes)
         self._offer(shipped)

@@ -203,7 +203,7 @@ class PushSender:
     def _not_opened(self, message: Refused | TopicGone, now: float) -> None:
         if self._watched.pop(message.handle, None) is not None:
             return
-        shipped = self.inputs.find(message.handle)
+        shipped = self.inputs.by_handle.get(message.handle)
         if shipped is None:
             return
         if isinstance(message, TopicGone) or message.code is FaultCode.TOPIC_GONE:
@@ -218,7 +218,7 @@ class PushSender:
         merged = message.merged_roll, message.merged_byte
         durable = message.durable_roll, message.durable_byte
         places = durable, (message.acknowledged_roll, message.acknowledged_byte), merged
-        shipped = self.inputs.find(message.handle)
+        shipped = self.inputs.by_handle.get(message.handle)
         if shipped is not None and self._record is not None:
             self.inputs.acknowledged(shipped, durable)
             run = self._record.run

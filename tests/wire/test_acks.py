@@ -87,8 +87,10 @@ def test_acknowledgements_never_go_back_and_in_the_end_all_is_told(
         assert acks.due_at is None or acks.due_at <= now + ACK_GAP_S
     for message in acks.take(now + 1):
         told = message
-    highest = [max((0, *(move[place] for move in moves))) for place in range(3)]
-    assert told == ack(*highest)
+    durable, acknowledged, merged = (
+        max((0, *(int(move[place]) for move in moves))) for place in range(3)
+    )
+    assert told == ack(durable, acknowledged, merged)
 
 
 def _positions(message: Ack) -> tuple[int, int, int]:

@@ -340,24 +340,9 @@ class Connection(asyncio.BufferedProtocol):
         while buffer.start < buffer.stop and self._state is _State.OPEN:
             if self._reading_paused or (frame := buffer.next()) is None:
                 break
-            frame_type, payload = frame
-            handler: Handler = self._handler  # type: ignore[assignment]  # once it is open
-            message = None
-            with payload:
-                if frame_type is FrameType.DATA:
-                    handle, file, byte = decode_data_header(payload)
-                    with payload[DATA_HEADER_BYTES:] as data:
-                        handler.on_data(handle, file, byte, data)
-                elif frame_type is FrameType.RAFT:
-                    handler.on_raft(payload)
-                else:
-                    message = decode_message(payload)
-            if isinstance(message, Fault):
-                self._end(PeerFault(message.code, message.message, message.remedy))
-            elif message is not None and not isinstance(message, Ping):
-                handler.on_message(message)
+            is_ping = self._handle_frame(*frame)
             watch.last_frame = now
-            if not (watch.has_talked or isinstance(message, Ping)):
+            if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
@@ -370,6 +355,27 @@ class Connection(asyncio.BufferedProtocol):
             cast(ByteStream, self._handler).on_bytes(data)
         if not going_on:
             self._end(ConnectionLost("the peer closed the connection"))
+
+    def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
+        """Hand one frame on; whether it was a Ping."""
+        handler: Handler = self._handler  # type: ignore[assignment]  # there is one once it is open
+        with payload:
+            if frame_type is FrameType.DATA:
+                handle, file, byte = decode_data_header(payload)
+                with payload[DATA_HEADER_BYTES:] as data:
+                    handler.on_data(handle, file, byte, data)
+                return False
+            if frame_type is FrameType.RAFT:
+                handler.on_raft(payload)
+                return False
+            message = decode_message(payload)
+        if isinstance(message, Ping):
+            return True
+        if isinstance(message, Fault):
+            self._end(PeerFault(message.code, message.message, message.remedy))
+        else:
+            handler.on_message(message)
+        return False
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
+RELEASE_TIMEOUT_S = 1.0
+"""Of a close, for the cluster to close the run, so that its last files can be removed."""
 SESSION_HEADER = "samelog.session"
 """Of records that say by which session they were published."""
 
@@ -126,7 +128,8 @@ class Publisher:
         from samelog.publisher.shipper import Shipper
 
         try:
-            return Shipper(self._options.directory, config)
+            left = self._writer.left_behind()
+            return Shipper(self._options.directory, config, left)
         except BaseException:
             self._writer.close()
             raise
@@ -363,7 +366,8 @@ class Publisher:
             return dict(self._writer.positions())
 
     def wait_merged(self, timeout: float | None = None) -> None:
-        """Flush, and wait until everything appended so far is merged, durably on a majority.
+        """Flush, and wait until everything appended so far is merged, durably on a majority; also
+        what earlier publishers of this session left in its directory.
 
         Raises:
             NotMerged: a TimeoutError: not within `timeout` seconds; names what is missing, and the
@@ -375,14 +379,15 @@ class Publisher:
             raise NotShipping(
                 "this publisher only writes local files: give it a config, or watch the sidecar"
             )
-        self._shipper.wait_merged(self._appended(), timeout)
+        self._shipper.wait_merged(tuple(self._appended().items()), timeout)
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """Write what lingers, end the run, and let go of the session; more calls do nothing.
 
-        If this publisher ships, up to `timeout` seconds are spent on having everything
-        acknowledged. What is not stays in the directory, a warning says so, and the session's next
-        publisher (or a sidecar) ships it.
+        If this publisher ships, up to `timeout` seconds are spent on having everything that the
+        session has on disk acknowledged, and a moment on having its last files released. What is
+        not stays in the directory, a warning says so, and the session's next publisher (or a
+        sidecar) ships it.
 
         Raises: as `append`, when something that lingers cannot be written.
         """
@@ -409,7 +414,9 @@ class Publisher:
         try:
             if self._options.stage is not None:
                 return  # whoever publishes the stage waits for it
-            self._shipper.wait_acknowledged(self._appended(), max(0.0, deadline - time.monotonic()))
+            appended = tuple(self._appended().items())
+            self._shipper.wait_acknowledged(appended, max(0.0, deadline - time.monotonic()))
+            self._shipper.wait_released(min(RELEASE_TIMEOUT_S, deadline - time.monotonic()))
         except (NotMerged, ShippingStopped) as error:
             log.warning(
                 "session %r is closed before all is shipped: %s", self._options.session, error

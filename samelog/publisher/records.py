@@ -31,6 +31,8 @@ class TopicPartition(NamedTuple):
 
 
 PartitionPositions: TypeAlias = Mapping[TopicPartition, SessionPosition]
+Places: TypeAlias = Sequence[tuple[TopicPartition, SessionPosition]]
+"""Of several runs, so that a partition may be there more than once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ older one.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import secrets
@@ -21,13 +22,19 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
-from samelog.format.file_names import data_name, input_name, sealed_name
+from samelog.format.file_names import (
+    RunNames,
+    data_name,
+    input_name,
+    parse_names,
+    sealed_name,
+)
 from samelog.format.names import check_topic_name
 from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
-from samelog.publisher.records import TopicPartition
+from samelog.publisher.records import Places, TopicPartition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.session.directory import RunExists, SessionDirectory
@@ -282,6 +289,18 @@ class SessionWriter:
             if position is not None:
                 yield name, position
 
+    def left_behind(self) -> Places:
+        """The ends of earlier runs that still have files: not all of them is known to be merged."""
+        found = []
+        ends = {run.run: run.end for run in self.directory.runs() if run.end is not None}
+        for name in itertools.starmap(TopicPartition, self.directory.inputs()):
+            names = parse_names(self._fs.list_directory(self.directory.input_path(*name)))
+            for run in names.keys() & ends.keys():
+                end = ends[run].get(input_name(*name), (0, 0))
+                if names[run].data and (place := _end_of_bytes(names[run], *end)):
+                    found.append((name, SessionPosition(run, *place)))
+        return found
+
     # --- durability ----------------------------------------------------------------------------
 
     def take_unsynced(self) -> Unsynced:
@@ -292,6 +311,13 @@ class SessionWriter:
                 taken.files.add(output.file.path)
                 output.synced = output.byte
         return taken
+
+
+def _end_of_bytes(names: RunNames, roll: int, byte: int) -> tuple[int, int] | None:
+    """Behind the last byte before an end; None if no file that is here has one."""
+    if byte or roll not in names.data:
+        return (roll, byte) if byte else None
+    return max(((r, n) for r, n in names.sealed.items() if r < roll and n), default=None)
 
 
 def _lock(directory: SessionDirectory) -> None:

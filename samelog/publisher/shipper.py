@@ -20,7 +20,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
-from samelog.publisher.records import PartitionPositions, TopicPartition
+from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.progress import InputProgress
@@ -49,8 +49,8 @@ def lock_shipping(fs: FileSystem, session: str) -> File:
 class Shipper:
     """The embedded push client. All methods may be called from any thread but its own."""
 
-    def __init__(self, path: str, config: ClientConfig) -> None:
-        """Start shipping.
+    def __init__(self, path: str, config: ClientConfig, left: Places = ()) -> None:
+        """Start shipping. `left`: the ends of earlier runs, which every wait covers, too.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -64,6 +64,8 @@ class Shipper:
         self._progress: Mapping[InputName, InputProgress] = {}
         self._status: PushStatus | None = None
         self._status_version = -1
+        self._left = left
+        self._is_released = False
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = LoopThread("samelog-push")
         self._follower = self._thread.run(self._start(path, config, tls))
@@ -93,6 +95,7 @@ class Shipper:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
+            self._is_released = client.is_released
             if self._waiting:
                 self._moved.notify_all()
 
@@ -118,12 +121,12 @@ class Shipper:
             for name, reached in self._progress.items()
         }
 
-    def wait_acknowledged(self, wanted: PartitionPositions, timeout_s: float | None) -> None:
+    def wait_acknowledged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is acknowledged. Raises as `wait_merged`."""
         self._wait(wanted, self._all_acknowledged, timeout_s, "acknowledged")
 
-    def wait_merged(self, wanted: PartitionPositions, timeout_s: float | None) -> None:
-        """Wait until everything up to `wanted` is merged.
+    def wait_merged(self, wanted: Places, timeout_s: float | None) -> None:
+        """Wait until everything up to `wanted`, and what was left, is merged.
 
         Raises:
             NotMerged: not within `timeout_s`.
@@ -131,9 +134,21 @@ class Shipper:
         """
         self._wait(wanted, self._all_merged, timeout_s, "merged")
 
+    def wait_released(self, timeout_s: float) -> None:
+        """Wait until the session's files are removed, or for that long."""
+        with self._state_lock:
+            self._waiting += 1
+            self._moved.wait_for(lambda: self._is_released, timeout_s)
+            self._waiting -= 1
+
+    def _still_wanted(self, wanted: Places) -> Places:
+        """With what earlier runs left, but for topics that were deleted since."""
+        gone = {} if self._status is None else self._status.gone
+        return [*wanted, *(each for each in self._left if gone.get(each[0], -1) < each[1].run)]
+
     def _wait(
         self,
-        wanted: PartitionPositions,
+        wanted: Places,
         reached: Callable[[], PartitionPositions],
         timeout_s: float | None,
         what: str,
@@ -142,7 +157,7 @@ class Shipper:
         with self._state_lock:
             self._waiting += 1
             try:
-                while missing := _behind(wanted, reached()):
+                while missing := _behind(self._still_wanted(wanted), reached()):
                     self._check_possible(missing)
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
@@ -150,33 +165,33 @@ class Shipper:
                     self._moved.wait(left)
             finally:
                 self._waiting -= 1
-            self._check_lost(wanted)
+            self._check_lost(self._still_wanted(wanted))
 
-    def _check_possible(self, missing: PartitionPositions) -> None:
+    def _check_possible(self, missing: Places) -> None:
         """Raise ShippingStopped if a missing position cannot come any more."""
         status = self._status
         if status is None:
             return
         if status.stopped is not None:
             raise ShippingStopped(f"shipping has stopped: {status.stopped}")
-        for name, position in missing.items():
+        for name, position in missing:
             if status.gone.get(name, -1) >= position.run:
                 raise ShippingStopped(f"topic {name.topic!r} was deleted")
         self._check_lost(missing)
 
-    def _check_lost(self, wanted: PartitionPositions) -> None:
+    def _check_lost(self, wanted: Places) -> None:
+        runs = {(name, position.run) for name, position in wanted}
         for lost in () if self._status is None else self._status.lost:
-            position = wanted.get(TopicPartition(*lost.name))
-            if position is not None and position.run == lost.run:
+            if (TopicPartition(*lost.name), lost.run) in runs:
                 raise ShippingStopped(
                     f"the cluster closed run {lost.run} of {lost.name[0]}-{lost.name[1]} at "
                     f"{lost.start[0]}:{lost.start[1]}: what lies behind is kept here, not merged"
                 )
 
-    def _explain(self, missing: PartitionPositions, reached: PartitionPositions, what: str) -> str:
+    def _explain(self, missing: Places, reached: PartitionPositions, what: str) -> str:
         parts = [
             f"{name} is {what} up to {_shown(reached.get(name))} of {_shown(position)}"
-            for name, position in missing.items()
+            for name, position in missing
         ]
         status = self._status
         if status is not None:
@@ -211,13 +226,13 @@ class Shipper:
         await self._client.stop()
 
 
-def _behind(wanted: PartitionPositions, reached: PartitionPositions) -> PartitionPositions:
+def _behind(wanted: Places, reached: PartitionPositions) -> Places:
     """The wanted positions that are not reached."""
-    return {
-        name: position
-        for name, position in wanted.items()
+    return [
+        (name, position)
+        for name, position in wanted
         if name not in reached or reached[name] < position
-    }
+    ]
 
 
 def _begun(places: PartitionPositions) -> PartitionPositions:

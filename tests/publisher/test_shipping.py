@@ -20,6 +20,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import Trouble
 from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import SessionDirectory
 from samelog.wire.errors import FaultCode
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
@@ -289,3 +290,65 @@ def test_an_event_loop_waits_for_the_merge(tmp_path: Path) -> None:
                 await publisher.wait_merged(timeout=PATIENCE_S)
 
         asyncio.run(main())
+
+
+def left_by_an_earlier_run(directory: Path, *, roll_bytes: int = 4 << 10) -> None:
+    """20 records of another topic that nobody has shipped, in several files."""
+    with Publisher("old", session="s", directory=directory, roll_bytes=roll_bytes) as publisher:
+        for _ in range(20):
+            publisher.append(bytes(1000))
+
+
+def test_what_earlier_runs_left_is_waited_for_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left_by_an_earlier_run(tmp_path)
+    left_by_an_earlier_run(tmp_path)
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        nodes.stop_nodes()
+        publisher = Publisher("t", session="s", directory=tmp_path, config=config)
+        assert "old-0 is merged up to nothing of 1." in not_merged(publisher)
+        nodes.start_nodes()
+        publisher.wait_merged(timeout=PATIENCE_S)
+        merged = publisher.positions.merged[TopicPartition("old", 0)]
+        assert merged.run == 1
+        publisher.close(timeout=PATIENCE_S)
+        nodes.stop_nodes()
+    left_by_an_earlier_run(tmp_path)
+    with caplog.at_level(logging.WARNING, "samelog.publisher"):
+        Publisher("t", session="s", directory=tmp_path, config=config).close(timeout=0.1)
+    assert "closed before all is shipped: old-0 is acknowledged up to nothing" in caplog.text
+
+
+def test_a_run_that_ended_behind_a_roll_is_waited_for_up_to_its_last_byte(tmp_path: Path) -> None:
+    """The file that was begun last may be empty: no node ever tells a position in it."""
+    left_by_an_earlier_run(tmp_path)
+    directory = SessionDirectory.open(OsFileSystem(), tmp_path / "s")
+    last = int(reading.log_names(tmp_path / "s", "old")[-1].split(".sealed-")[0].rsplit(".", 1)[1])
+    directory.end_run(0, {"old-0": (last + 1, 0)})
+    (tmp_path / "s" / "old-0" / f"log.0.{last + 1}").touch()
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            publisher.wait_merged(timeout=PATIENCE_S)
+
+
+def test_what_was_left_and_was_never_merged_is_not_called_merged(tmp_path: Path) -> None:
+    """Another host has gone on with the session, so the cluster has closed the older run."""
+    left_by_an_earlier_run(tmp_path)
+    with running(tmp_path) as nodes:
+        nodes.world.cluster.merges = False
+        publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
+        with pytest.raises(ShippingStopped, match="closed run 0 of old-0 at 0:0"):
+            publisher.wait_merged(timeout=PATIENCE_S)
+        publisher.close(timeout=1)
+
+
+def test_a_closed_publisher_leaves_no_files(tmp_path: Path) -> None:
+    with running(tmp_path, 3) as nodes:
+        config = nodes.world.config()
+        publisher = Publisher("t", session="s", directory=tmp_path, config=config)
+        publisher.append(b"a")
+        publisher.close(timeout=PATIENCE_S)
+        assert reading.log_names(tmp_path / "s") == []

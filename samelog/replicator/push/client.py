@@ -119,6 +119,13 @@ class PushClient:
             self._progress.gone(),
         )
 
+    @property
+    def is_released(self) -> bool:
+        """Whether the directory was looked at, and no run has files in it any more."""
+        runs = self._session.runs
+        is_known = self._session.identity is not None
+        return is_known and not any(self._session.inputs_of(each.run) for each in runs)
+
     def start(self) -> None:
         """Begin, in the running event loop."""
         self._session.start()
